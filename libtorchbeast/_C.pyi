@@ -1,0 +1,149 @@
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+# A tensor, or a tuple, list or dict of nests.
+Nest = Any
+
+class ClosedBatchingQueue(RuntimeError):
+    """An item was put into a closed queue or batcher."""
+
+class AsyncError(RuntimeError):
+    """A batch of inference inputs was dropped without outputs."""
+
+class NestError(ValueError):
+    """Nests that must have one structure, type and shape do not."""
+
+class BatchingQueue:
+    """A closable queue of nests of tensors, iterated in batches.
+
+    Batches have between ``minimum_batch_size`` and ``maximum_batch_size`` items side by side along
+    ``batch_dim``; fewer when ``timeout_ms`` (milliseconds; None: wait for ever) passed since the
+    first item came, or at the end. With ``maximum_queue_size`` items inside, ``enqueue`` waits.
+    ``allocator(num_bytes)`` may return a tensor of bytes to build batches in, e.g. pinned ones.
+    After ``close`` what is inside is still handed out.
+    """
+
+    def __init__(
+        self,
+        batch_dim: int = 1,
+        minimum_batch_size: int = 1,
+        maximum_batch_size: int = 1024,
+        timeout_ms: float | None = None,
+        check_inputs: bool = True,
+        maximum_queue_size: int | None = None,
+        allocator: Callable[[int], Any] | None = None,
+    ) -> None: ...
+    def enqueue(self, inputs: Nest) -> None:
+        """Adds an item, keeping a reference to its tensors.
+
+        Raises ``ValueError`` for a nest without tensors or with one of too few dimensions and
+        ``ClosedBatchingQueue`` if the queue is or gets closed.
+        """
+
+    def close(self) -> None:
+        """Refuses further items; ``RuntimeError`` the second time."""
+
+    def is_closed(self) -> bool: ...
+    def size(self) -> int:
+        """Items inside."""
+
+    def __iter__(self) -> Iterator[Nest]: ...
+    def __next__(self) -> Nest: ...
+
+class Batch:
+    """Inputs of several ``compute`` calls. Dropped unanswered, it raises ``AsyncError`` in them."""
+
+    def get_inputs(self) -> Nest:
+        """The inputs side by side along ``batch_dim``; valid until ``set_outputs``."""
+
+    def set_outputs(self, outputs: Nest) -> None:
+        """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time."""
+
+    def size(self) -> int:
+        """Rows along ``batch_dim``."""
+
+class DynamicBatcher:
+    """Where callers with inputs meet model threads that answer many at once.
+
+    Callers use ``compute``; model threads iterate and answer each :class:`Batch`. Sizes and timeout
+    as in :class:`BatchingQueue`. ``check_outputs``: whether ``set_outputs`` checks shapes.
+    """
+
+    def __init__(
+        self,
+        batch_dim: int = 1,
+        minimum_batch_size: int = 1,
+        maximum_batch_size: int = 1024,
+        timeout_ms: float | None = 100,
+        check_outputs: bool = True,
+    ) -> None: ...
+    def compute(self, inputs: Nest) -> Nest:
+        """The model's outputs for ``inputs``. Waits for them."""
+
+    def close(self) -> None:
+        """Raises ``AsyncError`` in all waiting calls; ``RuntimeError`` the second time."""
+
+    def is_closed(self) -> bool: ...
+    def size(self) -> int:
+        """Inputs that wait for a model thread."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    def __next__(self) -> Batch: ...
+
+class ActorPool:
+    """Steps the environments of many servers and enqueues their rollouts.
+
+    One stream to each of ``env_server_addresses`` (``unix:PATH`` or ``HOST:PORT``; an address may
+    occur several times), each with ``environments_per_stream`` environments (one number, or one per
+    stream). Inference inputs are ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs
+    ``(agent_output, agent_state)`` whose first leaf is the action. Learner items are
+    ``((env_output, agent_output), initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]``
+    and ``env_output = (observation, reward, done, task, episode_step, episode_return, truncated,
+    game_over, last_action)``.
+
+    ``newest_plane``: let servers send only the newest plane of frame stacks. ``connect_timeout_s``:
+    how long to look for a server. ``max_environment_failures``: how often in succession the
+    environments of a stream may raise. ``tls``: PEM texts (certificate, key, root), needed for
+    addresses beyond this machine. ``allocator``: as in :class:`BatchingQueue`, for the rollouts.
+    """
+
+    def __init__(
+        self,
+        unroll_length: int,
+        learner_queue: BatchingQueue,
+        inference_batcher: DynamicBatcher,
+        env_server_addresses: Sequence[str],
+        initial_agent_state: Nest,
+        environments_per_stream: int | Sequence[int] = 1,
+        newest_plane: bool = True,
+        connect_timeout_s: float = 600.0,
+        max_environment_failures: int = 3,
+        tls: Sequence[str] | None = None,
+        allocator: Callable[[int], Any] | None = None,
+    ) -> None: ...
+    def run(self) -> None:
+        """Runs until the queue or the batcher is closed. Raises the first error of any actor."""
+
+    def count(self) -> int:
+        """Agent steps in the rollouts enqueued so far."""
+
+class Server:
+    """Serves environments: every stream gets its own, made by ``env_init()``.
+
+    ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; one that other machines can reach needs
+    ``tls``, PEM texts (certificate, key, root). ``task`` is the index of the game among the
+    learner's tasks. Environments follow Gymnasium or the older gym.
+    """
+
+    def __init__(
+        self,
+        env_init: Callable[[], Any],
+        server_address: str = "unix:/tmp/polybeast",
+        task: int = 0,
+        tls: Sequence[str] | None = None,
+    ) -> None: ...
+    def run(self) -> None:
+        """Serves until :meth:`stop`. ``RuntimeError`` if the address cannot be bound."""
+
+    def stop(self) -> None:
+        """Makes :meth:`run` return. From any thread or a signal handler."""

@@ -1,0 +1,105 @@
+// Mutex, scoped lock and condition variable with annotations for clang's -Wthread-safety, and the
+// one way in which this library waits: in slices, with a look around between them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#if defined(__clang__)
+#define TB_ANNOTATE(x) __attribute__((x))
+#else
+#define TB_ANNOTATE(x)
+#endif
+#define TB_GUARDED_BY(x) TB_ANNOTATE(guarded_by(x))
+#define TB_REQUIRES(...) TB_ANNOTATE(requires_capability(__VA_ARGS__))
+#define TB_EXCLUDES(...) TB_ANNOTATE(locks_excluded(__VA_ARGS__))
+
+namespace torchbeast {
+
+using Clock = std::chrono::steady_clock;
+
+// Called between slices of a wait without any lock held. It may throw, which ends the wait: that is
+// how Ctrl-C and the stop of an actor pool reach a blocked thread.
+using Poll = std::function<void()>;
+
+inline constexpr std::chrono::milliseconds kPollInterval{100};
+
+class TB_ANNOTATE(capability("mutex")) Mutex {
+ public:
+  void lock() TB_ANNOTATE(acquire_capability()) { mutex_.lock(); }
+  void unlock() TB_ANNOTATE(release_capability()) { mutex_.unlock(); }
+
+ private:
+  friend class CondVar;
+  std::mutex mutex_;
+};
+
+class TB_ANNOTATE(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) TB_ANNOTATE(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~MutexLock() TB_ANNOTATE(release_capability()) { mutex_.unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+class CondVar {
+ public:
+  void NotifyOne() { condition_.notify_one(); }
+  void NotifyAll() { condition_.notify_all(); }
+
+  // Waits until `ready()` (evaluated under `mutex`) or until `deadline()`, which may change between
+  // wake-ups. Runs `poll`, if there is one, every kPollInterval with `mutex` released. Returns
+  // `ready()`.
+  template <typename Ready, typename Deadline>
+  bool Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll)
+      TB_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    struct Release {  // The caller's MutexLock unlocks, also when `poll` throws.
+      std::unique_lock<std::mutex>& lock;
+      ~Release() {
+        if (!lock.owns_lock()) lock.lock();
+        lock.release();
+      }
+    } release{lock};
+    auto next_poll = Clock::now() + kPollInterval;
+    while (!ready()) {
+      const std::optional<Clock::time_point> until = deadline();
+      const auto now = Clock::now();
+      if (until && now >= *until) return false;
+      if (poll && now >= next_poll) {
+        lock.unlock();
+        poll();
+        lock.lock();
+        next_poll = Clock::now() + kPollInterval;
+        continue;
+      }
+      if (poll) {
+        condition_.wait_until(lock, until ? std::min(*until, next_poll) : next_poll);
+      } else if (until) {
+        condition_.wait_until(lock, *until);
+      } else {
+        condition_.wait(lock);
+      }
+    }
+    return true;
+  }
+
+  template <typename Ready>
+  void Wait(Mutex& mutex, Ready&& ready, const Poll& poll) TB_REQUIRES(mutex) {
+    Wait(
+        mutex, ready, [] { return std::optional<Clock::time_point>(); }, poll);
+  }
+
+ private:
+  std::condition_variable condition_;
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,28 @@
+// Credentials for streams that leave the machine.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+namespace torchbeast {
+
+// PEM texts. A server needs all three and accepts only clients whose certificate `root` signed; a
+// client checks the server against `root` and shows its own certificate.
+struct Tls {
+  std::string certificate;
+  std::string private_key;
+  std::string root;
+
+  bool empty() const { return certificate.empty() && private_key.empty() && root.empty(); }
+};
+
+// Whether `address` ("unix:PATH" or "HOST:PORT") cannot be reached from other machines.
+// std::invalid_argument if it is neither form, or a socket path longer than the system allows.
+bool CheckAddressIsLocal(const std::string& address);
+
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls);
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls);
+
+}  // namespace torchbeast

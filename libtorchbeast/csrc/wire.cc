@@ -1,0 +1,255 @@
+#include "wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace torchbeast {
+
+namespace {
+
+constexpr int kMaxWireRank = 6;  // Time and batch come in front.
+constexpr int kMaxSpecDepth = 32;
+// A frame stack has between two and this many planes.
+constexpr int64_t kMaxPlanes = 64;
+
+// Of one plane along the first axis.
+int64_t PlaneBytes(const LeafSpec& spec) { return spec.NumBytes() / spec.shape[0]; }
+
+bool MayBeFrameStack(const LeafSpec& spec) {
+  return spec.dtype == DType::kUint8 && spec.shape.rank() == 3 && spec.shape[0] >= 2 &&
+         spec.shape[0] <= kMaxPlanes && spec.NumBytes() > 0;
+}
+
+SpecNest DecodeSpecAt(const rpcenv::Spec& spec, int depth) {
+  if (depth > kMaxSpecDepth) throw WireError("observation is nested too deeply");
+  auto decode_all = [depth](const auto& items) {
+    SpecNest::Sequence nests;
+    for (const rpcenv::Spec& item : items) nests.push_back(DecodeSpecAt(item, depth + 1));
+    return nests;
+  };
+  switch (spec.node_case()) {
+    case rpcenv::Spec::kArray:
+      return SpecNest(DecodeArraySpec(spec.array()));
+    case rpcenv::Spec::kSequence:
+      return SpecNest(decode_all(spec.sequence().items()));
+    case rpcenv::Spec::kMapping: {
+      const auto& mapping = spec.mapping();
+      if (mapping.keys_size() != mapping.items_size()) {
+        throw WireError("mapping with " + std::to_string(mapping.keys_size()) + " keys and " +
+                        std::to_string(mapping.items_size()) + " items");
+      }
+      SpecNest::Sequence items = decode_all(mapping.items());
+      SpecNest::Mapping nests;
+      for (int i = 0; i < mapping.keys_size(); ++i) {
+        // The order of the leaves depends on it.
+        if (i > 0 && mapping.keys(i - 1) >= mapping.keys(i)) throw WireError("unsorted mapping");
+        nests.emplace(mapping.keys(i), std::move(items[i]));
+      }
+      return SpecNest(std::move(nests));
+    }
+    default:
+      throw WireError("observation without structure");
+  }
+}
+
+}  // namespace
+
+rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec) {
+  rpcenv::ArraySpec result;
+  result.set_dtype(static_cast<rpcenv::DType>(static_cast<int>(spec.dtype) + 1));
+  for (int64_t dim : spec.shape) result.add_shape(dim);
+  return result;
+}
+
+LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec) {
+  if (spec.dtype() <= rpcenv::DTYPE_INVALID || spec.dtype() > rpcenv::DTYPE_FLOAT64) {
+    throw WireError("unknown element type " + std::to_string(spec.dtype()));
+  }
+  if (spec.shape_size() > kMaxWireRank) {
+    throw WireError("array of " + std::to_string(spec.shape_size()) + " dimensions");
+  }
+  LeafSpec result;
+  result.dtype = static_cast<DType>(static_cast<int>(spec.dtype()) - 1);
+  int64_t bytes = ItemSize(result.dtype);
+  for (int64_t dim : spec.shape()) {
+    if (dim < 0) throw WireError("negative dimension");
+    if (dim > kMaxMessageBytes || bytes * dim > kMaxMessageBytes) {
+      throw WireError("array of more than " + std::to_string(kMaxMessageBytes) + " bytes");
+    }
+    bytes *= dim;
+    result.shape.Append(dim);
+  }
+  return result;
+}
+
+rpcenv::Spec EncodeSpec(const SpecNest& spec) {
+  rpcenv::Spec result;
+  if (spec.is_leaf()) {
+    *result.mutable_array() = EncodeArraySpec(spec.leaf());
+  } else if (spec.is_sequence()) {
+    auto* sequence = result.mutable_sequence();
+    for (const SpecNest& item : spec.sequence()) *sequence->add_items() = EncodeSpec(item);
+  } else {
+    auto* mapping = result.mutable_mapping();
+    for (const auto& [key, item] : spec.mapping()) {
+      mapping->add_keys(key);
+      *mapping->add_items() = EncodeSpec(item);
+    }
+  }
+  return result;
+}
+
+SpecNest DecodeSpec(const rpcenv::Spec& spec) { return DecodeSpecAt(spec, 0); }
+
+Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments) {
+  Actions actions;
+  actions.spec = DecodeArraySpec(request.action_spec());
+  const int64_t expected = num_environments * actions.spec.NumBytes();
+  if (static_cast<int64_t>(request.actions().size()) != expected) {
+    throw WireError("expected " + std::to_string(expected) + " bytes of actions, got " +
+                    std::to_string(request.actions().size()));
+  }
+  actions.data = reinterpret_cast<const std::byte*>(request.actions().data());
+  return actions;
+}
+
+void StepEncoder::Begin(rpcenv::Reply* reply) {
+  // Not Clear() for the leaves: it would free the strings that the next step fills again.
+  if (static_cast<size_t>(reply->leaves_size()) != leaves_.size()) reply->clear_leaves();
+  for (auto& leaf : *reply->mutable_leaves()) {
+    leaf.mutable_data()->clear();
+    leaf.mutable_newest_only()->clear();
+  }
+  reply->clear_schema();
+  reply->clear_reward();
+  reply->clear_terminated();
+  reply->clear_truncated();
+  reply->clear_game_over();
+  reply->clear_episode_step();
+  reply->clear_episode_return();
+  next_environment_ = 0;
+}
+
+void StepEncoder::FixSchema(const TensorNest& observation) {
+  spec_ = observation.map([](const Tensor& tensor) {
+    if (tensor.shape.rank() > kMaxWireRank) {
+      throw WireError("observation of more than " + std::to_string(kMaxWireRank) + " dimensions");
+    }
+    return LeafSpec{tensor.dtype, tensor.shape};
+  });
+  leaf_specs_ = spec_.flatten();
+  if (leaf_specs_.empty()) throw WireError("observation without arrays");
+  leaves_.resize(leaf_specs_.size());
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    leaves_[i].try_newest_only = newest_plane_ && MayBeFrameStack(leaf_specs_[i]);
+    leaves_[i].previous.resize(num_environments_);
+  }
+  has_schema_ = true;
+}
+
+void StepEncoder::Append(const TensorNest& observation, bool episode_start,
+                         rpcenv::Reply* reply) {
+  if (!has_schema_) FixSchema(observation);
+  spec_.check_same_structure(observation);
+  while (static_cast<size_t>(reply->leaves_size()) < leaves_.size()) reply->add_leaves();
+
+  int index = 0;
+  observation.for_each([&](const Tensor& tensor) {
+    const LeafSpec& spec = leaf_specs_[index];
+    LeafState& state = leaves_[index];
+    rpcenv::Leaf& leaf = *reply->mutable_leaves(index);
+    ++index;
+    if (!(LeafSpec{tensor.dtype, tensor.shape} == spec)) {
+      throw WireError("observation changed from " + std::string(Name(spec.dtype)) +
+                      spec.shape.ToString() + " to " + Name(tensor.dtype) +
+                      tensor.shape.ToString());
+    }
+    const char* data = reinterpret_cast<const char*>(tensor.data);
+    const int64_t bytes = spec.NumBytes();
+    bool newest_only = false;
+    if (state.try_newest_only) {
+      const int64_t plane = PlaneBytes(spec);
+      std::string& previous = state.previous[next_environment_];
+      newest_only = !previous.empty() && std::memcmp(previous.data() + plane, data,
+                                                     bytes - plane) == 0;
+      // In mid-episode a stack moves by exactly one plane; what does not is no stack.
+      if (!newest_only && !previous.empty() && !episode_start) state.try_newest_only = false;
+      previous.assign(data, bytes);
+    }
+    const int64_t skip = newest_only ? bytes - PlaneBytes(spec) : 0;
+    leaf.mutable_data()->append(data + skip, bytes - skip);
+    if (newest_only) leaf.mutable_newest_only()->resize(num_environments_, '\0');
+    if (newest_only) (*leaf.mutable_newest_only())[next_environment_] = '\1';
+  });
+  ++next_environment_;
+}
+
+void StepDecoder::ReadSchema(const rpcenv::Reply& reply) {
+  if (!reply.has_schema()) throw WireError("first reply without schema");
+  spec_ = DecodeSpec(reply.schema().observation());
+  leaf_specs_ = spec_.flatten();
+  if (leaf_specs_.empty()) throw WireError("observation without arrays");
+  task_ = reply.schema().task();
+  if (task_ < 0) throw WireError("negative task");
+}
+
+void StepDecoder::Check(const rpcenv::Reply& reply) const {
+  auto expect = [this](int64_t size, const char* field) {
+    if (size != num_environments_) {
+      throw WireError(std::string(field) + " for " + std::to_string(size) + " of " +
+                      std::to_string(num_environments_) + " environments");
+    }
+  };
+  expect(reply.reward_size(), "reward");
+  expect(reply.terminated_size(), "terminated");
+  expect(reply.truncated_size(), "truncated");
+  expect(reply.game_over_size(), "game_over");
+  expect(reply.episode_step_size(), "episode_step");
+  expect(reply.episode_return_size(), "episode_return");
+  if (static_cast<size_t>(reply.leaves_size()) != leaf_specs_.size()) {
+    throw WireError("expected " + std::to_string(leaf_specs_.size()) + " arrays, got " +
+                    std::to_string(reply.leaves_size()));
+  }
+  for (int i = 0; i < reply.leaves_size(); ++i) {
+    const rpcenv::Leaf& leaf = reply.leaves(i);
+    const LeafSpec& spec = leaf_specs_[i];
+    int64_t newest_only = 0;
+    if (!leaf.newest_only().empty()) {
+      expect(static_cast<int64_t>(leaf.newest_only().size()), "newest_only");
+      if (!MayBeFrameStack(spec)) throw WireError("newest plane of an array that has no planes");
+      newest_only = static_cast<int64_t>(
+          std::count_if(leaf.newest_only().begin(), leaf.newest_only().end(),
+                        [](char flag) { return flag != 0; }));
+    }
+    int64_t expected = num_environments_ * spec.NumBytes();
+    if (newest_only > 0) expected -= newest_only * (spec.NumBytes() - PlaneBytes(spec));
+    if (static_cast<int64_t>(leaf.data().size()) != expected) {
+      throw WireError("array " + std::to_string(i) + ": expected " + std::to_string(expected) +
+                      " bytes, got " + std::to_string(leaf.data().size()));
+    }
+  }
+}
+
+void StepDecoder::ReadLeaf(const rpcenv::Reply& reply, int leaf_index, int64_t environment,
+                           const std::byte* previous, std::byte* target) const {
+  const rpcenv::Leaf& leaf = reply.leaves(leaf_index);
+  const LeafSpec& spec = leaf_specs_[leaf_index];
+  const int64_t bytes = spec.NumBytes();
+  if (leaf.newest_only().empty()) {
+    std::memcpy(target, leaf.data().data() + environment * bytes, bytes);
+    return;
+  }
+  const int64_t plane = PlaneBytes(spec);
+  int64_t offset = 0;
+  for (int64_t i = 0; i < environment; ++i) offset += leaf.newest_only()[i] ? plane : bytes;
+  const char* source = leaf.data().data() + offset;
+  if (!leaf.newest_only()[environment]) {
+    std::memcpy(target, source, bytes);
+    return;
+  }
+  if (previous == nullptr) throw WireError("newest plane without earlier planes");
+  std::memcpy(target, previous + plane, bytes - plane);
+  std::memcpy(target + bytes - plane, source, plane);
+}
+
+}  // namespace torchbeast

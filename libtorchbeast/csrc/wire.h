@@ -1,0 +1,107 @@
+// Between nests of tensors and the messages of rpcenv.proto.
+//
+// StepEncoder (server) and StepDecoder (client) hold the two ends of one stream. Where the client
+// allowed it, a frame stack is sent as its newest plane only: the encoder compares each array with
+// the last one and leaves out planes only if they are the last one's, moved up by one, to the byte.
+// Neither class is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rpcenv.pb.h"
+#include "tensor.h"
+
+namespace torchbeast {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kMaxEnvironmentsPerStream = 1024;
+// Far above any observation, far below what would let a peer exhaust memory with one message.
+inline constexpr int kMaxMessageBytes = 256 << 20;
+
+// A message that does not follow the protocol; the text says how.
+class WireError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Type and shape of one environment's array.
+struct LeafSpec {
+  DType dtype = DType::kUint8;
+  Shape shape;
+
+  int64_t NumBytes() const { return shape.NumElements() * ItemSize(dtype); }
+  bool operator==(const LeafSpec& o) const { return dtype == o.dtype && shape == o.shape; }
+};
+using SpecNest = nest::Nest<LeafSpec>;
+
+rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec);
+// WireError for an unknown type, a bad rank, a negative dimension or more than kMaxMessageBytes.
+LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec);
+rpcenv::Spec EncodeSpec(const SpecNest& spec);
+SpecNest DecodeSpec(const rpcenv::Spec& spec);
+
+// V actions of one type and shape.
+struct Actions {
+  LeafSpec spec;
+  const std::byte* data = nullptr;  // V arrays, one after the other.
+};
+// WireError unless `request` has exactly `num_environments` actions. The result points into it.
+Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments);
+
+class StepEncoder {
+ public:
+  StepEncoder(int64_t num_environments, bool newest_plane)
+      : num_environments_(num_environments), newest_plane_(newest_plane) {}
+
+  // Clears `reply` for the next step.
+  void Begin(rpcenv::Reply* reply);
+  // Appends the observation of the next environment in turn. Fixes the schema with the first one;
+  // WireError if a later one differs from it. `episode_start`: its planes are not a continuation.
+  void Append(const TensorNest& observation, bool episode_start, rpcenv::Reply* reply);
+  // Valid after the first Append.
+  const SpecNest& spec() const { return spec_; }
+
+ private:
+  struct LeafState {
+    bool try_newest_only = false;
+    // The planes that the client will have after the last message, per environment.
+    std::vector<std::string> previous;
+  };
+  void FixSchema(const TensorNest& observation);
+
+  const int64_t num_environments_;
+  const bool newest_plane_;
+  bool has_schema_ = false;
+  int64_t next_environment_ = 0;
+  SpecNest spec_;
+  std::vector<LeafSpec> leaf_specs_;
+  std::vector<LeafState> leaves_;
+};
+
+class StepDecoder {
+ public:
+  explicit StepDecoder(int64_t num_environments) : num_environments_(num_environments) {}
+
+  // Takes the schema of a stream's first reply. WireError if there is none.
+  void ReadSchema(const rpcenv::Reply& reply);
+  // Checks every size in `reply`; WireError if anything disagrees with the schema.
+  void Check(const rpcenv::Reply& reply) const;
+  // Writes leaf `leaf` of environment `environment` to `target`. `previous`: that leaf one step
+  // earlier, null if there is none; WireError if it is needed and missing. After Check().
+  void ReadLeaf(const rpcenv::Reply& reply, int leaf, int64_t environment,
+                const std::byte* previous, std::byte* target) const;
+
+  const SpecNest& spec() const { return spec_; }
+  const std::vector<LeafSpec>& leaf_specs() const { return leaf_specs_; }
+  int32_t task() const { return task_; }
+
+ private:
+  const int64_t num_environments_;
+  SpecNest spec_;
+  std::vector<LeafSpec> leaf_specs_;
+  int32_t task_ = 0;
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,176 @@
+// Nested structures: a leaf, a sequence of nests, or a string-keyed mapping of nests.
+//
+// Traversal order is depth first; sequences in index order, mappings in the order of their sorted
+// keys. `Tag` is carried by every container and handed on unchanged by `map`, so that a binding can
+// remember which container type to rebuild. Plain value semantics, no locks.
+#pragma once
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace nest {
+
+// Thrown when structures that must be equal are not, or a leaf is asked of an empty nest.
+class NestError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+template <typename T, typename Tag = std::monostate>
+class Nest {
+ public:
+  using Sequence = std::vector<Nest>;
+  using Mapping = std::map<std::string, Nest>;
+
+  Nest() : value_(Sequence{}) {}
+  Nest(T leaf) : value_(std::move(leaf)) {}  // NOLINT: a leaf is a nest.
+  Nest(Sequence items, Tag tag = {}) : value_(std::move(items)), tag_(std::move(tag)) {}
+  Nest(Mapping items, Tag tag = {}) : value_(std::move(items)), tag_(std::move(tag)) {}
+
+  bool is_leaf() const { return std::holds_alternative<T>(value_); }
+  bool is_sequence() const { return std::holds_alternative<Sequence>(value_); }
+  bool is_mapping() const { return std::holds_alternative<Mapping>(value_); }
+
+  const T& leaf() const { return std::get<T>(value_); }
+  T& leaf() { return std::get<T>(value_); }
+  const Sequence& sequence() const { return std::get<Sequence>(value_); }
+  Sequence& sequence() { return std::get<Sequence>(value_); }
+  const Mapping& mapping() const { return std::get<Mapping>(value_); }
+  Mapping& mapping() { return std::get<Mapping>(value_); }
+  const Tag& tag() const { return tag_; }
+
+  // True if there is no leaf anywhere below.
+  bool empty() const {
+    if (is_leaf()) return false;
+    bool any = false;
+    for_each([&any](const T&) { any = true; });
+    return !any;
+  }
+
+  // Calls `function(leaf)` on every leaf in order.
+  template <typename Function>
+  void for_each(Function&& function) const {
+    if (is_leaf()) {
+      function(leaf());
+    } else if (is_sequence()) {
+      for (const Nest& item : sequence()) item.for_each(function);
+    } else {
+      for (const auto& [key, item] : mapping()) item.for_each(function);
+    }
+  }
+
+  // The leaves in order.
+  std::vector<T> flatten() const {
+    std::vector<T> leaves;
+    for_each([&leaves](const T& leaf) { leaves.push_back(leaf); });
+    return leaves;
+  }
+
+  // The first leaf; NestError if there is none.
+  const T& front() const {
+    const T* first = nullptr;
+    for_each([&first](const T& leaf) {
+      if (first == nullptr) first = &leaf;
+    });
+    if (first == nullptr) throw NestError("front() of a nest without leaves");
+    return *first;
+  }
+
+  // A nest of the same structure with `function(leaf)` for every leaf. The result's leaf type is
+  // whatever `function` returns.
+  template <typename Function>
+  auto map(Function&& function) const -> Nest<decltype(function(std::declval<const T&>())), Tag> {
+    using Result = Nest<decltype(function(std::declval<const T&>())), Tag>;
+    if (is_leaf()) return Result(function(leaf()));
+    if (is_sequence()) {
+      typename Result::Sequence items;
+      items.reserve(sequence().size());
+      for (const Nest& item : sequence()) items.push_back(item.map(function));
+      return Result(std::move(items), tag_);
+    }
+    typename Result::Mapping items;
+    for (const auto& [key, item] : mapping()) items.emplace(key, item.map(function));
+    return Result(std::move(items), tag_);
+  }
+
+  // A nest of this structure whose leaves are taken in order from `leaves`; NestError unless there
+  // are exactly as many.
+  template <typename U>
+  Nest<U, Tag> pack_as(const std::vector<U>& leaves) const {
+    size_t next = 0;
+    auto packed = map([&](const T&) -> U {
+      if (next >= leaves.size()) {
+        throw NestError("Too few leaves to pack: the structure needs more than " +
+                        std::to_string(leaves.size()));
+      }
+      return leaves[next++];
+    });
+    if (next != leaves.size()) {
+      throw NestError("Too many leaves to pack: the structure needs " + std::to_string(next) +
+                      ", got " + std::to_string(leaves.size()));
+    }
+    return packed;
+  }
+
+  // Throws NestError naming the first place where `other` has another structure.
+  template <typename U, typename OtherTag>
+  void check_same_structure(const Nest<U, OtherTag>& other, const std::string& path = "") const {
+    auto fail = [&path](const std::string& what) {
+      throw NestError("Nests differ at " + (path.empty() ? std::string("the root") : path) + ": " +
+                      what);
+    };
+    if (describe() != other.describe()) fail(describe() + " against " + other.describe());
+    if (is_sequence()) {
+      for (size_t i = 0; i < sequence().size(); ++i) {
+        sequence()[i].check_same_structure(other.sequence()[i],
+                                           path + "[" + std::to_string(i) + "]");
+      }
+    } else if (is_mapping()) {
+      auto theirs = other.mapping().begin();
+      for (const auto& [key, item] : mapping()) {
+        if (theirs->first != key) fail("key '" + key + "' against key '" + theirs->first + "'");
+        item.check_same_structure(theirs->second, path + "['" + key + "']");
+        ++theirs;
+      }
+    }
+  }
+
+  // "a leaf", "a sequence of 2", "a mapping of 3".
+  std::string describe() const {
+    if (is_leaf()) return "a leaf";
+    if (is_sequence()) return "a sequence of " + std::to_string(sequence().size());
+    return "a mapping of " + std::to_string(mapping().size());
+  }
+
+ private:
+  std::variant<T, Sequence, Mapping> value_;
+  Tag tag_{};
+};
+
+// A nest with the structure of the first of `nests` whose leaves are `function(leaves)`, `leaves`
+// holding one leaf of each nest. NestError if there is no nest or the structures differ.
+template <typename T, typename Tag, typename Function>
+auto map_many(Function&& function, const std::vector<Nest<T, Tag>>& nests)
+    -> Nest<decltype(function(std::declval<const std::vector<T>&>())), Tag> {
+  if (nests.empty()) throw NestError("Expected at least one nest");
+  std::vector<std::vector<T>> columns;
+  columns.reserve(nests.size());
+  for (const auto& nest : nests) {
+    nests.front().check_same_structure(nest);
+    columns.push_back(nest.flatten());
+  }
+  size_t next = 0;
+  return nests.front().map([&](const T&) {
+    std::vector<T> leaves;
+    leaves.reserve(columns.size());
+    for (const auto& column : columns) leaves.push_back(column[next]);
+    ++next;
+    return function(leaves);
+  });
+}
+
+}  // namespace nest

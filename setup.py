@@ -1,0 +1,115 @@
+"""Builds the two extension modules, ``nest._C`` and ``libtorchbeast._C``.
+
+They need a C++17 compiler, gRPC and protobuf (see MISSING_TOOLS). Everything else, MonoBeast
+included, works without them: ``TORCHBEAST_PURE_PYTHON=1 pip install .`` leaves them out.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nanobind
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+MISSING_TOOLS = (
+    "{} not found. Install gRPC's C++ library and compiler plug-in, for example\n"
+    "  Debian, Ubuntu:  sudo apt-get install g++ pkg-config libgrpc++-dev protobuf-compiler-grpc\n"
+    "  macOS:           brew install grpc pkg-config\n"
+    "  conda:           conda install -c conda-forge cxx-compiler pkg-config grpc-cpp\n"
+    "or leave PolyBeast out with TORCHBEAST_PURE_PYTHON=1."
+)
+PROTO = Path("libtorchbeast/proto/rpcenv.proto")
+CSRC = Path("libtorchbeast/csrc")
+
+
+def find_tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        sys.exit("error: " + MISSING_TOOLS.format(name))
+    return path
+
+
+def pkg_config(option: str) -> list[str]:
+    command = [find_tool("pkg-config"), option, "grpc++", "protobuf"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit("error: " + MISSING_TOOLS.format("grpc++ (by pkg-config)"))
+    return shlex.split(result.stdout)
+
+
+class BuildExtensions(build_ext):
+    """Generates the protocol's sources into ``build_temp`` and compiles nanobind in."""
+
+    def build_extensions(self) -> None:
+        nanobind_root = Path(nanobind.include_dir()).parent
+        for extension in self.extensions:
+            extension.sources.append(os.path.relpath(nanobind_root / "src/nb_combined.cpp"))
+            extension.include_dirs += [
+                str(nanobind_root / "include"),
+                str(nanobind_root / "ext/robin_map/include"),
+                "nest/include",
+            ]
+            extension.extra_compile_args += [
+                "-std=c++17",
+                "-O3",
+                "-g0",
+                "-fvisibility=hidden",
+                "-fno-strict-aliasing",
+                "-Wall",
+                # GCC 12 takes moved-from std::variant members for uninitialised ones.
+                "-Wno-maybe-uninitialized",
+            ]
+            if sys.platform == "linux":
+                extension.extra_link_args += ["-Wl,--as-needed", "-Wl,-s"]
+            if extension.name == "libtorchbeast._C":
+                self.add_grpc(extension)
+        super().build_extensions()
+
+    def add_grpc(self, extension: Extension) -> None:
+        generated = Path(self.build_temp) / "proto"
+        generated.mkdir(parents=True, exist_ok=True)
+        plugin = find_tool("grpc_cpp_plugin")
+        subprocess.run(
+            [
+                find_tool("protoc"),
+                f"--proto_path={PROTO.parent}",
+                f"--cpp_out={generated}",
+                f"--grpc_out={generated}",
+                f"--plugin=protoc-gen-grpc={plugin}",
+                str(PROTO),
+            ],
+            check=True,
+        )
+        extension.sources += [str(generated / name) for name in ("rpcenv.pb.cc", "rpcenv.grpc.pb.cc")]
+        extension.include_dirs += [str(generated), str(CSRC)]
+        extension.extra_compile_args += pkg_config("--cflags")
+        extension.extra_link_args += pkg_config("--libs")
+
+    def build_extension(self, extension: Extension) -> None:
+        # nb_combined.cpp is in both extensions, compiled with the flags of each.
+        temp, self.build_temp = self.build_temp, os.path.join(self.build_temp, extension.name)
+        try:
+            super().build_extension(extension)
+        finally:
+            self.build_temp = temp
+
+
+def extensions() -> list[Extension]:
+    if os.environ.get("TORCHBEAST_PURE_PYTHON"):
+        return []
+    return [
+        Extension("nest._C", ["nest/csrc/bindings.cc"], language="c++"),
+        Extension(
+            "libtorchbeast._C",
+            sorted(map(str, [*CSRC.glob("*.cc"), *CSRC.glob("python/*.cc")])),
+            language="c++",
+            depends=[str(PROTO), *map(str, CSRC.rglob("*.h")), "nest/include/nest/nest.h"],
+        ),
+    ]
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})
