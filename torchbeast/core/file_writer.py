@@ -1,0 +1,126 @@
+"""A run's directory: meta.json, logs.csv, out.log, TensorBoard events, the link ``latest``."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from torchbeast.core.types import UsageError
+
+log = logging.getLogger("torchbeast")
+
+
+def default_xpid() -> str:
+    return datetime.datetime.now().strftime("torchbeast-%Y%m%d-%H%M%S")
+
+
+class FileWriter:
+    """Writes a run's records. Use as a context manager.
+
+    ``fields`` are the columns of logs.csv, fixed for the run. A directory with records of the same
+    columns is appended to.
+    """
+
+    def __init__(self, savedir: str, xpid: str, meta: dict[str, Any], fields: list[str]) -> None:
+        self.path = Path(savedir).expanduser().absolute() / xpid
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK):
+                raise PermissionError(f"no permission to write to {self.path}")
+        except OSError as error:
+            raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
+        self._handler = logging.FileHandler(self.path / "out.log")
+        self._handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        )
+        logging.getLogger().addHandler(self._handler)
+        self._write_meta(meta)
+        self._fields = fields
+        self._file = self._open_logs()
+        self._csv = csv.DictWriter(self._file, fields, lineterminator="\n")
+        if self._file.tell() == 0:
+            self._csv.writeheader()
+            self._file.flush()
+        self._link_latest()
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._tensorboard = SummaryWriter(str(self.path))
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Appends a row to logs.csv; missing columns stay empty."""
+        self._csv.writerow(row)
+        self._file.flush()
+
+    def scalars(self, values: dict[str, float], step: int) -> None:
+        """Writes TensorBoard scalars."""
+        for name, value in values.items():
+            self._tensorboard.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        self._tensorboard.close()
+        logging.getLogger().removeHandler(self._handler)
+        self._handler.close()
+
+    def _open_logs(self) -> Any:
+        path = self.path / "logs.csv"
+        header = ",".join(self._fields)
+        if path.exists():
+            with open(path) as file:
+                first = file.readline().rstrip("\n")
+            if first and first != header:
+                # Other games or another version: keep it, but do not mix.
+                path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))
+        return open(path, "a", newline="")  # noqa: SIM115
+
+    def _write_meta(self, meta: dict[str, Any]) -> None:
+        text = json.dumps({**meta, **environment_facts()}, indent=2, default=str)
+        temporary = self.path / "meta.json.tmp"
+        temporary.write_text(text + "\n")
+        temporary.replace(self.path / "meta.json")
+
+    def _link_latest(self) -> None:
+        link = self.path.parent / "latest"
+        temporary = self.path.parent / f".latest.{os.getpid()}"
+        try:
+            temporary.symlink_to(self.path.name)  # Relative: the savedir may move.
+            temporary.replace(link)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            log.warning("Cannot link %s: %s", link, error)
+
+
+def environment_facts() -> dict[str, Any]:
+    """Versions, git revision and, of the environment, nothing but SLURM's variables."""
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    git = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "date": datetime.datetime.now().isoformat(timespec="seconds"),
+        "versions": versions,
+        "git": git.stdout.strip() or None,
+        "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM_")},
+    }

@@ -1,0 +1,200 @@
+"""The flags that command lines share: each once, with its help. No torch here: ``--help`` is quick."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def positive(convert: Callable[[str], int]) -> Callable[[str], int]:
+    """An argparse type: ``convert`` and refuse what is below 1."""
+
+    def parse(text: str) -> int:
+        value = convert(text)
+        if value < 1:
+            raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+        return value
+
+    return parse
+
+
+def number(text: str) -> int:
+    """An integer, also written 3e8 or 300_000_000."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a number: {text}") from None
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"not a whole number: {text}")
+    return int(value)
+
+
+def add_env_flags(parser: argparse.ArgumentParser) -> None:
+    """Which games, and how they are presented."""
+    group = parser.add_argument_group("games")
+    group.add_argument(
+        "--env",
+        default="PongNoFrameskip-v4",
+        help="Game, several separated by commas, or three, six, all. "
+        "package.module:Id for a Gymnasium environment of your own.",
+    )
+    group.add_argument(
+        "--preprocessing",
+        choices=["deepmind", "machado"],
+        default="deepmind",
+        help="deepmind: no-op starts, lives end training episodes. "
+        "machado: sticky actions, all 18 actions, whole games.",
+    )
+    group.add_argument(
+        "--seed", type=number, help="Seed of everything random (default: a new one every run)."
+    )
+
+
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """How actor pool and environment servers find each other."""
+    group = parser.add_argument_group("environment servers")
+    group.add_argument(
+        "--pipes_basename",
+        help="Server i listens on this with .i appended (unix:/path) or with i added to the port "
+        "(host:port). Default: a private directory of the run.",
+    )
+    group.add_argument(
+        "--num_servers",
+        type=positive(number),
+        help="Server processes (default: one per core, at least one per game).",
+    )
+    group.add_argument(
+        "--tls_dir",
+        help="Directory with cert.pem, key.pem and root.pem: needed for servers on other machines.",
+    )
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Where a run lives on disk."""
+    group = parser.add_argument_group("run")
+    group.add_argument(
+        "--xpid", help="Name of the run (default: torchbeast-<date>-<time>; in test: latest)."
+    )
+    group.add_argument(
+        "--savedir",
+        default="~/logs/torchbeast",
+        help="Directory of all runs (default: %(default)s).",
+    )
+    group.add_argument(
+        "--disable_checkpoint", action="store_true", help="Do not save checkpoints."
+    )
+    group.add_argument(
+        "--checkpoint_interval_s",
+        type=positive(number),
+        default=600,
+        help="Seconds between checkpoints (default: %(default)s).",
+    )
+    group.add_argument(
+        "--save_model_every_nsteps",
+        type=number,
+        default=0,
+        help="Keep a copy of the model as intermediate/model.<step>.tar every so many steps.",
+    )
+
+
+def add_agent_flags(parser: argparse.ArgumentParser) -> None:
+    """What the agent is made of."""
+    group = parser.add_argument_group("agent")
+    group.add_argument(
+        "--agent_type",
+        choices=["resnet", "atari"],
+        default="resnet",
+        help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast.",
+    )
+    group.add_argument("--use_lstm", action="store_true", help="Give the agent a memory.")
+    group.add_argument(
+        "--use_popart",
+        action="store_true",
+        help="Normalise the targets of each game's value head (PopArt).",
+    )
+    group.add_argument(
+        "--num_actions", type=number, help="Checked against the games, which decide."
+    )
+    group.add_argument(
+        "--fixed_input_scale",
+        action="store_true",
+        help="Feed frames as x / 255, as in 2019, instead of measuring their mean and spread.",
+    )
+
+
+def add_learner_flags(parser: argparse.ArgumentParser) -> None:
+    """How it learns."""
+    group = parser.add_argument_group("learning")
+    add = group.add_argument
+    add("--total_steps", type=number, default=100000, help="Agent steps to train for.")
+    add("--batch_size", type=positive(number), default=8, help="Rollouts per learner step.")
+    add("--unroll_length", type=positive(number), default=80, help="Agent steps per rollout.")
+    add("--entropy_cost", type=float, default=0.0006, help="Weight of the entropy bonus.")
+    add("--baseline_cost", type=float, default=0.5, help="Weight of the value loss.")
+    add("--discounting", type=float, default=0.99, help="Discount factor.")
+    add(
+        "--reward_clipping",
+        choices=["abs_one", "none"],
+        help="Clip rewards to [-1, 1] for learning (default), or not (default with --use_popart).",
+    )
+    add(
+        "--beta",
+        type=float,
+        default=0.0003,
+        help="Step size of PopArt's statistics (default: %(default)s).",
+    )
+    group = parser.add_argument_group("optimizer")
+    add = group.add_argument
+    add("--optimizer", choices=["rmsprop", "adam"], default="rmsprop")
+    add("--learning_rate", type=float, default=0.00048, help="Falls linearly to 0.")
+    add("--alpha", type=float, default=0.99, help="RMSProp smoothing constant.")
+    add("--momentum", type=float, default=0.0, help="RMSProp momentum.")
+    add("--epsilon", type=float, default=0.01, help="RMSProp or Adam epsilon.")
+    add("--grad_norm_clipping", type=float, default=40.0, help="Largest norm of the gradient.")
+
+
+def add_machine_flags(parser: argparse.ArgumentParser) -> None:
+    """How the machine is used."""
+    group = parser.add_argument_group("machine")
+    add = group.add_argument
+    add("--num_actors", type=positive(number), default=16, help="Environments in parallel.")
+    add("--num_learner_threads", type=positive(number), help="Default: by cores.")
+    add("--num_inference_threads", type=positive(number), help="Default: by cores.")
+    add("--max_learner_queue_size", type=positive(number), help="Rollouts (default: batch_size).")
+    add("--cores", type=positive(number), help="Cores to use (default: those this process may use).")
+    add("--disable_cuda", action="store_true", help="Do not use a GPU.")
+    add(
+        "--precision",
+        choices=["auto", "float32", "bfloat16"],
+        default="auto",
+        help="Of the convolutions; auto: bfloat16 where the hardware has it.",
+    )
+
+
+def server_address(basename: str, index: int) -> str:
+    """The address of server ``index``.
+
+    >>> server_address("unix:/tmp/polybeast", 2), server_address("localhost:4000", 2)
+    ('unix:/tmp/polybeast.2', 'localhost:4002')
+    """
+    if basename.startswith("unix:"):
+        return f"{basename}.{index}"
+    host, _, port = basename.rpartition(":")
+    return f"{host}:{int(port) + index}"
+
+
+def add_test_flags(parser: argparse.ArgumentParser) -> None:
+    """How an agent is watched and scored."""
+    group = parser.add_argument_group("test")
+    add = group.add_argument
+    add("--num_episodes", type=positive(number), default=10, help="Full games per game.")
+    add("--intermediate_model_id", help="Step number of intermediate/model.<step>.tar to take.")
+    add(
+        "--sample",
+        dest="greedy",
+        action="store_false",
+        help="Sample actions from the policy instead of taking the likeliest.",
+    )
+    add("--greedy", action="store_true", default=True, help="Take the likeliest action (default).")
+    add("--json", action="store_true", help="Print the result as JSON.")
+    add("--actions", help="File of a recorded action sequence.")

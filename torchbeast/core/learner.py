@@ -1,0 +1,265 @@
+"""The learner: rollouts in, better weights out. The same one for PolyBeast and MonoBeast.
+
+Several threads may call :meth:`Learner.learn` with a part of a batch each. Gradients of the parts are
+summed, which for summed losses is exact; when the parts of a whole batch are together, the last
+thread applies them. No part of the next batch starts before that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchbeast.core.losses import Losses, LossConfig, rollout_losses
+from torchbeast.core.popart import PopArtLayer
+from torchbeast.core.types import AgentOutput, EnvOutput
+
+
+class OptimizerConfig(NamedTuple):
+    """RMSProp as in IMPALA, or Adam; the learning rate falls linearly to 0 over ``total_steps``."""
+
+    optimizer: str = "rmsprop"
+    learning_rate: float = 0.00048
+    alpha: float = 0.99
+    momentum: float = 0.0
+    epsilon: float = 0.01
+    grad_norm_clipping: float = 40.0
+    total_steps: int = 100000
+
+
+class Game(NamedTuple):
+    """A full game that ended in a rollout."""
+
+    task: int
+    episode_return: float
+    episode_step: int
+
+
+class StepStats(NamedTuple):
+    """One learner step."""
+
+    steps: int  # Agent steps learned from so far.
+    learner_steps: int
+    total_loss: float
+    pg_loss: float
+    baseline_loss: float
+    entropy_loss: float
+    grad_norm: float
+    learning_rate: float
+    games: list[Game]
+    task_steps: list[int]  # Agent steps in this batch, by task.
+
+
+class LearnerClosed(Exception):
+    """There is nothing more to learn: the steps are done, or the learner was closed."""
+
+
+class Learner:
+    """Owns the weights, the optimizer and all that must be saved to go on."""
+
+    def __init__(
+        self,
+        agent: Any,
+        loss: LossConfig,
+        optimizer: OptimizerConfig,
+        batch_size: int,
+        on_step: Callable[[StepStats], None],
+    ) -> None:
+        self.agent = agent
+        self.steps = 0
+        self.learner_steps = 0
+        num_tasks = len(agent.config.tasks)
+        self.task_steps = [0] * num_tasks
+        self._loss_config = loss
+        self._config = optimizer
+        self._batch_size = batch_size
+        self._on_step = on_step
+        self._parameters = [p for p in agent.parameters() if p.requires_grad]
+        self._optimizer = make_optimizer(self._parameters, optimizer)
+
+        self._turn = threading.Condition()
+        self._taken = 0  # Rollouts of the current batch handed to threads.
+        self._parts: list[tuple[Losses, list[Game]]] = []
+        self._done = 0  # Rollouts of the current batch whose gradients are in.
+        self._gradients: list[Tensor] | None = None
+        self._failed: BaseException | None = None
+        self._closed = False
+
+    def learn(self, env: EnvOutput, actor: AgentOutput, initial_state: Any) -> None:
+        """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
+
+        Waits for its turn if a whole batch is being learned from already. Raises LearnerClosed, or
+        RuntimeError if another thread failed.
+        """
+        num_rollouts = env.done.shape[1]
+        self._begin(num_rollouts)
+        try:
+            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
+            gradients = torch.autograd.grad(losses.total, self._parameters)
+            games = finished_games(env)
+            self._finish(num_rollouts, losses, gradients, games)
+        except BaseException as error:
+            with self._turn:
+                self._failed = error
+                self._turn.notify_all()
+            raise
+
+    def close(self) -> None:
+        """Wakes threads that wait for their turn; what they have is not learned from."""
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+
+    def _begin(self, num_rollouts: int) -> None:
+        with self._turn:
+            while self._taken >= self._batch_size and not self._closed and not self._failed:
+                self._turn.wait()
+            if self._failed:
+                raise RuntimeError("another learner thread failed") from self._failed
+            if self._closed or self.steps >= self._config.total_steps:
+                raise LearnerClosed
+            self._taken += num_rollouts
+
+    def _finish(
+        self, num_rollouts: int, losses: Losses, gradients: tuple[Tensor, ...], games: list[Game]
+    ) -> None:
+        with self._turn:
+            if self._gradients is None:
+                self._gradients = list(gradients)
+            else:
+                torch._foreach_add_(self._gradients, list(gradients))
+            self._parts.append((losses._replace(total=losses.total.detach()), games))
+            self._done += num_rollouts
+            if self._done < self._batch_size:
+                return
+            stats = self._apply(self._gradients, self._parts)
+            self._taken, self._done, self._gradients, self._parts = 0, 0, None, []
+            self._turn.notify_all()
+        self._on_step(stats)
+
+    def _apply(self, gradients: list[Tensor], parts: list[tuple[Losses, list[Game]]]) -> StepStats:
+        """One optimizer step from the summed gradients, then PopArt's."""
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.grad_norm_clipping)
+        learning_rate = self.learning_rate()
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+        task = torch.cat([losses.task for losses, _ in parts], dim=1)
+        if isinstance(self.agent.baseline, PopArtLayer):
+            vs = torch.cat([losses.vs for losses, _ in parts], dim=1)
+            one_hot = torch.nn.functional.one_hot(task, len(self.task_steps))
+            self.agent.baseline.update_parameters(vs.unsqueeze(-1).expand(one_hot.shape), one_hot)
+
+        counts = torch.bincount(task.flatten(), minlength=len(self.task_steps)).tolist()
+        self.task_steps = [a + b for a, b in zip(self.task_steps, counts, strict=True)]
+        self.steps += task.numel()
+        self.learner_steps += 1
+        sums = [
+            sum(float(getattr(losses, name)) for losses, _ in parts)
+            for name in ("total", "policy_gradient", "baseline", "entropy")
+        ]
+        games = [game for _, finished in parts for game in finished]
+        return StepStats(
+            self.steps, self.learner_steps, *sums, float(norm), learning_rate, games, counts
+        )
+
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        left = 1.0 - min(self.steps, self._config.total_steps) / self._config.total_steps
+        return self._config.learning_rate * left
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on, as tensors and plain values. Between steps only."""
+        with self._turn:
+            return {
+                "agent": dict(self.agent.config._asdict()),
+                "model_state_dict": {k: v.cpu().clone() for k, v in self.agent.state_dict().items()},
+                "optimizer_state_dict": self._optimizer.state_dict(),
+                "steps": self.steps,
+                "learner_steps": self.learner_steps,
+                "task_steps": list(self.task_steps),
+            }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of state_dict, for an agent of the same configuration."""
+        self.agent.load_state_dict(state["model_state_dict"])
+        self._optimizer.load_state_dict(state["optimizer_state_dict"])
+        self.steps = state["steps"]
+        self.learner_steps = state["learner_steps"]
+        self.task_steps = list(state["task_steps"])
+
+
+def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=config.learning_rate, eps=config.epsilon)
+    return torch.optim.RMSprop(
+        parameters,
+        lr=config.learning_rate,
+        alpha=config.alpha,
+        momentum=config.momentum,
+        eps=config.epsilon,
+    )
+
+
+def finished_games(env: EnvOutput) -> list[Game]:
+    """The full games that ended in a rollout; its first row belongs to the one before."""
+    over = env.game_over[1:]
+    if not bool(over.any()):
+        return []
+    columns = (x[1:][over].tolist() for x in (env.task, env.episode_return, env.episode_step))
+    return [Game(*values) for values in zip(*columns, strict=True)]
+
+
+class PublishedWeights:
+    """Copies of an agent for inference: readers never see half of an update, and never wait.
+
+    One copy more than there are readers: there is always one that nobody reads and that is not the
+    newest, and the learner writes there.
+    """
+
+    def __init__(self, make_copy: Callable[[], Any], num_readers: int) -> None:
+        self._copies = [make_copy() for _ in range(num_readers + 1)]
+        self._readers = [0] * len(self._copies)
+        self._versions = [0] * len(self._copies)
+        self._newest = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[Any, int]]:
+        """The newest copy and its version, which stay as they are inside the block."""
+        with self._lock:
+            index = self._newest
+            self._readers[index] += 1
+        try:
+            yield self._copies[index], self._versions[index]
+        finally:
+            with self._lock:
+                self._readers[index] -= 1
+
+    @torch.no_grad()
+    def publish(self, agent: Any, version: int) -> None:
+        """Makes the weights of ``agent`` the newest. One thread at a time."""
+        with self._lock:
+            index = next(
+                i for i, n in enumerate(self._readers) if n == 0 and i != self._newest
+            )
+        targets = self._copies[index].state_dict()
+        for name, value in agent.state_dict().items():
+            targets[name].copy_(value)
+        with self._lock:
+            self._versions[index] = version
+            self._newest = index
+
+    @property
+    def version(self) -> int:
+        """Of the newest copy."""
+        return self._versions[self._newest]

@@ -1,0 +1,98 @@
+"""PolyBeast's own environment servers: one child process that supervises them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from torchbeast.core.flags import server_address
+from torchbeast.core.types import UsageError
+
+# The longest path of a Unix socket on Linux; macOS allows a few characters less.
+MAX_SOCKET_PATH = 107
+
+
+def check_basename(basename: str, num_servers: int) -> None:
+    """Raises UsageError for a ``--pipes_basename`` that cannot work."""
+    last = server_address_or_error(basename, num_servers - 1)
+    path = last.removeprefix("unix:")
+    if last.startswith("unix:"):
+        if len(path.encode()) > MAX_SOCKET_PATH:
+            raise UsageError(
+                f"--pipes_basename is too long: {path} has {len(path.encode())} characters, "
+                f"sockets allow {MAX_SOCKET_PATH}"
+            )
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise UsageError(f"--pipes_basename: no directory {os.path.dirname(path)}")
+
+
+def server_address_or_error(basename: str, index: int) -> str:
+    try:
+        return server_address(basename, index)
+    except ValueError:
+        raise UsageError(
+            f"--pipes_basename must be unix:/path or host:port, not {basename}"
+        ) from None
+
+
+@contextlib.contextmanager
+def socket_directory(basename: str | None) -> Iterator[str]:
+    """The basename to use: the given one, or one in a private directory that is removed after."""
+    if basename is not None:
+        yield basename
+        return
+    directory = tempfile.mkdtemp(prefix="torchbeast-")
+    try:
+        yield f"unix:{directory}/env"
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class EnvServers:
+    """The supervisor's process. Use as a context manager: it is gone afterwards.
+
+    In a session of its own, so that Ctrl-C reaches the learner alone, which then ends everything in
+    order.
+    """
+
+    def __init__(self, basename: str, num_servers: int, private: bool, arguments: list[str]) -> None:
+        self._command = [
+            sys.executable,
+            "-m",
+            "torchbeast.polybeast_env",
+            *arguments,
+            f"--pipes_basename={basename}",
+            f"--num_servers={num_servers}",
+            f"--parent_pid={os.getpid()}",
+            *(["--private_directory"] if private else []),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> EnvServers:
+        self._process = subprocess.Popen(self._command, start_new_session=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def check(self) -> None:
+        """Raises RuntimeError if the servers are gone for good."""
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(
+                f"The environment servers ended (exit code {self._process.returncode})"
+            )

@@ -1,0 +1,167 @@
+"""The one place where environments are made."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+
+from torchbeast.core.types import UsageError
+from torchbeast.envs import games, wrappers
+from torchbeast.envs.mock import Mock
+
+# OpenCV would start a thread per core in every environment server.
+cv2.setNumThreads(1)
+
+
+class EnvSpec(NamedTuple):
+    """What all environments of a run have in common."""
+
+    num_actions: int
+    observation_shape: tuple[int, ...]
+    full_action_space: bool
+
+
+def make_env(
+    env_id: str,
+    *,
+    preprocessing: str = "deepmind",
+    full_action_space: bool = False,
+    full_games: bool = False,
+    seed: int | None = None,
+    render_mode: str | None = None,
+) -> gymnasium.Env:
+    """Makes an environment ready for the agent.
+
+    Args:
+        env_id: ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile decides
+            about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium environment
+            of the user's, or ``Mock``.
+        preprocessing: a profile of ``wrappers.PROFILES``; for games only.
+        full_action_space: all 18 actions, whatever the profile says.
+        full_games: end episodes with the game only, not at lost lives.
+        seed: seeds the environment. The sequence of all its games depends on it.
+        render_mode: as in Gymnasium.
+
+    Returns:
+        An environment with observations uint8 ``[4, 84, 84]`` for games and whatever it has, with
+        channels first, for others. ``info["game_over"]`` is False where only a life was lost.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
+    env: gymnasium.Env
+    if env_id == games.MOCK:
+        env = Mock()
+    elif games.is_atari(env_id):
+        env = _make_atari(env_id, preprocessing, full_action_space, full_games, render_mode)
+    else:
+        games.parse_games(env_id)  # Says what is wrong.
+        env = gymnasium.make(env_id, render_mode=render_mode)
+        if _has_channels_last(env.observation_space):
+            env = wrappers.ChannelsFirst(env)
+    if seed is not None:
+        env.reset(seed=seed)
+    return env
+
+
+def _make_atari(
+    env_id: str,
+    preprocessing: str,
+    full_action_space: bool,
+    full_games: bool,
+    render_mode: str | None,
+) -> gymnasium.Env:
+    profile = wrappers.PROFILES[preprocessing]
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner per process.
+    env = gymnasium.make(
+        env_id,
+        render_mode=render_mode,
+        frameskip=1,
+        repeat_action_probability=profile.sticky_action_probability,
+        full_action_space=full_action_space or profile.full_action_space,
+        disable_env_checker=True,
+    )
+    return wrappers.AtariPreprocessing(env, profile, full_games)
+
+
+def _has_channels_last(space: Any) -> bool:
+    return (
+        isinstance(space, gymnasium.spaces.Box)
+        and space.dtype == np.uint8
+        and len(space.shape) == 3
+        and space.shape[-1] in (1, 3, 4)
+        and space.shape[0] > 4
+    )
+
+
+def plan_envs(env_ids: tuple[str, ...], preprocessing: str = "deepmind") -> EnvSpec:
+    """Finds out what the agent must fit by making each environment once.
+
+    Games whose action sets differ all get the full one.
+
+    Raises:
+        UsageError: an environment cannot be had, or they do not go together.
+    """
+    spec = _common_spec(env_ids, preprocessing, full_action_space=False)
+    if spec is None:
+        spec = _common_spec(env_ids, preprocessing, full_action_space=True)
+    if spec is None:
+        raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}")
+    return spec
+
+
+def _common_spec(
+    env_ids: tuple[str, ...], preprocessing: str, full_action_space: bool
+) -> EnvSpec | None:
+    """The common spec; None if actions differ. Equal numbers of different actions differ, too."""
+    actions = set()
+    shapes = set()
+    for env_id in env_ids:
+        env = make_env(env_id, preprocessing=preprocessing, full_action_space=full_action_space)
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+            raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
+        shape = env.observation_space.shape
+        if not shape or len(shape) != 3:
+            raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
+        shapes.add(shape)
+        actions.add(tuple(getattr(env.unwrapped, "_action_set", range(int(env.action_space.n)))))
+        env.close()
+    if len(shapes) > 1:
+        raise UsageError(f"These environments differ in their pictures: {sorted(shapes)}")
+    if len(actions) > 1:
+        return None
+    return EnvSpec(len(actions.pop()), shapes.pop(), full_action_space)
+
+
+def measure_frames(
+    env_ids: tuple[str, ...], *, preprocessing: str, full_action_space: bool, seed: int
+) -> tuple[float, float]:
+    """Mean and standard deviation of the pixels of all games together, each with equal weight.
+
+    Random actions; the first hundred steps of a game are left out, since start-up pictures are
+    partly blank.
+    """
+    skip, count, every = 100, 50, 4
+    sums = np.zeros(2)
+    for env_id in env_ids:
+        env = make_env(
+            env_id, preprocessing=preprocessing, full_action_space=full_action_space, seed=seed
+        )
+        env.action_space.seed(seed)
+        env.reset()
+        frames = []
+        for step in range(skip + count * every):
+            frame, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                frame, _ = env.reset()
+            if step >= skip and step % every == 0:
+                frames.append(frame)
+        env.close()
+        pixels = np.stack(frames).astype(np.float64)
+        sums += pixels.mean(), np.square(pixels).mean()
+    mean, square = sums / len(env_ids)
+    return float(mean), float(np.sqrt(max(square - mean**2, 0.0)))

@@ -1,0 +1,102 @@
+"""Which games there are and what ``--env`` means.
+
+A task's index is its game's place in the list that :func:`parse_games` returns.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+
+import gymnasium
+
+from torchbeast.core.types import UsageError
+
+# Constant frames, for tests and benchmarks; see mock.py.
+MOCK = "Mock"
+
+THREE = ("AirRaidNoFrameskip-v4", "CarnivalNoFrameskip-v4", "DemonAttackNoFrameskip-v4")
+SIX = (
+    *THREE,
+    "NameThisGameNoFrameskip-v4",
+    "PongNoFrameskip-v4",
+    "SpaceInvadersNoFrameskip-v4",
+)
+
+
+@functools.cache
+def _atari_ids() -> frozenset[str]:
+    """Every image id of the installed ale-py, in both spellings."""
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    return frozenset(
+        env_id
+        for env_id, spec in gymnasium.registry.items()
+        if str(spec.entry_point).startswith("ale_py")
+        and spec.kwargs.get("obs_type", "rgb") == "rgb"
+        and (env_id.endswith("NoFrameskip-v4") or env_id.startswith("ALE/"))
+    )
+
+
+def all_games() -> tuple[str, ...]:
+    """Every game of the installed ale-py that has a ``NoFrameskip-v4`` id, by name."""
+    return tuple(sorted(i for i in _atari_ids() if i.endswith("NoFrameskip-v4")))
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether ``env_id`` is one of ale-py's games."""
+    return env_id in _atari_ids()
+
+
+def short_name(env_id: str) -> str:
+    """A game's name without namespace and version.
+
+    >>> short_name("PongNoFrameskip-v4"), short_name("ALE/Pong-v5"), short_name("my.module:Catch-v0")
+    ('Pong', 'Pong', 'Catch')
+    """
+    name = env_id.split(":")[-1].split("/")[-1]
+    return name.rsplit("-v", 1)[0].removesuffix("NoFrameskip")
+
+
+def parse_games(env: str) -> tuple[str, ...]:
+    """The task list that ``--env`` names: ids separated by commas, or three, six or all.
+
+    Raises :class:`UsageError` for an unknown id, naming near misses, and for a repeated one.
+
+    >>> parse_games("PongNoFrameskip-v4,ALE/Breakout-v5")
+    ('PongNoFrameskip-v4', 'ALE/Breakout-v5')
+    """
+    named = {"three": THREE, "six": SIX}
+    if env in named:
+        return named[env]
+    if env == "all":
+        return all_games()
+    games = tuple(game.strip() for game in env.split(","))
+    for game in games:
+        _check_game(game)
+    if len(set(games)) < len(games):
+        raise UsageError(f"--env names a game twice: {env}")
+    return games
+
+
+def _check_game(game: str) -> None:
+    if game == MOCK or game in _atari_ids():
+        return
+    if ":" in game:  # A user's own; Gymnasium imports the module.
+        _import_user_env(game)
+        return
+    spellings = {short_name(i).lower(): i for i in all_games()}
+    near = difflib.get_close_matches(short_name(game).lower(), spellings, n=3, cutoff=0.6)
+    hint = "did you mean " + " or ".join(spellings[name] for name in near) if near else (
+        "games are named like PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, all"
+    )
+    raise UsageError(f"Unknown game '{game}': {hint}")
+
+
+def _import_user_env(env_id: str) -> None:
+    try:
+        gymnasium.spec(env_id)
+    except (gymnasium.error.Error, ImportError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"Cannot find environment '{env_id}': {reason}") from error

@@ -1,0 +1,161 @@
+"""Preprocessing of Atari games.
+
+One wrapper instead of a chain: it talks to the emulator directly, draws only the two pictures that
+an observation needs, in gray, and keeps them in buffers of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+
+
+class Preprocessing(NamedTuple):
+    """How a game is presented to the agent."""
+
+    noop_max: int  # A game starts with 1 to this many steps of doing nothing; 0 for none.
+    fire_on_reset: bool  # Press FIRE at the start of games that have it.
+    episodic_life: bool  # A lost life ends the training episode (the game goes on).
+    sticky_action_probability: float  # The emulator repeats the last action with this probability.
+    full_action_space: bool  # All 18 actions instead of those that the game knows.
+    frame_skip: int = 4  # Emulator frames per agent step.
+    frame_stack: int = 4
+    screen_size: int = 84
+
+
+# Mnih et al. 2015, with the no-op starts of van Hasselt et al. 2015.
+DEEPMIND = Preprocessing(
+    noop_max=30,
+    fire_on_reset=True,
+    episodic_life=True,
+    sticky_action_probability=0.0,
+    full_action_space=False,
+)
+# Machado et al. 2018, section 5.
+MACHADO = Preprocessing(
+    noop_max=0,
+    fire_on_reset=False,
+    episodic_life=False,
+    sticky_action_probability=0.25,
+    full_action_space=True,
+)
+PROFILES = {"deepmind": DEEPMIND, "machado": MACHADO}
+
+
+class AtariPreprocessing(gymnasium.Wrapper):
+    """Frame skip with maximum over the last two frames, gray 84x84, stack of 4, lives, starts.
+
+    Observations are uint8 ``[frame_stack, screen_size, screen_size]``, the newest plane last; at a
+    game's start all planes are its first picture. With ``episodic_life`` a lost life terminates the
+    episode and ``reset`` goes on with the same game; ``info["game_over"]`` tells the two ends apart.
+    With ``full_games`` episodes last until the game is over; what ``reset`` would do after a lost
+    life is then done on the way, so that the agent sees what it saw in training. Rewards are the
+    game's own. What is earned while buttons are pressed for the agent is added to its next reward,
+    so that returns are full-game scores.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env, preprocessing: Preprocessing, full_games: bool = False
+    ) -> None:
+        super().__init__(env)
+        self._full_games = full_games
+        self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
+        self._actions = list(env.unwrapped._action_set)  # type: ignore[attr-defined]
+        self._config = preprocessing
+        size = preprocessing.screen_size
+        height, width = self._ale.getScreenDims()
+        self._screens = np.zeros((2, height, width), np.uint8)
+        self._stack = np.zeros((preprocessing.frame_stack, size, size), np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0, 255, self._stack.shape, np.uint8)
+        self._fire_on_reset = preprocessing.fire_on_reset and ale_py.Action.FIRE in self._actions
+        self._lives = 0
+        self._game_over = True
+        self._pending_reward = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts the next episode: the next life of a running game, else a new game.
+
+        With ``seed`` always a new game.
+        """
+        if self._game_over or seed is not None:
+            self._start_game(seed, options)
+        self._start_life()
+        self._lives = self._ale.lives()
+        return self._stack.copy(), {"lives": self._lives}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """One agent step: ``frame_skip`` emulator frames of ``action``."""
+        reward = self._pending_reward + self._advance(self._actions[action])
+        self._pending_reward = 0.0
+        terminated = self._ale.game_over(with_truncation=False)
+        truncated = self._ale.game_truncated()
+        self._game_over = terminated or truncated
+        lives = self._ale.lives()
+        # At 0 lives some games go on for a moment: then the game's end counts.
+        if self._config.episodic_life and 0 < lives < self._lives and not self._game_over:
+            if self._full_games:
+                self._start_life()
+            else:
+                terminated = True
+        self._lives = lives
+        info = {"lives": lives, "game_over": self._game_over}
+        return self._stack.copy(), reward, terminated, truncated and not terminated, info
+
+    def _start_life(self) -> None:
+        if self._fire_on_reset:
+            self._pending_reward += self._advance(ale_py.Action.FIRE)
+
+    def _start_game(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        self.env.reset(seed=seed, options=options)
+        self._pending_reward = 0.0
+        if self._config.noop_max > 0:
+            for _ in range(int(self.env.unwrapped.np_random.integers(self._config.noop_max)) + 1):
+                self._pending_reward += self._ale.act(ale_py.Action.NOOP)
+                if self._ale.game_over():
+                    self.env.reset()
+        self._ale.getScreenGrayscale(self._screens[0])
+        self._stack[:] = self._resize(self._screens[0])
+        self._game_over = False
+
+    def _advance(self, action: Any) -> float:
+        """Runs the emulator for one agent step and pushes its picture; returns the reward."""
+        act = self._ale.act
+        reward = 0.0
+        last = self._config.frame_skip - 1
+        for frame in range(self._config.frame_skip):
+            reward += act(action)
+            if frame >= last - 1:
+                self._ale.getScreenGrayscale(self._screens[last - frame])
+            if self._ale.game_over():
+                break
+        if last > 0:
+            # Sprites that are drawn in every second frame only.
+            cv2.max(self._screens[0], self._screens[1], dst=self._screens[0])
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = self._resize(self._screens[0])
+        return reward
+
+    def _resize(self, screen: np.ndarray) -> np.ndarray:
+        size = (self._config.screen_size, self._config.screen_size)
+        return cv2.resize(screen, size, interpolation=cv2.INTER_AREA)
+
+
+class ChannelsFirst(gymnasium.ObservationWrapper):
+    """Turns ``[H, W, C]`` pictures into the ``[C, H, W]`` that networks here expect."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, gymnasium.spaces.Box)
+        self.observation_space = gymnasium.spaces.Box(
+            np.moveaxis(space.low, -1, 0), np.moveaxis(space.high, -1, 0), dtype=space.dtype.type
+        )
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(np.moveaxis(observation, -1, 0))

@@ -1,0 +1,165 @@
+"""What all agents have in common: everything behind the encoder."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torchbeast.core.popart import PopArtLayer
+from torchbeast.core.types import AgentOutput, EnvOutput
+
+CoreState = tuple[Tensor, ...]
+
+
+class AgentConfig(NamedTuple):
+    """What makes an agent what it is; plain values, saved with every checkpoint."""
+
+    agent_type: str = "resnet"
+    observation_shape: tuple[int, ...] = (4, 84, 84)
+    num_actions: int = 6
+    # Names of the games. With PopArt each has a value head, in this order.
+    tasks: tuple[str, ...] = ("PongNoFrameskip-v4",)
+    use_lstm: bool = False
+    use_popart: bool = False
+    beta: float = 0.0003
+
+
+class Agent(nn.Module, abc.ABC):
+    """Encoder, optional LSTM, policy head, value heads.
+
+    Subclasses build their encoder and call :meth:`build_heads`. Inputs are an ``EnvOutput`` or a
+    dict with at least ``frame`` uint8 ``[T, B, C, H, W]``, ``reward`` float32 ``[T, B]`` and ``done``
+    bool ``[T, B]``.
+
+    ``compute_dtype`` is the precision of the encoder; everything behind it is float32.
+    """
+
+    frame_mean: Tensor
+    frame_scale: Tensor
+    # Whether the core sees a one-hot of the last action, too.
+    uses_last_action = False
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.compute_dtype = torch.float32
+        # Frames are fed as (x - mean) * scale.
+        self.register_buffer("frame_mean", torch.tensor(0.0))
+        self.register_buffer("frame_scale", torch.tensor(1.0 / 255.0))
+
+    @abc.abstractmethod
+    def encode(self, frames: Tensor) -> Tensor:
+        """Centred frames ``[N, C, H, W]``, channels last in memory, to features ``[N, F]``."""
+
+    def build_heads(self, num_features: int, hidden_size: int, num_layers: int) -> None:
+        """Makes ``core``, ``policy`` and ``baseline`` behind ``num_features`` of the encoder."""
+        config = self.config
+        size = num_features + 1  # The clipped reward.
+        if self.uses_last_action:
+            size += config.num_actions
+        self.core: nn.LSTM | None = None
+        if config.use_lstm:
+            self.core = nn.LSTM(size, hidden_size or size, num_layers)
+            size = hidden_size or size
+        self.policy = nn.Linear(size, config.num_actions)
+        with torch.no_grad():
+            # Begin close to the uniform policy: large random preferences take long to unlearn.
+            self.policy.weight.mul_(0.1)
+        self.baseline: nn.Module
+        if config.use_popart:
+            self.baseline = PopArtLayer(size, len(config.tasks), config.beta)
+        else:
+            self.baseline = nn.Linear(size, 1)
+
+    def set_frame_statistics(self, mean: float, std: float) -> None:
+        """Feeds frames as ``(x - mean) / std`` from now on."""
+        self.frame_mean.fill_(mean)
+        self.frame_scale.fill_(1.0 / max(std, 1e-6))
+
+    def initial_state(self, batch_size: int = 1) -> CoreState:
+        """The recurrent state at an episode's start; empty without LSTM. Leaves ``[L, B, H]``."""
+        if self.core is None:
+            return ()
+        shape = (self.core.num_layers, batch_size, self.core.hidden_size)
+        device = self.frame_mean.device
+        return (torch.zeros(shape, device=device), torch.zeros(shape, device=device))
+
+    def forward(
+        self, inputs: EnvOutput | dict[str, Any], core_state: CoreState = ()
+    ) -> tuple[AgentOutput, CoreState]:
+        """One step or a whole rollout.
+
+        In training mode actions are sampled from the policy, in evaluation mode the likeliest is
+        taken.
+        """
+        fields = inputs if isinstance(inputs, dict) else inputs._asdict()
+        frame, reward, done = fields["frame"], fields["reward"], fields["done"]
+        num_steps, batch_size = frame.shape[:2]
+        features = self._features(frame.flatten(0, 1))
+        parts = [features]
+        if self.uses_last_action:
+            last_action = fields.get("last_action")
+            if last_action is None:
+                last_action = torch.zeros_like(reward, dtype=torch.int64)
+            parts.append(
+                nn.functional.one_hot(last_action.flatten(), self.config.num_actions).to(features)
+            )
+        parts.append(reward.reshape(-1, 1).clamp(-1, 1).to(features))
+        core_input = torch.cat(parts, dim=-1)
+        if self.core is not None:
+            core_input = core_input.view(num_steps, batch_size, -1)
+            core_output, core_state = self._recur(core_input, done, core_state)
+            core_output = core_output.flatten(0, 1)
+        else:
+            core_output = core_input
+        logits = self.policy(core_output)
+        if isinstance(self.baseline, PopArtLayer):
+            baseline, normalized = self.baseline(core_output)
+        else:
+            baseline = normalized = self.baseline(core_output)
+        if self.training:
+            action = torch.multinomial(torch.softmax(logits.detach(), dim=-1), num_samples=1)
+        else:
+            action = logits.argmax(dim=-1, keepdim=True)
+        lead = (num_steps, batch_size, -1)
+        output = AgentOutput(
+            action.view(lead), logits.view(lead), baseline.view(lead), normalized.view(lead)
+        )
+        return output, core_state
+
+    def _features(self, frames: Tensor) -> Tensor:
+        # Two conversions, layout first: one combined .to() is half as fast.
+        x = frames.contiguous(memory_format=torch.channels_last).to(self.compute_dtype)
+        x = (x - self.frame_mean.to(x.dtype)) * self.frame_scale.to(x.dtype)
+        with torch.autocast(
+            x.device.type, self.compute_dtype, enabled=self.compute_dtype.itemsize == 2
+        ):
+            return self.encode(x).to(self.policy.weight.dtype)
+
+    def _recur(
+        self, core_input: Tensor, done: Tensor, core_state: CoreState
+    ) -> tuple[Tensor, CoreState]:
+        """Runs the LSTM over ``[T, B, F]``, from a zero state where ``done``.
+
+        One fused call for every stretch in which no environment starts an episode: the same result
+        as one call per step.
+        """
+        assert self.core is not None
+        starts = done.any(dim=1).nonzero().flatten().tolist()
+        bounds = sorted({0, *starts, core_input.shape[0]})
+        outputs = []
+        for start, end in zip(bounds, bounds[1:], strict=False):
+            keep = (~done[start]).to(core_input.dtype).view(1, -1, 1)
+            core_state = tuple(state * keep for state in core_state)
+            output, core_state = self.core(core_input[start:end], core_state)
+            outputs.append(output)
+        return torch.cat(outputs), core_state
+
+
+def conv_output_size(size: int, kernel: int, stride: int, padding: int = 0) -> int:
+    """Length of a convolution's output."""
+    return math.floor((size + 2 * padding - kernel) / stride) + 1

@@ -1,0 +1,34 @@
+"""The shallow network of DQN (Mnih et al. 2015), as TorchBeast's MonoBeast used it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
+
+
+class AtariNet(Agent):
+    """Three convolutions (8x8/4, 4x4/2, 3x3/1) and 512 features; sees the last action."""
+
+    uses_last_action = True
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__(config)
+        channels, height, width = config.observation_shape
+        self.conv1 = nn.Conv2d(channels, 32, kernel_size=8, stride=4)
+        self.conv2 = nn.Conv2d(32, 64, kernel_size=4, stride=2)
+        self.conv3 = nn.Conv2d(64, 64, kernel_size=3, stride=1)
+        for kernel, stride in ((8, 4), (4, 2), (3, 1)):
+            height, width = (conv_output_size(n, kernel, stride) for n in (height, width))
+        self.fc = nn.Linear(64 * height * width, 512)
+        # As wide as its input, which is what a hidden size of 0 means.
+        self.build_heads(num_features=512, hidden_size=0, num_layers=2)
+        self.to(memory_format=torch.channels_last)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        x = functional.relu(self.conv1(frames))
+        x = functional.relu(self.conv2(x))
+        x = functional.relu(self.conv3(x))
+        return functional.relu(self.fc(x.flatten(1)))

@@ -1,0 +1,77 @@
+"""Making agents, new ones and from checkpoints of this program or of 2019."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.core.types import UsageError
+from torchbeast.models.agent import Agent, AgentConfig
+from torchbeast.models.atari_net import AtariNet
+from torchbeast.models.resnet import ResNet
+
+AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet}
+
+
+def make_agent(config: AgentConfig) -> Agent:
+    """A new agent."""
+    return AGENTS[config.agent_type](config)
+
+
+def from_checkpoint(path: str | Path) -> Agent:
+    """The agent in a ``model.tar`` (or in a directory with one), in evaluation mode.
+
+    Raises UsageError if there is none or it is not an agent's.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        path = path / "model.tar"
+    return from_contents(checkpoint.load(path), path)
+
+
+def from_contents(contents: dict[str, Any], path: Path) -> Agent:
+    """As from_checkpoint, for a file that was loaded already."""
+    try:
+        state = contents["model_state_dict"]
+        if "agent" in contents:
+            values = dict(contents["agent"])
+            for name in ("observation_shape", "tasks"):
+                values[name] = tuple(values[name])
+            config = AgentConfig(**values)
+        else:
+            config = config_from_state(state, checkpoint.read_meta(path))
+        agent = make_agent(config)
+        # Buffers that did not exist in 2019 keep their defaults, which are what 2019 did.
+        missing, unexpected = agent.load_state_dict(state, strict=False)
+        if set(missing) - {"frame_mean", "frame_scale"} or unexpected:
+            raise KeyError(f"parameters {sorted({*missing, *unexpected})}")
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{path} holds no agent of this program: {reason}") from error
+    return agent.eval()
+
+
+def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> AgentConfig:
+    """What agent a state dict of 2019 belongs to, with the help of its ``meta.json``.
+
+    The parameters decide; the meta data name the games.
+    """
+    args = meta.get("args", {})
+    agent_type = "resnet" if "feat_convs.0.0.weight" in state else "atari"
+    first = "feat_convs.0.0.weight" if agent_type == "resnet" else "conv1.weight"
+    use_popart = "baseline.mu" in state
+    num_heads = state["baseline.bias"].shape[0]
+    tasks = tuple(str(args.get("env", "unknown")).split(","))
+    if len(tasks) != num_heads and use_popart:
+        tasks = tuple(f"task {i}" for i in range(num_heads))
+    return AgentConfig(
+        agent_type=agent_type,
+        observation_shape=(state[first].shape[1], 84, 84),
+        num_actions=state["policy.bias"].shape[0],
+        tasks=tasks,
+        use_lstm="core.weight_ih_l0" in state,
+        use_popart=use_popart,
+    )

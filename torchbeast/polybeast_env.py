@@ -1,0 +1,225 @@
+"""Environment servers: ``python -m torchbeast.polybeast_env``.
+
+One supervisor starts a process per server, restarts those that die and takes all down with it.
+PolyBeast starts one for itself; start your own for ``polybeast --no_start_servers``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from torchbeast.core import flags as flags_lib
+from torchbeast.core.types import UsageError
+
+# A server process ends with this when its address cannot be had: trying again would not help.
+EXIT_ADDRESS = 3
+# A server that dies this often within MIN_LIFE_S of its start is given up.
+MAX_QUICK_DEATHS = 5
+MIN_LIFE_S = 10.0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m torchbeast.polybeast_env",
+        description="Serves environments to `polybeast --no_start_servers`.",
+        allow_abbrev=False,
+    )
+    flags_lib.add_env_flags(parser)
+    flags_lib.add_server_flags(parser)
+    parser.set_defaults(pipes_basename="unix:/tmp/polybeast")
+    parser.add_argument(
+        "--full_action_space",
+        action="store_true",
+        help="All 18 actions (automatic where the games of --env differ).",
+    )
+    parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def load_tls(tls_dir: str | None) -> list[str] | None:
+    """Certificate, key and root of ``--tls_dir``."""
+    if tls_dir is None:
+        return None
+    try:
+        return [(Path(tls_dir) / f"{n}.pem").read_text() for n in ("cert", "key", "root")]
+    except OSError as error:
+        raise UsageError(f"--tls_dir: {error}") from error
+
+
+def serve(config: dict[str, Any], index: int, generation: int) -> None:
+    """A server process: serves one game until it is killed."""
+    import numpy as np
+
+    from libtorchbeast import Server
+    from torchbeast.core.threads import end_with_parent
+    from torchbeast.envs import make_env
+
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor's business.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    task = index % len(config["games"])
+    counter = itertools.count()
+
+    def env_init() -> Any:
+        # A different seed for every environment ever made in this run.
+        entropy = [config["seed"], index, generation, next(counter)]
+        return make_env(
+            config["games"][task],
+            preprocessing=config["preprocessing"],
+            full_action_space=config["full_action_space"],
+            seed=int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1),
+        )
+
+    address = flags_lib.server_address(config["pipes_basename"], index)
+    try:
+        Server(env_init, address, task, config["tls"]).run()
+    except (RuntimeError, ValueError) as error:
+        print(f"polybeast_env: error: {error}", file=sys.stderr, flush=True)
+        os._exit(EXIT_ADDRESS)
+
+
+class Supervisor:
+    """Keeps ``num_servers`` server processes alive."""
+
+    def __init__(self, config: dict[str, Any], num_servers: int) -> None:
+        # A forked process shares the pages of what was imported; the fork server itself never
+        # creates a gRPC object, which would not survive it.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["torchbeast.envs", "libtorchbeast"])
+        self._config = config
+        self._servers: list[Any] = [None] * num_servers
+        self._starts = [0] * num_servers
+        self._started_at = [0.0] * num_servers
+        self._quick_deaths = [0] * num_servers
+
+    def start(self) -> None:
+        for index in range(len(self._servers)):
+            self._start_one(index)
+
+    def _start_one(self, index: int) -> None:
+        self._servers[index] = self._context.Process(
+            target=serve, args=(self._config, index, self._starts[index]), name=f"env-{index}"
+        )
+        self._servers[index].start()
+        self._starts[index] += 1
+        self._started_at[index] = time.monotonic()
+
+    def watch(self, timeout: float) -> str | None:
+        """Restarts dead servers; returns why it cannot go on, if so."""
+        multiprocessing.connection.wait([s.sentinel for s in self._servers], timeout)
+        for index, server in enumerate(self._servers):
+            if server.is_alive():
+                continue
+            address = flags_lib.server_address(self._config["pipes_basename"], index)
+            if server.exitcode == EXIT_ADDRESS:
+                return f"server {index} cannot serve {address}"
+            quick = time.monotonic() - self._started_at[index] < MIN_LIFE_S
+            self._quick_deaths[index] = self._quick_deaths[index] + 1 if quick else 0
+            if self._quick_deaths[index] >= MAX_QUICK_DEATHS:
+                return f"server {index} died {MAX_QUICK_DEATHS} times right after its start"
+            print(
+                f"polybeast_env: server {index} died (exit code {server.exitcode}), restarting it",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._start_one(index)
+        return None
+
+    def stop(self) -> None:
+        """Ends all servers; they hold nothing worth waiting for."""
+        servers = [server for server in self._servers if server is not None]
+        for server in servers:
+            server.kill()
+        for server in servers:
+            server.join()
+        if self._config["pipes_basename"].startswith("unix:"):
+            for index in range(len(self._servers)):
+                address = flags_lib.server_address(self._config["pipes_basename"], index)
+                with contextlib.suppress(OSError):
+                    os.unlink(address.removeprefix("unix:"))
+            if self._config["private_directory"]:
+                directory = os.path.dirname(self._config["pipes_basename"].removeprefix("unix:"))
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
+
+
+def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
+    """What the server processes need, and their number. Raises UsageError."""
+    from torchbeast.core.threads import available_cores
+    from torchbeast.envs import parse_games, plan_envs
+
+    games = parse_games(flags.env)
+    num_servers = flags.num_servers or max(available_cores(), len(games))
+    if num_servers < len(games):
+        raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
+    spec = plan_envs(games, flags.preprocessing)
+    seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
+    return {
+        "games": games,
+        "preprocessing": flags.preprocessing,
+        "full_action_space": flags.full_action_space or spec.full_action_space,
+        "pipes_basename": flags.pipes_basename,
+        "seed": seed,
+        "tls": load_tls(flags.tls_dir),
+        # PolyBeast made it for us; it may not live to remove it.
+        "private_directory": flags.parent_pid is not None and flags.private_directory,
+    }, num_servers
+
+
+def supervise(flags: argparse.Namespace) -> int:
+    stopped = False
+
+    def on_signal(_signum: int, _frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
+    config, num_servers = read_config(flags)
+    supervisor = Supervisor(config, num_servers)
+    try:
+        supervisor.start()
+        first, last = (
+            flags_lib.server_address(flags.pipes_basename, i) for i in (0, num_servers - 1)
+        )
+        if flags.parent_pid is None:
+            print(f"{num_servers} environment servers on {first} to {last}", flush=True)
+        while not stopped:
+            reason = supervisor.watch(timeout=0.5)
+            if reason is not None:
+                print(f"polybeast_env: error: {reason}", file=sys.stderr, flush=True)
+                return 1
+            if flags.parent_pid is not None and os.getppid() != flags.parent_pid:
+                return 1  # PolyBeast is gone.
+        return 0
+    finally:
+        supervisor.stop()
+
+
+def main(argv: list[str] | None = None) -> int:
+    flags = make_parser().parse_args(argv)
+    if flags.parent_pid is not None:
+        from torchbeast.core.threads import end_with_parent
+
+        end_with_parent()
+    try:
+        return supervise(flags)
+    except UsageError as error:
+        print(f"polybeast_env: error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
