@@ -47,6 +47,8 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         nanobind_root = Path(nanobind.include_dir()).parent
         for extension in self.extensions:
+            # Of its own: nanobind shares exception translators between modules of one domain.
+            extension.define_macros.append(("NB_DOMAIN", extension.name.split(".")[0]))
             extension.sources.append(os.path.relpath(nanobind_root / "src/nb_combined.cpp"))
             extension.include_dirs += [
                 str(nanobind_root / "include"),

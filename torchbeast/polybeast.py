@@ -34,11 +34,7 @@ REPORT_INTERVAL_S = 5.0
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m torchbeast.polybeast",
-        description="Trains and tests agents on one or many Atari games.",
-        allow_abbrev=False,
-    )
+    parser = flags_lib.Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     parser.add_argument("--mode", choices=["train", "test"], default="train")
     flags_lib.add_env_flags(parser)
     flags_lib.add_run_flags(parser)

@@ -30,10 +30,8 @@ MIN_LIFE_S = 10.0
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m torchbeast.polybeast_env",
-        description="Serves environments to `polybeast --no_start_servers`.",
-        allow_abbrev=False,
+    parser = flags_lib.Parser(
+        "polybeast_env", "Serves environments to `polybeast --no_start_servers`."
     )
     flags_lib.add_env_flags(parser)
     flags_lib.add_server_flags(parser)

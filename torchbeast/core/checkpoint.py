@@ -80,7 +80,7 @@ def _hint(path: Path) -> str:
     savedir = path.parent.parent
     if path.parent.name == "intermediate":
         return f": see {path.parent}"
-    runs = sorted(p.parent.name for p in savedir.glob("*/model.tar")) if savedir.is_dir() else []
+    runs = sorted(p.parent.name for p in savedir.glob("*/model.tar") if not p.parent.is_symlink())
     return f"; --savedir {savedir} has {', '.join(runs[-5:])}" if runs else ""
 
 

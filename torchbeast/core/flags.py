@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without reciting all flags. No abbreviations."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=f"python -m torchbeast.{prog}", description=description, allow_abbrev=False
+        )
+        self._name = prog
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self._name}: error: {message} (see --help)\n")
 
 
 def positive(convert: Callable[[str], int]) -> Callable[[str], int]:

@@ -7,6 +7,7 @@ thread applies them. No part of the next batch starts before that.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -183,7 +184,8 @@ class Learner:
             return {
                 "agent": dict(self.agent.config._asdict()),
                 "model_state_dict": {k: v.cpu().clone() for k, v in self.agent.state_dict().items()},
-                "optimizer_state_dict": self._optimizer.state_dict(),
+                # A copy: the optimizer's own tensors go on changing.
+                "optimizer_state_dict": copy.deepcopy(self._optimizer.state_dict()),
                 "steps": self.steps,
                 "learner_steps": self.learner_steps,
                 "task_steps": list(self.task_steps),
@@ -222,12 +224,12 @@ def finished_games(env: EnvOutput) -> list[Game]:
 class PublishedWeights:
     """Copies of an agent for inference: readers never see half of an update, and never wait.
 
-    One copy more than there are readers: there is always one that nobody reads and that is not the
+    Two copies more than there are readers: there is always one that nobody reads and that is not the
     newest, and the learner writes there.
     """
 
     def __init__(self, make_copy: Callable[[], Any], num_readers: int) -> None:
-        self._copies = [make_copy() for _ in range(num_readers + 1)]
+        self._copies = [make_copy() for _ in range(num_readers + 2)]
         self._readers = [0] * len(self._copies)
         self._versions = [0] * len(self._copies)
         self._newest = 0

@@ -47,7 +47,7 @@ def art(moments: Moments, targets: Tensor, mask: Tensor, beta: float) -> Moments
     divisor = count.clamp(min=1.0)
     mean = (targets * mask).sum(axes) / divisor
     spread = ((targets - mean).square() * mask).sum(axes) / divisor
-    step = beta * (count > 0)
+    step = beta * (count > 0).to(torch.float64)
     # nu' = (1 - beta) nu + beta E[target ^ 2] and mu' likewise, written for nu - mu ^ 2.
     variance = (
         (1 - step) * moments.variance

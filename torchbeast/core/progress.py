@@ -138,7 +138,7 @@ class Progress:
     def _show(
         self, steps: int, sps: float, means: list[float | None], stats: StepStats | None
     ) -> None:
-        left = human_time((self._total_steps - steps) / sps) if sps > 0 else "?"
+        left = human_time(max(0, self._total_steps - steps) / sps) if sps > 0 else "?"
         returns = "  ".join(
             f"{name} {'no game finished yet' if mean is None else f'{mean:.1f}'}"
             for name, mean in zip(self._names, means, strict=True)

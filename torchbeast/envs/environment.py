@@ -60,7 +60,8 @@ def make_env(
         env = _make_atari(env_id, preprocessing, full_action_space, full_games, render_mode)
     else:
         games.parse_games(env_id)  # Says what is wrong.
-        env = gymnasium.make(env_id, render_mode=render_mode)
+        options = {} if render_mode is None else {"render_mode": render_mode}
+        env = gymnasium.make(env_id, **options)
         if _has_channels_last(env.observation_space):
             env = wrappers.ChannelsFirst(env)
     if seed is not None:
@@ -82,10 +83,11 @@ def _make_atari(
         render_mode=render_mode,
         frameskip=1,
         repeat_action_probability=profile.sticky_action_probability,
-        full_action_space=full_action_space or profile.full_action_space,
         disable_env_checker=True,
     )
-    return wrappers.AtariPreprocessing(env, profile, full_games)
+    return wrappers.AtariPreprocessing(
+        env, profile, full_action_space or profile.full_action_space, full_games
+    )
 
 
 def _has_channels_last(space: Any) -> bool:
@@ -128,7 +130,7 @@ def _common_spec(
         if not shape or len(shape) != 3:
             raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
         shapes.add(shape)
-        actions.add(tuple(getattr(env.unwrapped, "_action_set", range(int(env.action_space.n)))))
+        actions.add(tuple(getattr(env, "actions", range(int(env.action_space.n)))))
         env.close()
     if len(shapes) > 1:
         raise UsageError(f"These environments differ in their pictures: {sorted(shapes)}")

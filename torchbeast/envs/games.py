@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 
 import gymnasium
 
@@ -95,8 +96,10 @@ def _check_game(game: str) -> None:
 
 
 def _import_user_env(env_id: str) -> None:
+    module, _, name = env_id.partition(":")
     try:
-        gymnasium.spec(env_id)
+        importlib.import_module(module)
+        gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"Cannot find environment '{env_id}': {reason}") from error

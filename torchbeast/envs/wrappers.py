@@ -59,52 +59,60 @@ class AtariPreprocessing(gymnasium.Wrapper):
     """
 
     def __init__(
-        self, env: gymnasium.Env, preprocessing: Preprocessing, full_games: bool = False
+        self,
+        env: gymnasium.Env,
+        preprocessing: Preprocessing,
+        full_action_space: bool = False,
+        full_games: bool = False,
     ) -> None:
         super().__init__(env)
         self._full_games = full_games
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
-        self._actions = list(env.unwrapped._action_set)  # type: ignore[attr-defined]
+        # All 18 for every game: Skiing's own "legal" ones are 9.
+        self.actions = (
+            [ale_py.Action(i) for i in range(18)]
+            if full_action_space
+            else list(self._ale.getMinimalActionSet())
+        )
+        self.action_space = gymnasium.spaces.Discrete(len(self.actions))
         self._config = preprocessing
         size = preprocessing.screen_size
         height, width = self._ale.getScreenDims()
         self._screens = np.zeros((2, height, width), np.uint8)
         self._stack = np.zeros((preprocessing.frame_stack, size, size), np.uint8)
         self.observation_space = gymnasium.spaces.Box(0, 255, self._stack.shape, np.uint8)
-        self._fire_on_reset = preprocessing.fire_on_reset and ale_py.Action.FIRE in self._actions
+        self._fire_on_reset = preprocessing.fire_on_reset and ale_py.Action.FIRE in self.actions
         self._lives = 0
-        self._game_over = True
+        self._life_lost = False
         self._pending_reward = 0.0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts the next episode: the next life of a running game, else a new game.
-
-        With ``seed`` always a new game.
-        """
-        if self._game_over or seed is not None:
+        """Starts the next life where only a life was lost, else (and with ``seed``) a new game."""
+        if not self._life_lost or seed is not None:
             self._start_game(seed, options)
+        self._life_lost = False
         self._start_life()
         self._lives = self._ale.lives()
         return self._stack.copy(), {"lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One agent step: ``frame_skip`` emulator frames of ``action``."""
-        reward = self._pending_reward + self._advance(self._actions[action])
+        reward = self._pending_reward + self._advance(self.actions[action])
         self._pending_reward = 0.0
         terminated = self._ale.game_over(with_truncation=False)
         truncated = self._ale.game_truncated()
-        self._game_over = terminated or truncated
+        game_over = terminated or truncated
         lives = self._ale.lives()
         # At 0 lives some games go on for a moment: then the game's end counts.
-        if self._config.episodic_life and 0 < lives < self._lives and not self._game_over:
+        if self._config.episodic_life and 0 < lives < self._lives and not game_over:
             if self._full_games:
                 self._start_life()
             else:
-                terminated = True
+                self._life_lost = terminated = True
         self._lives = lives
-        info = {"lives": lives, "game_over": self._game_over}
+        info = {"lives": lives, "game_over": game_over}
         return self._stack.copy(), reward, terminated, truncated and not terminated, info
 
     def _start_life(self) -> None:
@@ -121,7 +129,6 @@ class AtariPreprocessing(gymnasium.Wrapper):
                     self.env.reset()
         self._ale.getScreenGrayscale(self._screens[0])
         self._stack[:] = self._resize(self._screens[0])
-        self._game_over = False
 
     def _advance(self, action: Any) -> float:
         """Runs the emulator for one agent step and pushes its picture; returns the reward."""

@@ -1,0 +1,54 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+class Run:
+    """A command of the program as a user starts it."""
+
+    def __init__(self, module, *arguments, tmp):
+        self.tmp = tmp
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"torchbeast.{module}", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp)},
+        )
+
+    def finish(self, timeout=100):
+        """Waits for the end; returns exit code, standard output and standard error."""
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+    def family(self):
+        """The process and all its descendants."""
+        try:
+            process = psutil.Process(self.process.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+@pytest.fixture
+def start(tmp_path_factory):
+    """Starts a module's command line; kills what is left of it at the end."""
+    runs = []
+
+    def run(module, *arguments):
+        runs.append(Run(module, *arguments, tmp=tmp_path_factory.mktemp("tmp")))
+        return runs[-1]
+
+    yield run
+    for run_ in runs:
+        for process in run_.family():
+            process.send_signal(signal.SIGKILL)
+        run_.process.communicate()

@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from torchbeast.core.popart import SIGMA_MAX, SIGMA_MIN, PopArtLayer
+
+
+def one_hot(task, num_tasks):
+    return torch.nn.functional.one_hot(torch.as_tensor(task), num_tasks)
+
+
+def update(layer, targets, task):
+    """One update with targets ``[T, B]`` of tasks ``[T, B]``."""
+    hot = one_hot(task, layer.mu.shape[0])
+    layer.update_parameters(targets.unsqueeze(-1).expand(hot.shape), hot)
+
+
+def test_moments_equal_a_plain_float64_reference():
+    generator = torch.Generator().manual_seed(0)
+    layer = PopArtLayer(4, 3, beta=0.01)
+    mu, nu = [0.0] * 3, [1.0] * 3
+    for _ in range(300):
+        task = torch.randint(3, (5, 2), generator=generator)
+        targets = torch.randn(5, 2, generator=generator, dtype=torch.float64) * 7 + 3 * task
+        update(layer, targets, task)
+        for k in range(3):
+            mine = targets[task == k].double()
+            if len(mine):
+                mu[k] += 0.01 * (mine.mean().item() - mu[k])
+                nu[k] += 0.01 * (mine.square().mean().item() - nu[k])
+    torch.testing.assert_close(layer.mu, torch.tensor(mu, dtype=torch.float64))
+    second = layer.variance + layer.mu.square()
+    torch.testing.assert_close(second, torch.tensor(nu, dtype=torch.float64))
+    torch.testing.assert_close(layer.sigma, layer.variance.sqrt())
+
+
+def test_outputs_are_preserved():
+    torch.manual_seed(0)
+    layer = PopArtLayer(8, 2, beta=0.1)
+    inputs = torch.randn(16, 8)
+    for scale in (1.0, 100.0, 0.01, 1000.0):
+        before, _ = layer(inputs)
+        update(layer, torch.randn(4, 4) * scale + scale, torch.randint(2, (4, 4)))
+        after, normalized = layer(inputs)
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+        expected = (after - layer.mu.float()) / layer.sigma.float()
+        torch.testing.assert_close(normalized, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_alternating_batches_give_their_true_spread():
+    layer = PopArtLayer(1, 1, beta=0.01)
+    for i in range(5000):
+        update(layer, torch.full((2, 2), 10.0 * (i % 2)), torch.zeros(2, 2, dtype=torch.int64))
+    assert layer.mu.item() == pytest.approx(5.0, abs=0.1)
+    assert layer.sigma.item() == pytest.approx(5.0, abs=0.01)
+
+
+def test_small_spread_of_large_values_is_resolved():
+    torch.manual_seed(0)
+    layer = PopArtLayer(1, 1, beta=0.05)
+    for _ in range(2000):
+        targets = (30000 + 0.01 * torch.randn(8, 8, dtype=torch.float64)).unsqueeze(-1)
+        layer.update_parameters(targets, torch.ones_like(targets))
+    assert layer.sigma.item() == pytest.approx(0.01, rel=0.2)
+
+
+def test_absent_tasks_do_not_move():
+    layer = PopArtLayer(3, 2)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    update(layer, torch.full((2, 2), 100.0), torch.zeros(2, 2, dtype=torch.int64))
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value[1], before[name][1])
+        assert not torch.equal(value[0], before[name][0])
+
+
+def test_sigma_stays_in_its_bounds():
+    layer = PopArtLayer(1, 1, beta=1.0)
+    update(layer, torch.full((1, 1), 5.0), torch.zeros(1, 1, dtype=torch.int64))
+    assert layer.sigma.item() == SIGMA_MIN
+    update(layer, torch.tensor([[1e9, -1e9]]), torch.zeros(1, 2, dtype=torch.int64))
+    assert layer.sigma.item() == SIGMA_MAX
+
+
+def test_statistics_of_2019_checkpoints_are_completed():
+    layer = PopArtLayer(2, 2)
+    state = layer.state_dict()
+    del state["variance"]
+    state["mu"], state["sigma"] = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    layer.load_state_dict(state)
+    assert layer.variance.tolist() == [9.0, 16.0]
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match="must both be"):
+        PopArtLayer(2, 2).update_parameters(torch.zeros(3, 2), torch.zeros(3, 2, 2))

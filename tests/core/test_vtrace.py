@@ -1,0 +1,140 @@
+import math
+
+import pytest
+import torch
+
+from torchbeast.core import vtrace
+
+
+def reference(log_rhos, discounts, rewards, values, bootstrap, rho_bar, pg_rho_bar):
+    """Equation (1) and section 4.2 of the paper, term by term; lists of floats for one batch entry."""
+    steps = len(log_rhos)
+
+    def clip(x, bound):
+        return x if bound is None else min(x, bound)
+
+    rho = [math.exp(x) for x in log_rhos]
+    following = [*values[1:], bootstrap]
+    vs = []
+    for s in range(steps):
+        total = values[s]
+        for t in range(s, steps):
+            weight = 1.0
+            for i in range(s, t):
+                weight *= discounts[i] * min(1.0, rho[i])
+            delta = clip(rho[t], rho_bar) * (
+                rewards[t] + discounts[t] * following[t] - values[t]
+            )
+            total += weight * delta
+        vs.append(total)
+    vs_next = [*vs[1:], bootstrap]
+    advantages = [
+        clip(rho[s], pg_rho_bar) * (rewards[s] + discounts[s] * vs_next[s] - values[s])
+        for s in range(steps)
+    ]
+    return vs, advantages
+
+
+def test_hand_computed():
+    # Two steps, gamma 0.5, weights 2 (clipped to 1) and 1/2.
+    result = vtrace.from_importance_weights(
+        log_rhos=torch.tensor([[math.log(2.0)], [math.log(0.5)]]),
+        discounts=torch.full((2, 1), 0.5),
+        rewards=torch.tensor([[1.0], [2.0]]),
+        values=torch.tensor([[4.0], [8.0]]),
+        bootstrap_value=torch.tensor([16.0]),
+    )
+    # delta_1 = 0.5 (2 + 0.5 * 16 - 8) = 1, v_1 = 9
+    # delta_0 = 1 (1 + 0.5 * 8 - 4) = 1, v_0 = 4 + 1 + 0.5 * 1 * 1 = 5.5
+    assert result.vs.flatten().tolist() == [5.5, 9.0]
+    # 1 (1 + 0.5 * 9 - 4) = 1.5 and 0.5 (2 + 0.5 * 16 - 8) = 1
+    assert result.pg_advantages.flatten().tolist() == [1.5, 1.0]
+
+
+@pytest.mark.parametrize("thresholds", [(1.0, 1.0), (3.7, 2.2), (None, None), (0.5, None)])
+@pytest.mark.parametrize(("steps", "batch"), [(1, 1), (2, 3), (9, 4)])
+def test_equals_the_paper_term_by_term(steps, batch, thresholds):
+    torch.manual_seed(steps)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64)  # noqa: E731
+    log_rhos, rewards, values, bootstrap = (
+        draw(steps, batch),
+        draw(steps, batch),
+        draw(steps, batch),
+        draw(batch),
+    )
+    discounts = torch.rand(steps, batch, dtype=torch.float64) * (torch.rand(steps, batch) > 0.3)
+    result = vtrace.from_importance_weights(
+        log_rhos, discounts, rewards, values, bootstrap, *thresholds
+    )
+    for b in range(batch):
+        columns = (x[:, b].tolist() for x in (log_rhos, discounts, rewards, values))
+        vs, advantages = reference(*columns, bootstrap[b].item(), *thresholds)
+        torch.testing.assert_close(result.vs[:, b], torch.tensor(vs, dtype=torch.float64))
+        torch.testing.assert_close(
+            result.pg_advantages[:, b], torch.tensor(advantages, dtype=torch.float64)
+        )
+
+
+def test_on_policy_it_is_the_n_step_return():
+    rewards = torch.tensor([[1.0], [2.0], [3.0]])
+    result = vtrace.from_importance_weights(
+        torch.zeros(3, 1), torch.full((3, 1), 0.9), rewards, torch.randn(3, 1), torch.tensor([10.0])
+    )
+    expected = 1 + 0.9 * (2 + 0.9 * (3 + 0.9 * 10))
+    torch.testing.assert_close(result.vs[0, 0], torch.tensor(expected))
+
+
+def test_heads_are_computed_one_by_one():
+    torch.manual_seed(0)
+    log_rhos, discounts, rewards = torch.randn(4, 2), torch.rand(4, 2), torch.randn(4, 2)
+    values, bootstrap = torch.randn(4, 2, 3), torch.randn(2, 3)
+    together = vtrace.from_importance_weights(log_rhos, discounts, rewards, values, bootstrap)
+    for k in range(3):
+        alone = vtrace.from_importance_weights(
+            log_rhos, discounts, rewards, values[..., k], bootstrap[..., k]
+        )
+        torch.testing.assert_close(together.vs[..., k], alone.vs)
+        torch.testing.assert_close(together.pg_advantages[..., k], alone.pg_advantages)
+
+
+def test_popart_divides_advantages_by_sigma():
+    torch.manual_seed(0)
+    arguments = [torch.randn(4, 2), torch.rand(4, 2), torch.randn(4, 2), torch.randn(4, 2)]
+    bootstrap = torch.randn(2)
+    mu, sigma = torch.randn(4, 2), torch.rand(4, 2) + 0.5
+    plain = vtrace.from_importance_weights(*arguments, bootstrap)
+    scaled = vtrace.from_importance_weights(
+        *arguments,
+        bootstrap,
+        normalized_values=(arguments[3] - mu) / sigma,
+        mu=mu,
+        sigma=sigma,
+    )
+    torch.testing.assert_close(scaled.vs, plain.vs)
+    torch.testing.assert_close(scaled.pg_advantages, plain.pg_advantages / sigma)
+
+
+def test_from_logits_weighs_by_the_policies():
+    torch.manual_seed(0)
+    behaviour, target = torch.randn(3, 2, 5), torch.randn(3, 2, 5, requires_grad=True)
+    actions = torch.randint(5, (3, 2))
+    rest = [torch.rand(3, 2), torch.randn(3, 2), torch.randn(3, 2), torch.randn(2)]
+    result = vtrace.from_logits(behaviour, target, actions, *rest)
+    t = torch.log_softmax(target, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    b = torch.log_softmax(behaviour, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(result.log_rhos, (t - b).detach())
+    torch.testing.assert_close(result.target_action_log_probs, t.detach())
+    torch.testing.assert_close(result.behavior_action_log_probs, b)
+    expected = vtrace.from_importance_weights(result.log_rhos, *rest)
+    torch.testing.assert_close(result.vs, expected.vs)
+    assert not any(field.requires_grad for field in result)
+
+
+def test_wrong_shapes_are_refused():
+    good = [torch.zeros(3, 2)] * 4
+    with pytest.raises(ValueError, match="one shape"):
+        vtrace.from_importance_weights(torch.zeros(2, 2), *good[1:], torch.zeros(2))
+    with pytest.raises(ValueError, match="values must be"):
+        vtrace.from_importance_weights(*good[:3], torch.zeros(2, 3), torch.zeros(2))
+    with pytest.raises(ValueError, match="bootstrap_value must be"):
+        vtrace.from_importance_weights(*good, torch.zeros(3))

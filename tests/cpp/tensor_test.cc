@@ -1,0 +1,92 @@
+#include "tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace torchbeast {
+namespace {
+
+Tensor Iota(BufferPool& pool, const Shape& shape, int start) {
+  Tensor tensor = pool.Empty(DType::kInt32, shape);
+  auto* data = reinterpret_cast<int32_t*>(tensor.data);
+  std::iota(data, data + shape.NumElements(), start);
+  return tensor;
+}
+
+std::vector<int32_t> Values(const Tensor& tensor) {
+  const auto* data = reinterpret_cast<const int32_t*>(tensor.data);
+  return {data, data + tensor.shape.NumElements()};
+}
+
+TEST(TensorTest, ConcatenatesAlongAnyAxis) {
+  BufferPool pool;
+  const Tensor a = Iota(pool, {2, 1, 2}, 0);
+  const Tensor b = Iota(pool, {2, 2, 2}, 10);
+  const Tensor result = Concatenate({a, b}, 1, pool).leaf();
+  EXPECT_EQ(result.shape, (Shape{2, 3, 2}));
+  EXPECT_EQ(Values(result), (std::vector<int32_t>{0, 1, 10, 11, 12, 13, 2, 3, 14, 15, 16, 17}));
+  EXPECT_EQ(Values(CopySlice(result, 1, 1, 2, pool)), Values(b));
+  EXPECT_EQ(Concatenate({a}, 1, pool).leaf().data, a.data);
+}
+
+TEST(TensorTest, RefusesToConcatenateWhatDiffers) {
+  BufferPool pool;
+  const Tensor a = Iota(pool, {1, 1, 2}, 0);
+  EXPECT_THROW(Concatenate({a, Iota(pool, {1, 1, 3}, 0)}, 1, pool), nest::NestError);
+  EXPECT_THROW(Concatenate({a, pool.Empty(DType::kInt64, {1, 1, 2})}, 1, pool), nest::NestError);
+  const TensorNest pair(TensorNest::Sequence{a, a});
+  EXPECT_THROW(Concatenate({pair, a}, 1, pool), nest::NestError);
+  EXPECT_THROW(Concatenate({}, 1, pool), nest::NestError);
+}
+
+TEST(BufferPoolTest, RecyclesBlocksUpToItsBound) {
+  BufferPool pool(3 * 8192);
+  void* first;
+  {
+    const auto block = pool.Acquire(8192);
+    first = block.get();
+  }
+  EXPECT_EQ(pool.idle_bytes(), 8192U);
+  EXPECT_EQ(pool.Acquire(8192).get(), first);
+  std::vector<std::shared_ptr<void>> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(pool.Acquire(8192));
+  EXPECT_EQ(pool.idle_bytes(), 0U);
+  blocks.clear();
+  EXPECT_EQ(pool.idle_bytes(), 3U * 8192U);
+}
+
+TEST(BufferPoolTest, BlocksOutliveThePool) {
+  std::shared_ptr<void> block;
+  {
+    BufferPool pool;
+    block = pool.Acquire(1 << 20);
+  }
+  static_cast<char*>(block.get())[(1 << 20) - 1] = 1;
+}
+
+TEST(ShapeTest, RefusesTooManyDimensions) {
+  Shape shape;
+  for (int i = 0; i < Shape::kMaxRank; ++i) shape.Append(1);
+  EXPECT_THROW(shape.Append(1), std::invalid_argument);
+}
+
+TEST(NestTest, NamesThePlaceOfAMismatch) {
+  using Ints = nest::Nest<int>;
+  const Ints a(Ints::Sequence{Ints(1), Ints(Ints::Mapping{{"x", Ints(2)}})});
+  const Ints b(Ints::Sequence{Ints(1), Ints(Ints::Mapping{{"y", Ints(2)}})});
+  try {
+    a.check_same_structure(b);
+    FAIL();
+  } catch (const nest::NestError& error) {
+    EXPECT_STREQ(error.what(), "Nests differ at [1]: key 'x' against key 'y'");
+  }
+  EXPECT_EQ(a.flatten(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(a.pack_as(std::vector<int>{3, 4}).flatten(), (std::vector<int>{3, 4}));
+  EXPECT_THROW(a.pack_as(std::vector<int>{3}), nest::NestError);
+  EXPECT_THROW(a.pack_as(std::vector<int>{3, 4, 5}), nest::NestError);
+  EXPECT_THROW(Ints().front(), nest::NestError);
+}
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,204 @@
+#include "wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "rollout.h"
+
+namespace torchbeast {
+namespace {
+
+constexpr int kPlane = 6;  // Bytes.
+
+Tensor Stack(BufferPool& pool, const std::vector<int>& planes) {
+  Tensor tensor = pool.Empty(DType::kUint8, {static_cast<int64_t>(planes.size()), 2, 3});
+  for (size_t i = 0; i < planes.size(); ++i) {
+    std::memset(tensor.data + i * kPlane, planes[i], kPlane);
+  }
+  return tensor;
+}
+
+void AddResult(rpcenv::Reply* reply) {
+  reply->add_reward(1.5F);
+  reply->add_terminated(false);
+  reply->add_truncated(true);
+  reply->add_game_over(true);
+  reply->add_episode_step(3);
+  reply->add_episode_return(4.5F);
+}
+
+// One stream's two ends, with the message copied over the "wire".
+class WireTest : public ::testing::Test {
+ protected:
+  rpcenv::Reply Send(const std::vector<Tensor>& observations, bool start) {
+    if (!encoder_) {
+      encoder_ = std::make_unique<StepEncoder>(observations.size(), newest_plane_);
+      decoder_ = std::make_unique<StepDecoder>(observations.size());
+    }
+    encoder_->Begin(&reply_);
+    for (const Tensor& observation : observations) {
+      encoder_->Append(observation, start, &reply_);
+      AddResult(&reply_);
+    }
+    rpcenv::Reply received;
+    if (first_) *reply_.mutable_schema()->mutable_observation() = EncodeSpec(encoder_->spec());
+    EXPECT_TRUE(received.ParseFromString(reply_.SerializeAsString()));
+    if (first_) decoder_->ReadSchema(received);
+    first_ = false;
+    decoder_->Check(received);
+    return received;
+  }
+
+  bool newest_plane_ = true;
+  bool first_ = true;
+  BufferPool pool_;
+  rpcenv::Reply reply_;
+  std::unique_ptr<StepEncoder> encoder_;
+  std::unique_ptr<StepDecoder> decoder_;
+};
+
+TEST_F(WireTest, SendsOnlyTheNewestPlaneOfAMovingStack) {
+  Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  const rpcenv::Reply second = Send({Stack(pool_, {1, 1, 1, 2})}, false);
+  EXPECT_EQ(second.leaves(0).data().size(), static_cast<size_t>(kPlane));
+  const Tensor previous = Stack(pool_, {1, 1, 1, 1});
+  Tensor target = Stack(pool_, {0, 0, 0, 0});
+  decoder_->ReadLeaf(second, 0, 0, previous.data, target.data);
+  EXPECT_EQ(std::memcmp(target.data, Stack(pool_, {1, 1, 1, 2}).data, 4 * kPlane), 0);
+  EXPECT_THROW(decoder_->ReadLeaf(second, 0, 0, nullptr, target.data), WireError);
+}
+
+TEST_F(WireTest, SendsWholeStacksWhereTheClientDidNotAskForLess) {
+  newest_plane_ = false;
+  Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  EXPECT_EQ(Send({Stack(pool_, {1, 1, 1, 2})}, false).leaves(0).data().size(), 4U * kPlane);
+}
+
+TEST_F(WireTest, GivesUpOnWhatIsNoStack) {
+  Send({Stack(pool_, {1, 2, 3})}, true);
+  Send({Stack(pool_, {7, 8, 9})}, false);
+  // By chance a shift, but this leaf has shown that it is no stack.
+  EXPECT_EQ(Send({Stack(pool_, {8, 9, 10})}, false).leaves(0).data().size(), 3U * kPlane);
+}
+
+TEST_F(WireTest, RandomEpisodesOfSeveralEnvironmentsArriveExactly) {
+  std::mt19937 random(0);
+  constexpr int kEnvironments = 3;
+  std::vector<std::vector<int>> planes(kEnvironments, {0, 0, 0, 0});
+  std::vector<Tensor> received;
+  for (int e = 0; e < kEnvironments; ++e) received.push_back(Stack(pool_, {0, 0, 0, 0}));
+  for (int step = 0; step < 300; ++step) {
+    std::vector<Tensor> sent;
+    // The flag is per call; environments start episodes at their own times.
+    const bool start = step == 0 || random() % 10 == 0;
+    for (auto& stack : planes) {
+      const int newest = static_cast<int>(random() % 200);
+      if (start && random() % 2 == 0) {
+        stack = {newest, newest, newest, newest};
+      } else {
+        stack.erase(stack.begin());
+        stack.push_back(newest);
+      }
+      sent.push_back(Stack(pool_, stack));
+    }
+    const rpcenv::Reply reply = Send(sent, start);
+    for (int e = 0; e < kEnvironments; ++e) {
+      Tensor target = Stack(pool_, {255, 255, 255, 255});
+      decoder_->ReadLeaf(reply, 0, e, step > 0 ? received[e].data : nullptr, target.data);
+      ASSERT_EQ(std::memcmp(target.data, sent[e].data, 4 * kPlane), 0);
+      received[e] = target;
+    }
+  }
+}
+
+TEST_F(WireTest, RefusesRepliesWhoseSizesDisagree) {
+  const rpcenv::Reply good = Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  auto broken = [&](auto&& damage) {
+    rpcenv::Reply reply = good;
+    damage(&reply);
+    EXPECT_THROW(decoder_->Check(reply), WireError);
+  };
+  broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->mutable_data()->pop_back(); });
+  broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->set_newest_only("\1"); });
+  broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->set_newest_only("\1\1"); });
+  broken([](rpcenv::Reply* r) { r->clear_leaves(); });
+  broken([](rpcenv::Reply* r) { r->clear_reward(); });
+  broken([](rpcenv::Reply* r) { r->add_terminated(true); });
+  broken([](rpcenv::Reply* r) { r->clear_episode_return(); });
+}
+
+TEST_F(WireTest, RefusesObservationsThatChange) {
+  Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  EXPECT_THROW(encoder_->Append(Stack(pool_, {1, 1, 1}), false, &reply_), WireError);
+  const TensorNest pair(TensorNest::Sequence{Stack(pool_, {1}), Stack(pool_, {1})});
+  EXPECT_THROW(encoder_->Append(pair, false, &reply_), nest::NestError);
+}
+
+TEST(SpecTest, RoundTripsNests) {
+  const SpecNest spec(SpecNest::Mapping{
+      {"a", SpecNest(SpecNest::Sequence{LeafSpec{DType::kBool, {2}}, LeafSpec{DType::kInt64, {}}})},
+      {"b", LeafSpec{DType::kBFloat16, {0, 3}}}});
+  const SpecNest result = DecodeSpec(EncodeSpec(spec));
+  result.check_same_structure(spec);
+  EXPECT_TRUE(result.flatten() == spec.flatten());
+}
+
+TEST(SpecTest, RefusesWhatIsNoArray) {
+  auto decode = [](int dtype, const std::vector<int64_t>& shape) {
+    rpcenv::ArraySpec spec;
+    spec.set_dtype(static_cast<rpcenv::DType>(dtype));
+    for (int64_t dim : shape) spec.add_shape(dim);
+    return DecodeArraySpec(spec);
+  };
+  EXPECT_THROW(decode(0, {1}), WireError);
+  EXPECT_THROW(decode(99, {1}), WireError);
+  EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {-1}), WireError);
+  EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {int64_t{1} << 62, int64_t{1} << 62}), WireError);
+  EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {1, 1, 1, 1, 1, 1, 1}), WireError);
+  EXPECT_THROW(DecodeSpec(rpcenv::Spec()), WireError);
+  rpcenv::Spec unsorted;
+  for (const char* key : {"b", "a"}) {
+    unsorted.mutable_mapping()->add_keys(key);
+    *unsorted.mutable_mapping()->add_items()->mutable_array() =
+        EncodeArraySpec(LeafSpec{DType::kBool, {}});
+  }
+  EXPECT_THROW(DecodeSpec(unsorted), WireError);
+}
+
+TEST(SpecTest, RefusesActionsOfTheWrongSize) {
+  rpcenv::Request request;
+  *request.mutable_action_spec() = EncodeArraySpec(LeafSpec{DType::kInt64, {1}});
+  request.set_actions(std::string(8 * 3, '\0'));
+  EXPECT_EQ(DecodeActions(request, 3).spec.shape, (Shape{1}));
+  EXPECT_THROW(DecodeActions(request, 2), WireError);
+}
+
+TEST_F(WireTest, RolloutsShareTheirBoundaryRow) {
+  auto pool = std::make_shared<BufferPool>();
+  const rpcenv::Reply first = Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  Rollout rollout(2, decoder_->spec(), pool);
+  const TensorNest output(pool_.Empty(DType::kInt64, {1, 1, 1}));
+  rollout.WriteEnvOutput(0, *decoder_, first, 0, 0);
+  rollout.WriteAgentOutput(0, output, 0);
+  for (int row = 1; row <= 2; ++row) {
+    const rpcenv::Reply reply = Send({Stack(pool_, {1, 1, row, row + 1})}, row == 1);
+    rollout.WriteEnvOutput(row, *decoder_, reply, 0, row);
+    rollout.WriteAgentOutput(row, output, 0);
+  }
+  const Tensor old_frames = rollout.Finish().sequence()[0].sequence()[0].leaf();
+  EXPECT_EQ(old_frames.shape, (Shape{3, 1, 4, 2, 3}));
+  rollout.StartNext();
+  const TensorNest next = rollout.EnvOutput(0);
+  EXPECT_NE(next.sequence()[0].leaf().data, old_frames.data);
+  EXPECT_EQ(std::memcmp(next.sequence()[0].leaf().data, old_frames.data + 2 * 4 * kPlane,
+                        4 * kPlane),
+            0);
+  int64_t last_action;
+  std::memcpy(&last_action, next.sequence()[8].leaf().data, sizeof(last_action));
+  EXPECT_EQ(last_action, 2);
+}
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,68 @@
+import pytest
+
+from torchbeast.core.types import UsageError
+from torchbeast.envs import SIX, THREE, all_games, make_env, parse_games, plan_envs
+from torchbeast.envs.games import short_name
+
+
+def test_groups():
+    assert parse_games("three") == THREE
+    assert parse_games("six") == SIX
+    assert set(THREE) < set(SIX) < set(all_games())
+    assert parse_games("all") == all_games()
+    assert len(all_games()) >= 60
+
+
+def test_every_game_of_all_steps():
+    for game in all_games():
+        env = make_env(game, seed=0)
+        observation, _ = env.reset()
+        for _ in range(3):
+            observation, reward, terminated, truncated, info = env.step(env.action_space.n - 1)
+        assert observation.shape == (4, 84, 84)
+        assert isinstance(reward, float)
+        assert not terminated
+        assert not truncated
+        assert info["game_over"] is False
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("game", "hint"),
+    [
+        ("PongNoFrameskip-v5", "did you mean PongNoFrameskip-v4"),
+        ("ALE/Brekout-v5", "BreakoutNoFrameskip-v4"),
+        ("xyz", "games are named like"),
+        ("no.such.module:Env-v0", "Cannot find environment"),
+        ("", "Unknown game"),
+    ],
+)
+def test_unknown_games_are_one_line_with_a_way_out(game, hint):
+    with pytest.raises(UsageError, match=hint) as error:
+        parse_games(f"PongNoFrameskip-v4,{game}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_game_twice_is_refused():
+    with pytest.raises(UsageError, match="twice"):
+        parse_games("PongNoFrameskip-v4,PongNoFrameskip-v4")
+
+
+def test_both_spellings_have_one_name():
+    assert {short_name(g) for g in ("PongNoFrameskip-v4", "ALE/Pong-v5")} == {"Pong"}
+
+
+def test_games_that_differ_get_all_actions():
+    assert plan_envs(("PongNoFrameskip-v4",)).num_actions == 6
+    assert plan_envs(("BreakoutNoFrameskip-v4",)).num_actions == 4
+    spec = plan_envs(("PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"))
+    assert (spec.num_actions, spec.full_action_space) == (18, True)
+
+
+def test_equally_many_but_other_actions_are_another_set():
+    # Three actions each, of which one is the same. Skiing's full set is every game's, too.
+    assert plan_envs(("FreewayNoFrameskip-v4", "SkiingNoFrameskip-v4")).num_actions == 18
+
+
+def test_machado_has_all_actions():
+    assert plan_envs(("PongNoFrameskip-v4",), "machado").num_actions == 18

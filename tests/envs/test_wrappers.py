@@ -1,0 +1,191 @@
+"""The fused wrapper against the classical chain, one simple wrapper after the other."""
+
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+import pytest
+
+from torchbeast.envs import make_env, measure_frames
+from torchbeast.envs.mock import Mock
+
+GAMES = ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"]
+
+
+class Classical:
+    """DeepMind's preprocessing as the papers put it, on Gymnasium's public interface alone."""
+
+    def __init__(self, game, seed):
+        gymnasium.register_envs(ale_py)
+        self.env = gymnasium.make(game, obs_type="grayscale", disable_env_checker=True)
+        self.has_fire = "FIRE" in self.env.unwrapped.get_action_meanings()
+        self.env.reset(seed=seed)
+        self.over = True
+        self.env.unwrapped.np_random.integers(30)  # make_env starts a game to seed it.
+
+    def picture(self, screen):
+        return cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
+
+    def skip(self, action):
+        screens, total = [], 0.0
+        for _ in range(4):
+            screen, reward, terminated, truncated, info = self.env.step(action)
+            screens.append(screen)
+            total += reward
+            if terminated or truncated:
+                break
+        self.over = terminated or truncated
+        self.planes = [*self.planes[1:], self.picture(np.max(screens[-2:], axis=0))]
+        return total, info["lives"]
+
+    def reset(self):
+        if self.over:
+            screen, _ = self.env.reset()
+            for _ in range(int(self.env.unwrapped.np_random.integers(30)) + 1):
+                screen = self.env.step(0)[0]
+            self.planes = [self.picture(screen)] * 4
+            self.over = False
+        self.extra = 0.0
+        if self.has_fire:
+            self.extra, _ = self.skip(1)
+        self.lives = self.env.unwrapped.ale.lives()
+        return np.stack(self.planes)
+
+    def step(self, action):
+        reward, lives = self.skip(action)
+        reward += self.extra
+        self.extra = 0.0
+        terminated = self.over or 0 < lives < self.lives
+        self.lives = lives
+        return np.stack(self.planes), reward, terminated, self.over
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_equals_the_classical_chain_step_by_step(game):
+    env, reference = make_env(game, seed=3), Classical(game, seed=3)
+    np.testing.assert_array_equal(env.reset()[0], reference.reset())
+    rng = np.random.default_rng(0)
+    ends = {True: 0, False: 0}
+    for _ in range(2500):
+        action = int(rng.integers(env.action_space.n))
+        observation, reward, terminated, truncated, info = env.step(action)
+        expected = reference.step(action)
+        assert (reward, terminated, info["game_over"]) == expected[1:]
+        assert not truncated
+        if terminated:
+            ends[info["game_over"]] += 1
+            np.testing.assert_array_equal(env.reset()[0], reference.reset())
+        else:
+            np.testing.assert_array_equal(observation, expected[0])
+    assert ends[True] > 0
+    assert (ends[False] > 0) == (game != "PongNoFrameskip-v4")
+
+
+def test_a_game_starts_with_four_times_its_first_picture():
+    observation, _ = make_env("AsterixNoFrameskip-v4", seed=0).reset()  # Has no FIRE.
+    assert all(np.array_equal(observation[0], plane) for plane in observation)
+    assert observation.max() > 0
+
+
+def test_observations_do_not_change_afterwards():
+    env = make_env("PongNoFrameskip-v4", seed=0)
+    first, _ = env.reset()
+    copy = first.copy()
+    for _ in range(5):
+        env.step(0)
+    np.testing.assert_array_equal(first, copy)
+
+
+def play(game, steps=1500, **options):
+    env = make_env(game, **options)
+    env.reset()
+    rng = np.random.default_rng(1)
+    history = []
+    for _ in range(steps):
+        observation, reward, terminated, truncated, info = env.step(
+            int(rng.integers(env.action_space.n))
+        )
+        history.append((observation.sum(), reward, terminated, info["game_over"]))
+        if terminated or truncated:
+            env.reset()
+    return history
+
+
+def test_seed_decides_everything():
+    game = "BreakoutNoFrameskip-v4"
+    assert play(game, seed=1) == play(game, seed=1)
+    assert play(game, seed=1) != play(game, seed=2)
+
+
+def test_both_spellings_are_the_same_game():
+    assert play("PongNoFrameskip-v4", 300, seed=1) == play("ALE/Pong-v5", 300, seed=1)
+
+
+def test_full_games_end_with_the_game_and_go_through_the_same_states():
+    lives = play("BreakoutNoFrameskip-v4", seed=1)
+    games = play("BreakoutNoFrameskip-v4", seed=1, full_games=True)
+    assert [(r, g) for _, r, _, g in lives] == [(r, g) for _, r, _, g in games]
+    assert any(t and not g for _, _, t, g in lives)
+    assert all(t == g for _, _, t, g in games)
+
+
+def test_machado_actions_are_sticky_and_lives_do_not_end_episodes():
+    history = play("BreakoutNoFrameskip-v4", seed=1, preprocessing="machado")
+    assert all(t == g for _, _, t, g in history)
+    env = make_env("PongNoFrameskip-v4", preprocessing="machado").unwrapped
+    assert env.ale.getFloat("repeat_action_probability") == 0.25
+
+
+def test_time_limit_is_a_truncation():
+    env = make_env("PongNoFrameskip-v4", seed=0)
+    env.unwrapped.ale.setInt("max_num_frames_per_episode", 200)
+    env.unwrapped.load_game()
+    env.reset()
+    for _ in range(100):
+        _, _, terminated, truncated, info = env.step(0)
+        if terminated or truncated:
+            break
+    assert truncated
+    assert not terminated
+    assert info["game_over"]
+    assert env.reset()[0].shape == (4, 84, 84)
+
+
+def test_user_environments_are_made_by_gymnasium():
+    class Picture(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (20, 30, 3), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros((20, 30, 3), np.uint8), {}
+
+        def step(self, action):
+            return np.zeros((20, 30, 3), np.uint8), 0.0, False, False, {}
+
+    gymnasium.register("TestPicture-v0", Picture)
+    try:
+        env = make_env("torchbeast.envs.mock:TestPicture-v0")
+        assert env.observation_space.shape == (3, 20, 30)
+        assert env.reset()[0].shape == (3, 20, 30)
+        env.close()
+    finally:
+        del gymnasium.registry["TestPicture-v0"]
+
+
+def test_mock_episodes():
+    env = Mock(episode_length=2, truncate=True)
+    env.reset()
+    assert env.step(0)[1:4] == (1.0, False, False)
+    assert env.step(0)[1:4] == (1.0, False, True)
+    assert make_env("Mock").action_space.n == 4
+
+
+def test_frames_are_measured_over_all_games():
+    options = {"preprocessing": "deepmind", "full_action_space": True, "seed": 0}
+    pong = measure_frames(GAMES[:1], **options)
+    invaders = measure_frames(GAMES[2:], **options)
+    both = measure_frames((GAMES[0], GAMES[2]), **options)
+    assert pong != invaders
+    assert both[0] == pytest.approx((pong[0] + invaders[0]) / 2)
+    assert both[1] > min(pong[1], invaders[1])

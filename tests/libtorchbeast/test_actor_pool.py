@@ -1,0 +1,317 @@
+"""The actor pool against real server processes, which are killed, stopped and made to fail."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+
+T = 5
+
+
+class Counting:
+    """Frames whose planes count the steps, so that every mistake in a stack shows.
+
+    Episodes of 7 steps; the third ends by truncation. Reward = the action taken.
+    """
+
+    def __init__(self, start=0, **behaviour):
+        self._count = start
+        self._behaviour = behaviour
+        self._stack = None
+        self._steps = 0
+        self._episodes = 0
+
+    def reset(self):
+        self._count += 1
+        self._stack = np.full((4, 2, 3), self._count % 256, np.uint8)
+        return self._stack, {}
+
+    def step(self, action):
+        if "fail_at" in self._behaviour and self._steps >= self._behaviour["fail_at"]:
+            raise KeyError("broken environment")
+        if "stuck_at" in self._behaviour and self._steps >= self._behaviour["stuck_at"]:
+            time.sleep(1000)
+        self._steps += 1
+        self._count += 1
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = self._count % 256
+        over = self._steps % 7 == 0
+        self._episodes += over
+        truncated = over and self._episodes % 3 == 0
+        info = {"game_over": self._episodes % 2 == 0}
+        return self._stack, float(action), over and not truncated, truncated, info
+
+
+class OldGym:
+    """The interface of gym before 0.26, with a nest of odd observations."""
+
+    def __init__(self):
+        self._steps = 0
+
+    def observe(self):
+        matrix = np.arange(6, dtype=np.float64).reshape(2, 3).T + self._steps
+        return {"b": matrix, "a": (np.bool_(True), self._steps)}
+
+    def reset(self):
+        self._steps = 0
+        return self.observe()
+
+    def step(self, action):
+        self._steps += 1
+        return self.observe(), 0.5, self._steps == 3, {}
+
+
+def serve(address, kind, behaviour, task):
+    made = iter(range(0, 10**6, 1000))
+    env_init = (lambda: Counting(next(made), **behaviour)) if kind == "counting" else OldGym
+    Server(env_init, address, task).run()
+
+
+@pytest.fixture
+def start_server(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    processes = []
+
+    def start(kind="counting", task=0, name="server", **behaviour):
+        address = f"unix:{tmp_path}/{name}"
+        process = context.Process(target=serve, args=(address, kind, behaviour, task), daemon=True)
+        process.start()
+        processes.append(process)
+        return address, process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+class Pool:
+    """An actor pool with an inference thread that counts: the action is the call's number."""
+
+    def __init__(self, addresses, envs=1, queue_size=None, state=(), **options):
+        self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
+        self.batcher = DynamicBatcher(batch_dim=1, timeout_ms=10)
+        self.pool = ActorPool(
+            T, self.queue, self.batcher, addresses, state, environments_per_stream=envs, **options
+        )
+        self.error = None
+        self.calls = 0
+        self._threads = [
+            threading.Thread(target=self._infer, daemon=True),
+            threading.Thread(target=self._run, daemon=True),
+        ]
+
+    def _infer(self):
+        for batch in self.batcher:
+            env_output, state = batch.get_inputs()
+            batch_size = env_output[1].shape[1]
+            self.calls += 1
+            action = torch.full((1, batch_size, 1), self.calls)
+            seen = env_output[7].to(torch.float32)  # Anything of the right shape.
+            batch.set_outputs(((action, seen), tuple(s + 1 for s in state)))
+
+    def _run(self):
+        try:
+            self.pool.run()
+        except Exception as error:
+            self.error = error
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        with contextlib.suppress(RuntimeError):
+            self.queue.close()
+        with contextlib.suppress(RuntimeError):
+            self.batcher.close()
+        for thread in self._threads:
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+
+    def wait_for_error(self):
+        self._threads[1].join(timeout=30)
+        assert self.error is not None
+        return str(self.error)
+
+
+def check_rollouts(rollouts):
+    """Every slot of one environment's consecutive rollouts of a Counting environment."""
+    previous_last = None
+    for (env_output, agent_output), _ in rollouts:
+        frame, reward, done, task, step, episode_return, truncated, game_over, action = env_output
+        assert frame.shape == (T + 1, 1, 4, 2, 3)
+        assert done.dtype == torch.bool
+        assert step.dtype == torch.int32
+        newest = frame[:, 0, :, 0, 0].to(torch.int64)
+        for t in range(1, T + 1):
+            if done[t, 0]:  # A new stack: four times its first picture.
+                assert newest[t].unique().numel() == 1
+            else:
+                assert torch.equal(newest[t, :3], newest[t - 1, 1:])
+            assert (newest[t, 3] - newest[t - 1, 3]) % 256 in (1, 2)
+        # The action of row t led to the reward of row t.
+        assert torch.equal(reward[1:], agent_output[0][1:, :, 0].to(torch.float32))
+        assert torch.equal(action[1:], agent_output[0][1:, :, 0])
+        assert not (truncated & ~done).any()
+        assert not (game_over & ~done).any()
+        if previous_last is not None:
+            for mine, theirs in zip(env_output, previous_last[0], strict=True):
+                assert torch.equal(mine[0], theirs[-1])
+            for mine, theirs in zip(agent_output, previous_last[1], strict=True):
+                assert torch.equal(mine[0], theirs[-1])
+        previous_last = (env_output, agent_output)
+
+
+@pytest.mark.parametrize("newest_plane", [True, False])
+@pytest.mark.parametrize("envs", [1, 3])
+def test_rollouts_hold_what_the_environment_did(start_server, envs, newest_plane):
+    address, _ = start_server(task=4)
+    with Pool([address], envs, newest_plane=newest_plane) as pool:
+        items = [next(pool.queue) for _ in range(8 * envs)]
+    for e in range(envs):
+        rollouts = items[e::envs]
+        check_rollouts(rollouts)
+        done = torch.cat([item[0][0][2][1:, 0] for item in rollouts])
+        assert done.nonzero().flatten().tolist() == [6, 13, 20, 27, 34]
+        truncated = torch.cat([item[0][0][6][1:, 0] for item in rollouts])
+        assert truncated.nonzero().flatten().tolist() == [20]
+        # Full games last two training episodes; counts go on across the first one's end.
+        steps = torch.cat([item[0][0][4][1:, 0] for item in rollouts])
+        assert steps[:16].tolist() == [*range(1, 15), 1, 2]
+        assert all(item[0][0][3].eq(4).all() for item in rollouts)
+        returns = torch.cat([item[0][0][5][1:, 0] for item in rollouts])
+        rewards = torch.cat([item[0][0][1][1:, 0] for item in rollouts])
+        assert returns[13] == rewards[:14].sum()
+    assert pool.error is None
+    assert pool.pool.count() >= 8 * envs * T
+
+
+def test_old_gym_environments_and_nested_observations(start_server):
+    address, _ = start_server("old")
+    with Pool([address]) as pool:
+        (env_output, _), _ = next(pool.queue)
+    observation, done = env_output[0], env_output[2]
+    assert done[:, 0].tolist() == [False, False, False, True, False, False]
+    assert observation["a"][1][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
+    assert observation["a"][0].dtype == torch.bool
+    assert observation["b"].shape == (T + 1, 1, 3, 2)
+    assert observation["b"].dtype == torch.float64
+    assert observation["b"][1, 0].tolist() == [[1, 4], [2, 5], [3, 6]]
+
+
+def test_agent_state_is_carried_from_step_to_step(start_server):
+    address, _ = start_server()
+    with Pool([address], envs=2, state=(torch.zeros(1, 1, 3),)) as pool:
+        items = [next(pool.queue) for _ in range(6)]
+    # The state before the first row of a rollout: as many steps as were made before it.
+    for i, (_, state) in enumerate(items):
+        assert state[0].tolist() == [[[float(T * (i // 2))] * 3]]
+
+
+def test_killed_server_is_reconnected_to(start_server):
+    address, process = start_server()
+    with Pool([address]) as pool:
+        next(pool.queue)
+        process.kill()
+        process.join()
+        time.sleep(0.3)
+        start_server()
+        deadline = time.monotonic() + 20
+        before = pool.pool.count()
+        while pool.pool.count() < before + 4 * T:
+            next(pool.queue)
+            assert time.monotonic() < deadline
+    assert pool.error is None
+
+
+def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
+    address, _ = start_server(fail_at=3)
+    with Pool([address], max_environment_failures=2) as pool:
+        message = pool.wait_for_error()
+    assert "failed 2 times in succession" in message
+    assert "KeyError: 'broken environment'" in message
+    assert "in step" in message
+
+
+def test_one_failing_stream_of_two_ends_the_pool(start_server):
+    good, _ = start_server(name="good")
+    bad, _ = start_server(name="bad", fail_at=3)
+    with Pool([good, bad], max_environment_failures=1) as pool:
+        assert "bad failed 1 times" in pool.wait_for_error()
+
+
+def test_missing_server_is_an_error_after_the_timeout(tmp_path):
+    with Pool([f"unix:{tmp_path}/nobody"], connect_timeout_s=0.3) as pool:
+        assert "No environment server answered at" in pool.wait_for_error()
+
+
+def closing_time(pool):
+    start = time.monotonic()
+    pool.close()
+    return time.monotonic() - start
+
+
+def test_close_while_connecting(tmp_path):
+    with Pool([f"unix:{tmp_path}/nobody"]) as pool:
+        time.sleep(0.1)
+        assert closing_time(pool) < 3
+
+
+def test_close_with_a_stopped_server(start_server):
+    address, process = start_server()
+    with Pool([address]) as pool:
+        next(pool.queue)
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        assert closing_time(pool) < 3
+
+
+def test_close_with_an_environment_stuck_in_step(start_server):
+    address, _ = start_server(stuck_at=3)
+    with Pool([address]) as pool:
+        time.sleep(1.0)
+        assert closing_time(pool) < 3
+
+
+def test_close_with_a_full_learner_queue(start_server):
+    address, _ = start_server()
+    with Pool([address], queue_size=1) as pool:
+        while pool.queue.size() < 1:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert closing_time(pool) < 3
+
+
+def test_count_starts_at_zero(tmp_path):
+    assert Pool([f"unix:{tmp_path}/nobody"]).pool.count() == 0
+
+
+def test_wrong_options_are_refused():
+    queue, batcher = BatchingQueue(), DynamicBatcher()
+
+    def make(addresses=("unix:/tmp/x",), unroll_length=1, **options):
+        return ActorPool(unroll_length, queue, batcher, list(addresses), (), **options)
+
+    with pytest.raises(ValueError, match="unroll_length must be >= 1"):
+        make(unroll_length=0)
+    with pytest.raises(ValueError, match="No environment server addresses"):
+        make(addresses=())
+    with pytest.raises(ValueError, match="neither unix:PATH nor HOST:PORT"):
+        make(addresses=["nonsense"])
+    with pytest.raises(ValueError, match="without TLS"):
+        make(addresses=["192.0.2.1:4000"])
+    with pytest.raises(ValueError, match="one number per address"):
+        make(environments_per_stream=[1, 2])

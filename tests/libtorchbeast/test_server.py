@@ -1,0 +1,127 @@
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+from libtorchbeast import Server
+from torchbeast.envs.mock import Mock
+
+
+def run_in_thread(server):
+    errors = []
+
+    def run():
+        try:
+            server.run()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def wait_for(path):
+    deadline = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_stop_makes_run_return_and_removes_the_socket(tmp_path):
+    server = Server(Mock, f"unix:{tmp_path}/s")
+    thread, errors = run_in_thread(server)
+    wait_for(tmp_path / "s")
+    assert (tmp_path / "s").stat().st_mode & 0o077 == 0
+    server.stop()
+    thread.join(timeout=5)
+    assert not thread.is_alive()
+    assert not errors
+    assert not (tmp_path / "s").exists()
+
+
+def test_address_in_use_is_an_error(tmp_path):
+    first = Server(Mock, f"unix:{tmp_path}/s")
+    thread, _ = run_in_thread(first)
+    wait_for(tmp_path / "s")
+    with pytest.raises(RuntimeError, match="Address is in use"):
+        Server(Mock, f"unix:{tmp_path}/s").run()
+    first.stop()
+    thread.join(timeout=5)
+
+
+def test_stale_socket_file_is_no_obstacle(tmp_path):
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from libtorchbeast import Server\n"
+            "from torchbeast.envs.mock import Mock\n"
+            f"Server(Mock, 'unix:{tmp_path}/s').run()",
+        ]
+    )
+    wait_for(tmp_path / "s")
+    process.kill()
+    process.wait()
+    assert (tmp_path / "s").exists()
+    server = Server(Mock, f"unix:{tmp_path}/s")
+    thread, errors = run_in_thread(server)
+    time.sleep(0.3)
+    server.stop()
+    thread.join(timeout=5)
+    assert not errors
+
+
+def test_unusable_addresses_are_refused(tmp_path):
+    with pytest.raises(RuntimeError, match="Cannot listen on"):
+        Server(Mock, f"unix:{tmp_path}/missing/s").run()
+    with pytest.raises(ValueError, match="neither unix:PATH nor HOST:PORT"):
+        Server(Mock, "nonsense")
+    with pytest.raises(ValueError, match="the system allows 107"):
+        Server(Mock, "unix:/" + "x" * 120)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:4000", "192.0.2.1:4000", "[::]:4000"])
+def test_nothing_listens_to_other_machines_without_tls(address):
+    with pytest.raises(ValueError, match="without TLS"):
+        Server(Mock, address)
+
+
+def test_env_init_must_be_callable():
+    with pytest.raises(TypeError, match="env_init must be callable"):
+        Server(3)
+
+
+def test_server_and_factory_in_a_cycle_are_collected():
+    class Factory:
+        def __call__(self):
+            return Mock()
+
+    factory = Factory()
+    factory.server = Server(factory)
+    alive = weakref.ref(factory)
+    del factory
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["torch libtorchbeast cv2 ale_py", "libtorchbeast ale_py cv2 torch", "cv2 libtorchbeast torch"],
+)
+def test_imports_in_any_order(order):
+    code = "; ".join(f"import {module}" for module in order.split())
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_a_server_does_without_torch():
+    code = (
+        "import sys, libtorchbeast, torchbeast.polybeast_env, torchbeast.envs\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

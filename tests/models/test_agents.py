@@ -1,0 +1,214 @@
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from torchbeast.core import checkpoint
+from torchbeast.core.types import EnvOutput, UsageError
+from torchbeast.models import AgentConfig, from_checkpoint, make_agent
+
+SIX_TASKS = ("A", "B", "C", "D", "E", "F")
+
+
+def make_inputs(config, steps=5, batch=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    done = torch.rand(steps, batch, generator=generator) < 0.3
+    frame = torch.randint(256, (steps, batch, *config.observation_shape), generator=generator)
+    return EnvOutput(
+        frame=frame.to(torch.uint8),
+        reward=torch.randn(steps, batch, generator=generator) * 3,
+        done=done,
+        task=torch.zeros(steps, batch, dtype=torch.int32),
+        episode_step=None,
+        episode_return=None,
+        truncated=None,
+        game_over=None,
+        last_action=torch.randint(config.num_actions, (steps, batch), generator=generator),
+    )
+
+
+@pytest.mark.parametrize("use_popart", [False, True])
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("agent_type", ["resnet", "atari"])
+def test_shapes(agent_type, use_lstm, use_popart):
+    config = AgentConfig(
+        agent_type=agent_type,
+        observation_shape=(3, 52, 60),
+        num_actions=5,
+        tasks=SIX_TASKS,
+        use_lstm=use_lstm,
+        use_popart=use_popart,
+    )
+    agent = make_agent(config)
+    output, state = agent(make_inputs(config), agent.initial_state(3))
+    heads = 6 if use_popart else 1
+    assert output.action.shape == (5, 3, 1)
+    assert output.action.dtype == torch.int64
+    assert output.policy_logits.shape == (5, 3, 5)
+    assert output.baseline.shape == output.normalized_baseline.shape == (5, 3, heads)
+    assert len(state) == (2 if use_lstm else 0)
+
+
+@pytest.mark.parametrize("agent_type", ["resnet", "atari"])
+def test_unroll_with_resets_equals_step_by_step(agent_type):
+    config = AgentConfig(agent_type=agent_type, observation_shape=(2, 36, 36), use_lstm=True)
+    agent = make_agent(config).eval()
+    inputs = make_inputs(config, steps=12)
+    assert inputs.done.any()
+    assert not inputs.done.all()
+    together, final = agent(inputs, agent.initial_state(3))
+    state = agent.initial_state(3)
+    for t in range(12):
+        row = EnvOutput(*(None if x is None else x[t : t + 1] for x in inputs))
+        if row.done.any():  # A start forgets everything before it.
+            b = int(row.done.nonzero()[0, 1])
+            state = tuple(s.clone() for s in state)
+            for s in state:
+                s[:, b] = 77.0
+        output, state = agent(row, state)
+        torch.testing.assert_close(output.policy_logits[0], together.policy_logits[t])
+        torch.testing.assert_close(output.baseline[0], together.baseline[t])
+    for mine, theirs in zip(state, final, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_training_mode_samples_and_evaluation_mode_takes_the_likeliest():
+    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36), num_actions=3)
+    agent = make_agent(config)
+    with torch.no_grad():
+        agent.policy.weight.zero_()
+        agent.policy.bias.copy_(torch.tensor([0.5, 0.3, 0.2]).log())
+    inputs = make_inputs(config, steps=50, batch=40)
+    counts = torch.bincount(agent(inputs)[0].action.flatten()) / 2000
+    torch.testing.assert_close(counts, torch.tensor([0.5, 0.3, 0.2]), atol=0.05, rtol=0)
+    assert agent.eval()(inputs)[0].action.eq(0).all()
+
+
+def test_frame_statistics_centre_the_input():
+    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36))
+    agent = make_agent(config)
+    inputs = make_inputs(config)
+    seen = []
+    agent.encode = lambda x: seen.append(x) or torch.zeros(len(x), 512)
+    agent(inputs)
+    torch.testing.assert_close(seen[0], inputs.frame.flatten(0, 1) / 255)
+    agent.set_frame_statistics(100.0, 20.0)
+    agent(inputs)
+    torch.testing.assert_close(seen[1], (inputs.frame.flatten(0, 1) - 100.0) / 20)
+
+
+def test_bfloat16_is_close_to_float32():
+    config = AgentConfig(observation_shape=(4, 84, 84))
+    agent = make_agent(config).eval()
+    inputs = make_inputs(config)
+    exact, _ = agent(inputs)
+    agent.compute_dtype = torch.bfloat16
+    fast, _ = agent(inputs)
+    assert fast.policy_logits.dtype == torch.float32
+    torch.testing.assert_close(fast.policy_logits, exact.policy_logits, atol=0.02, rtol=0.05)
+    torch.testing.assert_close(fast.baseline, exact.baseline, atol=0.05, rtol=0.05)
+
+
+class Net2019(nn.Module):
+    """The network of 2019, written after the names in its checkpoints and nothing else here."""
+
+    def __init__(self, num_actions, num_tasks, use_lstm, use_popart):
+        super().__init__()
+        self.feat_convs, self.resnet1, self.resnet2 = (nn.ModuleList() for _ in range(3))
+        inputs = 4
+        for channels in (16, 32, 32):
+            self.feat_convs.append(
+                nn.Sequential(nn.Conv2d(inputs, channels, 3, 1, 1), nn.MaxPool2d(3, 2, 1))
+            )
+            for blocks in (self.resnet1, self.resnet2):
+                blocks.append(
+                    nn.Sequential(
+                        nn.ReLU(),
+                        nn.Conv2d(channels, channels, 3, 1, 1),
+                        nn.ReLU(),
+                        nn.Conv2d(channels, channels, 3, 1, 1),
+                    )
+                )
+            inputs = channels
+        self.fc = nn.Linear(3872, 256)
+        if use_lstm:
+            self.core = nn.LSTM(257, 256, 1)
+        size = 256 if use_lstm else 257
+        self.policy = nn.Linear(size, num_actions)
+        self.baseline = nn.Linear(size, num_tasks if use_popart else 1)
+        if use_popart:
+            self.baseline.register_buffer("mu", torch.rand(num_tasks) * 100)
+            self.baseline.register_buffer("sigma", torch.rand(num_tasks) * 10 + 1)
+
+    def forward(self, frame, reward, done, state):
+        steps, batch = frame.shape[:2]
+        x = frame.reshape(steps * batch, *frame.shape[2:]).float() / 255.0
+        for conv, first, second in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
+            x = conv(x)
+            x = x + first(x)
+            x = x + second(x)
+        x = torch.relu(self.fc(torch.relu(x).reshape(steps * batch, -1)))
+        x = torch.cat([x, reward.clamp(-1, 1).reshape(steps * batch, 1)], dim=1)
+        if hasattr(self, "core"):
+            outputs = []
+            for row, ended in zip(x.view(steps, batch, -1), done, strict=True):
+                state = tuple((~ended).float().view(1, -1, 1) * s for s in state)
+                output, state = self.core(row.unsqueeze(0), state)
+                outputs.append(output[0])
+            x = torch.cat(outputs)
+        baseline = self.baseline(x)
+        if hasattr(self.baseline, "mu"):
+            baseline = baseline * self.baseline.sigma + self.baseline.mu
+        return self.policy(x).view(steps, batch, -1), baseline.view(steps, batch, -1)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("use_popart", [False, True])
+def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popart):
+    torch.manual_seed(0)
+    old = Net2019(6, 6, use_lstm, use_popart)
+    env = ",".join(SIX_TASKS) if use_popart else "PongNoFrameskip-v4"
+    torch.save(
+        {"model_state_dict": old.state_dict(), "optimizer_state_dict": {}, "flags": {"x": 1}},
+        tmp_path / "model.tar",
+    )
+    (tmp_path / "meta.json").write_text(json.dumps({"args": {"env": env, "xpid": "old"}}))
+    agent = from_checkpoint(tmp_path)
+    assert agent.config.tasks == (SIX_TASKS if use_popart else ("PongNoFrameskip-v4",))
+    inputs = make_inputs(agent.config)
+    output, _ = agent(inputs._asdict(), agent.initial_state(3))
+    state = (torch.zeros(1, 3, 256), torch.zeros(1, 3, 256))
+    logits, baseline = old(inputs.frame, inputs.reward, inputs.done, state)
+    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
+
+
+def test_own_checkpoints_go_round(tmp_path):
+    config = AgentConfig(use_popart=True, use_lstm=True, tasks=SIX_TASKS, num_actions=18)
+    agent = make_agent(config).eval()
+    agent.set_frame_statistics(50.0, 30.0)
+    agent.baseline.mu.fill_(3.0)
+    checkpoint.save(
+        tmp_path / "model.tar",
+        {"agent": config._asdict(), "model_state_dict": agent.state_dict()},
+    )
+    loaded = from_checkpoint(tmp_path / "model.tar")
+    assert loaded.config == config
+    for name, value in agent.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+
+
+def test_other_networks_are_refused_in_one_line(tmp_path):
+    for state in ({"a": torch.zeros(2)}, {"policy.bias": torch.zeros(2)}):
+        checkpoint.save(tmp_path / "model.tar", {"model_state_dict": state})
+        with pytest.raises(UsageError, match="holds no agent of this program"):
+            from_checkpoint(tmp_path)
+
+
+def test_policy_begins_close_to_uniform():
+    config = AgentConfig()
+    output, _ = make_agent(config)(make_inputs(config))
+    assert torch.softmax(output.policy_logits, -1).sub(1 / 6).abs().max() < 0.05
+    assert math.isclose(config.beta, 0.0003)

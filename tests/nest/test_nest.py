@@ -1,0 +1,110 @@
+import collections
+import gc
+import sys
+
+import pytest
+
+import nest
+
+Pair = collections.namedtuple("Pair", "first second")
+STRUCTURES = [
+    1,
+    None,
+    (),
+    (1,),
+    [1, 2],
+    {"b": 1, "a": (2, [3])},
+    Pair(1, {"x": [2]}),
+    ({}, [], ((),)),
+]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_map_keeps_container_types(structure):
+    result = nest.map(lambda leaf: leaf, structure)
+    assert result == structure
+    assert type(result) is type(structure)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_pack_as_inverts_flatten(structure):
+    assert nest.pack_as(structure, nest.flatten(structure)) == structure
+
+
+def test_dicts_are_visited_by_sorted_key():
+    assert nest.flatten({"z": 1, "a": 2, "m": {"y": 3, "b": 4}}) == [2, 4, 3, 1]
+
+
+def test_map_many_passes_the_leaves_as_one_list():
+    assert nest.map_many(lambda leaves: leaves, (1, [2]), (3, [4])) == ([1, 3], [[2, 4]])
+
+
+def test_map_many2_passes_two_leaves():
+    assert nest.map_many2(lambda a, b: a - b, {"x": 5}, {"x": 3}) == {"x": 2}
+
+
+@pytest.mark.parametrize(
+    ("other", "place"),
+    [
+        ((1, {"x": (2,)}), r"\['x'\]: a leaf against a sequence of 1"),
+        ((1, {"y": 2}), r"\[1\]: key 'x' against key 'y'"),
+        ((1,), "the root: a sequence of 2 against a sequence of 1"),
+    ],
+)
+def test_mismatch_is_a_value_error_that_names_the_place(other, place):
+    with pytest.raises(ValueError, match=place):
+        nest.map_many2(lambda a, b: a, (1, {"x": 2}), other)
+
+
+def test_front_is_the_first_leaf():
+    assert nest.front(((), [5, 6])) == 5
+    with pytest.raises(ValueError, match="without leaves"):
+        nest.front(((), {}))
+
+
+@pytest.mark.parametrize("flat", [[1], [1, 2, 3]])
+def test_pack_as_wants_exactly_as_many_leaves(flat):
+    with pytest.raises(ValueError, match="leaves to pack"):
+        nest.pack_as((0, 0), flat)
+
+
+def test_keys_must_be_strings():
+    with pytest.raises(TypeError, match="Keys of a nested dict must be str"):
+        nest.flatten({1: 2})
+
+
+def test_endless_structure_is_an_error():
+    structure = []
+    structure.append(structure)
+    with pytest.raises(ValueError, match="nested deeper"):
+        nest.flatten(structure)
+
+
+def test_errors_in_the_function_pass_through():
+    def fail(_):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        nest.map(fail, [1])
+
+
+def test_no_references_leak():
+    leaf = object()
+    structure = {"a": (leaf, [leaf]), "b": Pair(leaf, leaf)}
+
+    def use():
+        nest.map(lambda x: x, structure)
+        nest.map_many(lambda x: x[0], structure, structure)
+        nest.map_many2(lambda x, y: x, structure, structure)
+        nest.pack_as(structure, nest.flatten(structure))
+        nest.front(structure)
+        with pytest.raises(ValueError, match="differ"):
+            nest.map_many2(lambda x, y: x, structure, (leaf,))
+
+    use()
+    gc.collect()
+    before = sys.getrefcount(leaf)
+    for _ in range(100):
+        use()
+    gc.collect()
+    assert sys.getrefcount(leaf) == before

@@ -1,0 +1,86 @@
+"""The architecture: who may import whom."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMAND_LINES = {"polybeast", "polybeast_env", "monobeast", "saliency"}
+NATIVE = {"nest", "libtorchbeast"}
+
+# room -> rooms whose modules it may import, besides itself.
+ALLOWED = {
+    "nest": set(),
+    "libtorchbeast": set(),
+    "core.types": set(),
+    "core": {"core.types"},
+    "models": {"core", "core.types"},
+    "envs": {"core.types"},
+    "evaluate": {"core", "core.types", "models", "envs"},
+    "analysis": {"core", "core.types", "models", "envs", "evaluate"},
+    "polybeast_env": {"core", "core.types", "envs"} | NATIVE,
+    "polybeast": {"core", "core.types", "models", "envs", "evaluate"} | NATIVE,
+    "monobeast": {"core", "core.types", "models", "envs", "evaluate"},
+    "saliency": {"core", "core.types", "models", "envs", "evaluate", "analysis"},
+}
+
+
+def room(module):
+    parts = module.split(".")
+    if parts[0] != "torchbeast":
+        return parts[0]
+    if parts[1:3] == ["core", "types"]:
+        return "core.types"
+    return parts[1] if len(parts) > 1 else "torchbeast"
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in {path}"
+            for alias in node.names:
+                is_module = (ROOT / node.module.replace(".", "/") / f"{alias.name}.py").exists()
+                is_package = (ROOT / node.module.replace(".", "/") / alias.name).is_dir()
+                yield f"{node.module}.{alias.name}" if is_module or is_package else node.module
+
+
+SOURCES = sorted(p for top in ("torchbeast", "nest", "libtorchbeast") for p in ROOT.glob(f"{top}/**/*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_imports_follow_the_plan(path):
+    mine = room(module_name(path))
+    if mine == "torchbeast":
+        assert not list(imports(path))
+        return
+    for imported in imports(path):
+        if imported.split(".")[0] not in {"torchbeast", *NATIVE}:
+            continue
+        theirs = room(imported)
+        if theirs == mine:
+            continue
+        assert theirs in ALLOWED[mine], f"{path} imports {imported}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_modules_stay_short(path):
+    assert len(path.read_text().splitlines()) <= 450
+
+
+def test_the_rest_works_where_nothing_was_compiled():
+    code = (
+        "import sys\n"
+        "for name in ('nest._C', 'libtorchbeast._C'): sys.modules[name] = None\n"
+        "import torchbeast.evaluate, torchbeast.models, torchbeast.envs, torchbeast.core.learner\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

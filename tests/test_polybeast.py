@@ -1,0 +1,252 @@
+"""PolyBeast as users run it: real processes, real games, real signals."""
+
+import csv
+import json
+import signal
+import time
+
+import pytest
+
+from torchbeast.core import checkpoint
+from torchbeast.models import from_checkpoint
+
+FAST = [
+    "--agent_type=atari",
+    "--unroll_length=10",
+    "--batch_size=2",
+    "--num_actors=4",
+]
+ENDLESS = [*FAST, "--total_steps=1e9"]
+
+
+def read_logs(run):
+    with open(run / "logs.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def test_trains_pong(start, tmp_path):
+    code, out, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=600", "--seed=1"
+    ).finish()
+    assert code == 0, err
+    run = tmp_path / "run"
+    assert "600 steps; run in" in out
+    assert "Pong: " in out
+    assert read_logs(run)[-1]["step"] == "600"
+    assert (tmp_path / "latest").resolve() == run.resolve()
+    assert list(run.glob("events.out.tfevents.*"))
+    meta = json.loads((run / "meta.json").read_text())
+    assert meta["tasks"] == ["PongNoFrameskip-v4"]
+    assert meta["num_actions"] == 6
+    assert meta["seed"] == 1
+    assert not any("PATH" in key for key in json.dumps(meta).split('"'))
+    contents = checkpoint.load(run / "model.tar")
+    assert contents["steps"] == 600
+    agent = from_checkpoint(run)
+    assert agent.frame_mean > 1  # Measured.
+
+
+def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
+    games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
+    code, _, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=800",
+        "--env", games, "--use_popart", "--use_lstm",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    last = read_logs(tmp_path / "run")[-1]
+    for game in ("Pong", "Breakout"):
+        assert int(last[f"steps/{game}"]) > 0
+        assert float(last[f"sigma/{game}"]) > 0
+    assert last["mu/Pong"] != last["mu/Breakout"]
+    assert from_checkpoint(tmp_path / "run").config.num_actions == 18
+    assert json.loads((tmp_path / "run" / "meta.json").read_text())["reward_clipping"] == "none"
+
+    code, out, err = start(
+        "polybeast", "--mode=test", "--savedir", tmp_path, "--num_episodes=1", "--json",
+        "--env=BreakoutNoFrameskip-v4", "--sample",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    (game,) = json.loads(out)["games"]
+    assert game["env"] == "BreakoutNoFrameskip-v4"
+    assert game["episodes"] == 1
+
+
+def test_resumes_where_it_stopped(start, tmp_path):
+    options = [*FAST, "--savedir", tmp_path, "--xpid=run"]
+    for steps in (200, 400):
+        code, _, err = start("polybeast", *options, f"--total_steps={steps}").finish()
+        assert code == 0, err
+    assert "Going on at step 200" in err
+    steps = [int(row["step"]) for row in read_logs(tmp_path / "run")]
+    assert steps == sorted(steps)
+    assert steps[-1] == 400
+    code, _, err = start("polybeast", *options, "--use_lstm").finish()
+    assert code == 2
+    assert "of another agent: use_lstm changed" in err
+
+
+def test_keeps_intermediate_models(start, tmp_path):
+    code, _, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=400",
+        "--save_model_every_nsteps=200",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    names = sorted(p.name for p in (tmp_path / "run" / "intermediate").iterdir())
+    assert names == ["model.000000200.tar", "model.000000400.tar"]
+    from_checkpoint(tmp_path / "run" / "intermediate" / names[0])
+
+
+def wait_until(condition, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def nothing_left(run, family):
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 3)
+    assert not list(run.tmp.glob("torchbeast-*"))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["at once", "servers start", "training"])
+def test_signal_ends_everything_in_order(start, tmp_path, signum, moment):
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
+    model = tmp_path / "run" / "model.tar"
+    if moment == "at once":
+        time.sleep(0.3)
+    elif moment == "servers start":
+        wait_until(lambda: len(run.family()) > 1)
+    else:
+        log = tmp_path / "run" / "logs.csv"
+        wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+    family = run.family()
+    sent = time.monotonic()
+    run.process.send_signal(signum)
+    code, _, err = run.finish(timeout=10)
+    assert time.monotonic() - sent < 5
+    assert code in (128 + signum, -signum), err
+    assert "Traceback" not in err
+    nothing_left(run, family)
+    if moment == "training":
+        assert checkpoint.load(model)["steps"] > 0
+
+
+def test_killed_server_is_replaced(start, tmp_path):
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_servers=2")
+    log = tmp_path / "run" / "logs.csv"
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+    sockets = [c.laddr for p in run.family() for c in p.net_connections("unix") if c.laddr]
+    assert any("/env.0" in path for path in sockets)
+    server = next(
+        p for p in run.family()
+        if any("/env.0" in str(c.laddr) for c in p.net_connections("unix") if c.status == "NONE")
+        and p.pid != run.process.pid
+    )  # fmt: skip
+    before = int(read_logs(tmp_path / "run")[-1]["step"])
+    server.kill()
+    wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 1000)
+    run.process.send_signal(signal.SIGINT)
+    code, _, err = run.finish(timeout=10)
+    assert code == 130
+    assert "restarting it" in err
+
+
+def test_killed_learner_takes_its_servers_along(start, tmp_path):
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
+    wait_until(lambda: len(run.family()) > 3)
+    family = run.family()
+    run.process.kill()
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 10)
+    wait_until(lambda: not list(run.tmp.glob("torchbeast-*")), 5)
+
+
+def test_servers_of_ones_own(start, tmp_path):
+    basename = f"unix:{tmp_path}/pipe"
+    servers = start("polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", "--env=Mock")
+    wait_until(lambda: (tmp_path / "pipe.1").exists())
+    code, _, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=400", "--env=Mock",
+        "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    second = start("polybeast_env", "--num_servers=1", f"--pipes_basename={basename}", "--env=Mock")
+    code, _, err = second.finish()
+    assert code == 1
+    assert f"Address is in use: {basename}.0" in err
+    family = servers.family()
+    servers.process.send_signal(signal.SIGTERM)
+    assert servers.finish(timeout=10)[0] == 0
+    nothing_left(servers, family)
+    assert not (tmp_path / "pipe.0").exists()
+
+
+LONG = "unix:/tmp/" + "x" * 110
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
+        (["--num_actors=0"], "argument --num_actors: must be at least 1"),
+        (["--env=six", "--num_actors=5"], "6 games need at least as many actors"),
+        (["--num_actions=5"], "--num_actions 5 contradicts the games, which have 6"),
+        (["--savedir=/dev/null/here"], "Cannot write to --savedir"),
+        (["--mode=test", "--savedir=/nowhere"], "No checkpoint at /nowhere/latest/model.tar"),
+        ([f"--pipes_basename={LONG}"], "sockets allow 107"),
+        (["--pipes_basename=nonsense"], "must be unix:/path or host:port"),
+        (["--no_start_servers"], "needs --pipes_basename"),
+        (["--no_such_flag"], "unrecognized arguments: --no_such_flag"),
+        (["--total_steps=many"], "not a number: many"),
+        (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),
+    ],
+)
+def test_wrong_input_is_one_line_and_starts_nothing(start, tmp_path, arguments, message):
+    options = [] if any("savedir" in a for a in arguments) else ["--savedir", tmp_path / "saved"]
+    code, out, err = start("polybeast", *options, *arguments).finish()
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not out
+    assert not (tmp_path / "saved").exists()
+
+
+def test_file_that_is_no_checkpoint(start, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.tar").write_text("nonsense")
+    for mode in ("train", "test"):
+        code, _, err = start(
+            "polybeast", f"--mode={mode}", "--savedir", tmp_path, "--xpid=run"
+        ).finish()
+        assert code == 2
+        assert "not a checkpoint that can be trusted and read" in err
+
+
+@pytest.mark.parametrize("module", ["polybeast", "polybeast_env"])
+def test_help_answers_without_torch(module):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        f"from torchbeast import {module} as command\n"
+        "with __import__('contextlib').suppress(SystemExit): command.main(['--help'])\n"
+        "assert 'torch' not in sys.modules"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "--env" in out.stdout
+
+
+def test_every_flag_of_2019_is_there():
+    from torchbeast.polybeast import make_parser
+
+    flags = vars(make_parser().parse_args([]))
+    names = (
+        "pipes_basename mode xpid start_servers env disable_checkpoint savedir num_actors "
+        "total_steps batch_size unroll_length num_learner_threads num_inference_threads "
+        "disable_cuda num_actions use_lstm max_learner_queue_size use_popart entropy_cost "
+        "baseline_cost discounting reward_clipping learning_rate alpha momentum epsilon "
+        "grad_norm_clipping beta write_profiler_trace save_model_every_nsteps num_episodes "
+        "intermediate_model_id actions seed"
+    )
+    assert set(names.split()) <= set(flags)
