@@ -86,7 +86,9 @@ class BuildExtensions(build_ext):
             ],
             check=True,
         )
-        extension.sources += [str(generated / name) for name in ("rpcenv.pb.cc", "rpcenv.grpc.pb.cc")]
+        extension.sources += [
+            str(generated / name) for name in ("rpcenv.pb.cc", "rpcenv.grpc.pb.cc")
+        ]
         extension.include_dirs += [str(generated), str(CSRC)]
         extension.extra_compile_args += pkg_config("--cflags")
         extension.extra_link_args += pkg_config("--libs")

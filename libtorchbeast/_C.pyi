@@ -97,9 +97,9 @@ class ActorPool:
     occur several times), each with ``environments_per_stream`` environments (one number, or one per
     stream). Inference inputs are ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs
     ``(agent_output, agent_state)`` whose first leaf is the action. Learner items are
-    ``((env_output, agent_output), initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]``
-    and ``env_output = (observation, reward, done, task, episode_step, episode_return, truncated,
-    game_over, last_action)``.
+    ``((env_output, agent_output), initial_agent_state)`` with leaves
+    ``[unroll_length + 1, 1, ...]`` and ``env_output = (observation, reward, done, task,
+    episode_step, episode_return, truncated, game_over, last_action)``.
 
     ``newest_plane``: let servers send only the newest plane of frame stacks. ``connect_timeout_s``:
     how long to look for a server. ``max_environment_failures``: how often in succession the

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-COMMAND_LINES = {"polybeast", "polybeast_env", "monobeast", "saliency"}
 NATIVE = {"nest", "libtorchbeast"}
 
 # room -> rooms whose modules it may import, besides itself.
@@ -20,10 +19,11 @@ ALLOWED = {
     "models": {"core", "core.types"},
     "envs": {"core.types"},
     "evaluate": {"core", "core.types", "models", "envs"},
+    "training": {"core", "core.types", "models", "envs"},
     "analysis": {"core", "core.types", "models", "envs", "evaluate"},
     "polybeast_env": {"core", "core.types", "envs"} | NATIVE,
-    "polybeast": {"core", "core.types", "models", "envs", "evaluate"} | NATIVE,
-    "monobeast": {"core", "core.types", "models", "envs", "evaluate"},
+    "polybeast": {"core", "core.types", "evaluate", "training"} | NATIVE,
+    "monobeast": {"core", "core.types", "evaluate", "training"},
     "saliency": {"core", "core.types", "models", "envs", "evaluate", "analysis"},
 }
 
@@ -54,7 +54,9 @@ def imports(path):
                 yield f"{node.module}.{alias.name}" if is_module or is_package else node.module
 
 
-SOURCES = sorted(p for top in ("torchbeast", "nest", "libtorchbeast") for p in ROOT.glob(f"{top}/**/*.py"))
+SOURCES = sorted(
+    p for top in ("torchbeast", "nest", "libtorchbeast") for p in ROOT.glob(f"{top}/**/*.py")
+)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
@@ -74,13 +76,13 @@ def test_imports_follow_the_plan(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_modules_stay_short(path):
-    assert len(path.read_text().splitlines()) <= 450
+    assert len(path.read_text().splitlines()) <= 310
 
 
 def test_the_rest_works_where_nothing_was_compiled():
     code = (
         "import sys\n"
         "for name in ('nest._C', 'libtorchbeast._C'): sys.modules[name] = None\n"
-        "import torchbeast.evaluate, torchbeast.models, torchbeast.envs, torchbeast.core.learner\n"
+        "import torchbeast.evaluate, torchbeast.training\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

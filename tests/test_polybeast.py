@@ -163,7 +163,9 @@ def test_killed_learner_takes_its_servers_along(start, tmp_path):
 
 def test_servers_of_ones_own(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    servers = start("polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", "--env=Mock")
+    servers = start(
+        "polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", "--env=Mock"
+    )
     wait_until(lambda: (tmp_path / "pipe.1").exists())
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=400", "--env=Mock",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from torchbeast.core import checkpoint
 from torchbeast.core.types import EnvOutput, UsageError
-from torchbeast.envs import make_env
+from torchbeast.envs import make_env, parse_games
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent
+from torchbeast.models.loading import from_contents
 
 # Games played side by side, in batches of one forward pass.
 PARALLEL_GAMES = 8
@@ -25,17 +29,6 @@ class Episode(NamedTuple):
     env: str
     episode_return: float
     episode_step: int
-
-
-def choose_games(agent: Agent, env: str | None) -> tuple[str, ...]:
-    """The games to play: those of ``--env``, by default the agent's own.
-
-    An agent without PopArt may try any game; one with PopArt has no value head for others, but its
-    policy is the same for all, so they are played, too.
-    """
-    from torchbeast.envs import parse_games
-
-    return agent.config.tasks if env is None else parse_games(env)
 
 
 def find_task(agent: Agent, env_id: str) -> int:
@@ -53,8 +46,11 @@ def play(
     preprocessing: str = "deepmind",
     greedy: bool = True,
     seed: int = 0,
+    actions: Sequence[int] = (),
 ) -> Iterator[Episode]:
     """Plays full games, several side by side, and yields them as they end.
+
+    ``actions`` are played first, at the start of every game, instead of the agent's.
 
     Exactly the first ``num_episodes`` games started are counted: otherwise short games, which end
     first, would count too often.
@@ -86,6 +82,8 @@ def play(
         with torch.inference_mode():
             output, state = agent(inputs, state)
         last_actions = output.action[0, :, 0].numpy().copy()
+        for i in np.flatnonzero(steps < len(actions)):
+            last_actions[i] = actions[steps[i]]
         for i in np.flatnonzero(playing):
             frames[i], rewards[i], terminated, truncated, info = envs[i].step(int(last_actions[i]))
             steps[i] += 1
@@ -138,7 +136,8 @@ def _needs_full_action_space(agent: Agent, env_id: str, preprocessing: str) -> b
         env.close()
         if shape != tuple(agent.config.observation_shape):
             raise UsageError(
-                f"The agent looks at {tuple(agent.config.observation_shape)}, {env_id} shows {shape}"
+                f"The agent looks at {tuple(agent.config.observation_shape)}, "
+                f"{env_id} shows {shape}"
             )
         if count == agent.config.num_actions:
             return full
@@ -146,6 +145,17 @@ def _needs_full_action_space(agent: Agent, env_id: str, preprocessing: str) -> b
         f"The agent has {agent.config.num_actions} actions, {env_id} has {count}: "
         "it was not trained on a game with these"
     )
+
+
+def read_actions(path: str, num_actions: int) -> list[int]:
+    """The actions in a file of integers between white space. Raises UsageError."""
+    try:
+        actions = [int(word) for word in Path(path).expanduser().read_text().split()]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--actions {path}: {error}") from error
+    if any(not 0 <= action < num_actions for action in actions):
+        raise UsageError(f"--actions {path}: the agent's actions are 0 to {num_actions - 1}")
+    return actions
 
 
 def summarize(episodes: list[Episode]) -> dict[str, Any]:
@@ -162,36 +172,38 @@ def summarize(episodes: list[Episode]) -> dict[str, Any]:
     }
 
 
-def run_test(
-    agent: Agent,
-    games: tuple[str, ...],
-    num_episodes: int,
-    *,
-    label: str,
-    preprocessing: str,
-    greedy: bool,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Tests on each game; prints a line per episode ``label,env,steps,return`` and a summary.
+def run_test(flags: argparse.Namespace) -> None:
+    """``--mode test``: plays full games with a trained agent, by default on the games it knows.
 
-    With ``as_json`` prints one JSON document instead.
+    Prints a line per episode, ``xpid,model id,env,steps,return``, and a summary per game; with
+    ``--json`` one JSON document instead. An agent with PopArt has no value head for other games,
+    but its policy is one for all, so those can be played, too.
     """
+    xpid = flags.xpid or "latest"
+    path = checkpoint.model_path(flags.savedir, xpid, flags.intermediate_model_id)
+    contents = checkpoint.load(path)
+    agent = from_contents(contents, path)
+    games = agent.config.tasks if flags.env is None else parse_games(flags.env)
+    model_id = flags.intermediate_model_id or contents.get("steps", "model")
+    options = {
+        "preprocessing": contents.get("preprocessing", "deepmind"),
+        "greedy": flags.greedy,
+        "seed": flags.seed or 0,
+    }
+    actions = read_actions(flags.actions, agent.config.num_actions) if flags.actions else ()
     summaries = []
     for game in games:
         episodes = []
-        for episode in play(
-            agent, game, num_episodes, preprocessing=preprocessing, greedy=greedy, seed=seed
-        ):
+        for episode in play(agent, game, flags.num_episodes, actions=actions, **options):
             episodes.append(episode)
-            if not as_json:
-                print(
-                    f"{label},{game},{episode.episode_step},{episode.episode_return:g}", flush=True
-                )
+            if not flags.json:
+                values = (xpid, model_id, game, episode.episode_step, f"{episode.episode_return:g}")
+                print(*values, sep=",", flush=True)
         summaries.append(summarize(episodes))
-    if as_json:
-        returns = {"agent": label, "greedy": greedy, "preprocessing": preprocessing}
-        print(json.dumps({**returns, "games": summaries}, indent=2))
+    if flags.json:
+        print(
+            json.dumps({"xpid": xpid, "model": model_id, **options, "games": summaries}, indent=2)
+        )
         return
     for summary in summaries:
         print(

@@ -15,11 +15,11 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from torchbeast.core import flags as flags_lib
+from torchbeast.core import servers as servers_lib
 from torchbeast.core.types import UsageError
 
 # A server process ends with this when its address cannot be had: trying again would not help.
@@ -44,16 +44,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-def load_tls(tls_dir: str | None) -> list[str] | None:
-    """Certificate, key and root of ``--tls_dir``."""
-    if tls_dir is None:
-        return None
-    try:
-        return [(Path(tls_dir) / f"{n}.pem").read_text() for n in ("cert", "key", "root")]
-    except OSError as error:
-        raise UsageError(f"--tls_dir: {error}") from error
 
 
 def serve(config: dict[str, Any], index: int, generation: int) -> None:
@@ -158,11 +148,12 @@ def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
     from torchbeast.core.threads import available_cores
     from torchbeast.envs import parse_games, plan_envs
 
-    games = parse_games(flags.env)
+    games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
     num_servers = flags.num_servers or max(available_cores(), len(games))
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
     spec = plan_envs(games, flags.preprocessing)
+    servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return {
         "games": games,
@@ -170,7 +161,7 @@ def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
         "full_action_space": flags.full_action_space or spec.full_action_space,
         "pipes_basename": flags.pipes_basename,
         "seed": seed,
-        "tls": load_tls(flags.tls_dir),
+        "tls": servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
         "private_directory": flags.parent_pid is not None and flags.private_directory,
     }, num_servers

@@ -21,7 +21,9 @@ class Table:
 
     def __call__(self, env, state):
         baseline = self.values.view(-1, 1, 1)
-        return AgentOutput(None, self.logits.view(len(self.values), 1, -1), baseline, baseline), state
+        return AgentOutput(
+            None, self.logits.view(len(self.values), 1, -1), baseline, baseline
+        ), state
 
 
 def rollout(rewards, actions, done=(), truncated=(), logits=None):

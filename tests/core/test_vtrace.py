@@ -7,7 +7,7 @@ from torchbeast.core import vtrace
 
 
 def reference(log_rhos, discounts, rewards, values, bootstrap, rho_bar, pg_rho_bar):
-    """Equation (1) and section 4.2 of the paper, term by term; lists of floats for one batch entry."""
+    """Equation (1) and section 4.2 of the paper, term by term; floats of one batch entry."""
     steps = len(log_rhos)
 
     def clip(x, bound):
@@ -22,9 +22,7 @@ def reference(log_rhos, discounts, rewards, values, bootstrap, rho_bar, pg_rho_b
             weight = 1.0
             for i in range(s, t):
                 weight *= discounts[i] * min(1.0, rho[i])
-            delta = clip(rho[t], rho_bar) * (
-                rewards[t] + discounts[t] * following[t] - values[t]
-            )
+            delta = clip(rho[t], rho_bar) * (rewards[t] + discounts[t] * following[t] - values[t])
             total += weight * delta
         vs.append(total)
     vs_next = [*vs[1:], bootstrap]

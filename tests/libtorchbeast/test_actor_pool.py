@@ -151,7 +151,7 @@ def check_rollouts(rollouts):
     """Every slot of one environment's consecutive rollouts of a Counting environment."""
     previous_last = None
     for (env_output, agent_output), _ in rollouts:
-        frame, reward, done, task, step, episode_return, truncated, game_over, action = env_output
+        frame, reward, done, _, step, _, truncated, game_over, action = env_output
         assert frame.shape == (T + 1, 1, 4, 2, 3)
         assert done.dtype == torch.bool
         assert step.dtype == torch.int32

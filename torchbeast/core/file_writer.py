@@ -85,7 +85,7 @@ class FileWriter:
             if first and first != header:
                 # Other games or another version: keep it, but do not mix.
                 path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))
-        return open(path, "a", newline="")  # noqa: SIM115
+        return open(path, "a", newline="")
 
     def _write_meta(self, meta: dict[str, Any]) -> None:
         text = json.dumps({**meta, **environment_facts()}, indent=2, default=str)

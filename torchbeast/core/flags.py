@@ -1,4 +1,7 @@
-"""The flags that command lines share: each once, with its help. No torch here: ``--help`` is quick."""
+"""The flags that command lines share: each once, with its help.
+
+Nothing heavy is imported here: ``--help`` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self._name}: error: {message} (see --help)\n")
+
+
+DEFAULT_ENV = "PongNoFrameskip-v4"
 
 
 def positive(convert: Callable[[str], int]) -> Callable[[str], int]:
@@ -48,9 +54,8 @@ def add_env_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("games")
     group.add_argument(
         "--env",
-        default="PongNoFrameskip-v4",
-        help="Game, several separated by commas, or three, six, all. "
-        "package.module:Id for a Gymnasium environment of your own.",
+        help="Game, several separated by commas, or three, six, all; package.module:Id for a "
+        f"Gymnasium environment of your own. Default: {DEFAULT_ENV}; in test the agent's games.",
     )
     group.add_argument(
         "--preprocessing",
@@ -64,8 +69,8 @@ def add_env_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """How actor pool and environment servers find each other."""
+def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """How actor pool and environment servers find each other. Returns the group, for more."""
     group = parser.add_argument_group("environment servers")
     group.add_argument(
         "--pipes_basename",
@@ -81,6 +86,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
         "--tls_dir",
         help="Directory with cert.pem, key.pem and root.pem: needed for servers on other machines.",
     )
+    return group
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -94,9 +100,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         default="~/logs/torchbeast",
         help="Directory of all runs (default: %(default)s).",
     )
-    group.add_argument(
-        "--disable_checkpoint", action="store_true", help="Do not save checkpoints."
-    )
+    group.add_argument("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
     group.add_argument(
         "--checkpoint_interval_s",
         type=positive(number),
@@ -108,6 +112,11 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         type=number,
         default=0,
         help="Keep a copy of the model as intermediate/model.<step>.tar every so many steps.",
+    )
+    group.add_argument(
+        "--write_profiler_trace",
+        action="store_true",
+        help="Write a trace of some learner steps, trace.json, for chrome://tracing or Perfetto.",
     )
 
 
@@ -175,7 +184,9 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
     add("--num_learner_threads", type=positive(number), help="Default: by cores.")
     add("--num_inference_threads", type=positive(number), help="Default: by cores.")
     add("--max_learner_queue_size", type=positive(number), help="Rollouts (default: batch_size).")
-    add("--cores", type=positive(number), help="Cores to use (default: those this process may use).")
+    add(
+        "--cores", type=positive(number), help="Cores to use (default: those this process may use)."
+    )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add(
         "--precision",
@@ -211,4 +222,4 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--greedy", action="store_true", default=True, help="Take the likeliest action (default).")
     add("--json", action="store_true", help="Print the result as JSON.")
-    add("--actions", help="File of a recorded action sequence.")
+    add("--actions", help="File of actions (integers) to play first instead of the agent's.")

@@ -1,7 +1,7 @@
 """The learner: rollouts in, better weights out. The same one for PolyBeast and MonoBeast.
 
-Several threads may call :meth:`Learner.learn` with a part of a batch each. Gradients of the parts are
-summed, which for summed losses is exact; when the parts of a whole batch are together, the last
+Several threads may call :meth:`Learner.learn` with a part of a batch each. Gradients of the parts
+are summed, which for summed losses is exact; when the parts of a whole batch are together, the last
 thread applies them. No part of the next batch starts before that.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.losses import Losses, LossConfig, rollout_losses
+from torchbeast.core.losses import LossConfig, Losses, rollout_losses
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
 
@@ -56,7 +56,7 @@ class StepStats(NamedTuple):
     task_steps: list[int]  # Agent steps in this batch, by task.
 
 
-class LearnerClosed(Exception):
+class LearnerClosed(Exception):  # noqa: N818
     """There is nothing more to learn: the steps are done, or the learner was closed."""
 
 
@@ -164,13 +164,22 @@ class Learner:
         self.task_steps = [a + b for a, b in zip(self.task_steps, counts, strict=True)]
         self.steps += task.numel()
         self.learner_steps += 1
-        sums = [
-            sum(float(getattr(losses, name)) for losses, _ in parts)
-            for name in ("total", "policy_gradient", "baseline", "entropy")
-        ]
+
+        def total(name: str) -> float:
+            return sum(float(getattr(losses, name)) for losses, _ in parts)
+
         games = [game for _, finished in parts for game in finished]
         return StepStats(
-            self.steps, self.learner_steps, *sums, float(norm), learning_rate, games, counts
+            steps=self.steps,
+            learner_steps=self.learner_steps,
+            total_loss=total("total"),
+            pg_loss=total("policy_gradient"),
+            baseline_loss=total("baseline"),
+            entropy_loss=total("entropy"),
+            grad_norm=float(norm),
+            learning_rate=learning_rate,
+            games=games,
+            task_steps=counts,
         )
 
     def learning_rate(self) -> float:
@@ -183,7 +192,9 @@ class Learner:
         with self._turn:
             return {
                 "agent": dict(self.agent.config._asdict()),
-                "model_state_dict": {k: v.cpu().clone() for k, v in self.agent.state_dict().items()},
+                "model_state_dict": {
+                    k: v.cpu().clone() for k, v in self.agent.state_dict().items()
+                },
                 # A copy: the optimizer's own tensors go on changing.
                 "optimizer_state_dict": copy.deepcopy(self._optimizer.state_dict()),
                 "steps": self.steps,
@@ -224,8 +235,8 @@ def finished_games(env: EnvOutput) -> list[Game]:
 class PublishedWeights:
     """Copies of an agent for inference: readers never see half of an update, and never wait.
 
-    Two copies more than there are readers: there is always one that nobody reads and that is not the
-    newest, and the learner writes there.
+    Two copies more than there are readers: there is always one that nobody reads and that is not
+    the newest, and the learner writes there.
     """
 
     def __init__(self, make_copy: Callable[[], Any], num_readers: int) -> None:
@@ -251,9 +262,7 @@ class PublishedWeights:
     def publish(self, agent: Any, version: int) -> None:
         """Makes the weights of ``agent`` the newest. One thread at a time."""
         with self._lock:
-            index = next(
-                i for i, n in enumerate(self._readers) if n == 0 and i != self._newest
-            )
+            index = next(i for i, n in enumerate(self._readers) if n == 0 and i != self._newest)
         targets = self._copies[index].state_dict()
         for name, value in agent.state_dict().items():
             targets[name].copy_(value)

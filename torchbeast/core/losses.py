@@ -74,8 +74,8 @@ def rollout_losses(
     bootstrap_value = baseline[-1].gather(-1, own[-1]).squeeze(-1).detach()
     normalized_values = normalized_baseline[:-1].gather(-1, own).squeeze(-1)
 
-    # What came after a truncated step is not in the rollout. The step teaches nothing then: with its
-    # own value as return its target is that value, and earlier steps bootstrap from it.
+    # What came after a truncated step is not in the rollout. The step teaches nothing then: with
+    # its own value as return its target is that value, and earlier steps bootstrap from it.
     discounts = config.discounting * (~done).to(values.dtype)
     rewards = torch.where(truncated, values.detach(), rewards)
 
@@ -99,6 +99,4 @@ def rollout_losses(
     value_loss = config.baseline_cost * baseline_loss(targets - normalized_values)
     entropy = config.entropy_cost * entropy_loss(logits)
     total = pg_loss + value_loss + entropy
-    return Losses(
-        total, pg_loss.detach(), value_loss.detach(), entropy.detach(), returns.vs, task
-    )
+    return Losses(total, pg_loss.detach(), value_loss.detach(), entropy.detach(), returns.vs, task)

@@ -58,7 +58,7 @@ def art(moments: Moments, targets: Tensor, mask: Tensor, beta: float) -> Moments
 
 
 def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tensor, Tensor]:
-    """The weight ``[K, F]`` and bias ``[K]`` with which every unnormalised output stays the same."""
+    """Weight ``[K, F]`` and bias ``[K]`` with which every unnormalised output stays the same."""
     scale = old.sigma / new.sigma
     new_bias = (old.sigma * bias.to(torch.float64) + old.mu - new.mu) / new.sigma
     new_weight = weight.to(torch.float64) * scale.unsqueeze(-1)

@@ -16,8 +16,9 @@ M_ARENA_MAX = -8
 def keep_freed_pages() -> None:
     """Tells the C library to keep freed memory instead of giving it back to the kernel.
 
-    Activations of tens of megabytes are allocated and freed all the time; mapping and faulting their
-    pages anew costs as much as the arithmetic on them. Call before torch allocates much. glibc only.
+    Activations of tens of megabytes are allocated and freed all the time; mapping and faulting
+    their pages anew costs as much as the arithmetic on them. Call before torch allocates much.
+    glibc only.
     """
     if sys.platform != "linux":
         return

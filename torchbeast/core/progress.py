@@ -129,7 +129,10 @@ class Progress:
         scalars.update({f"queues/{name}": size for name, size in queues.items()})
         if popart is not None:
             for i, name in enumerate(self._names):
-                row[f"mu/{name}"], row[f"sigma/{name}"] = float(popart.mu[i]), float(popart.sigma[i])
+                row[f"mu/{name}"], row[f"sigma/{name}"] = (
+                    float(popart.mu[i]),
+                    float(popart.sigma[i]),
+                )
                 scalars[f"popart/mu/{name}"] = row[f"mu/{name}"]
                 scalars[f"popart/sigma/{name}"] = row[f"sigma/{name}"]
         self._writer.log(row)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from torchbeast.core.flags import server_address
 from torchbeast.core.types import UsageError
@@ -61,7 +62,9 @@ class EnvServers:
     order.
     """
 
-    def __init__(self, basename: str, num_servers: int, private: bool, arguments: list[str]) -> None:
+    def __init__(
+        self, basename: str, num_servers: int, private: bool, arguments: list[str]
+    ) -> None:
         self._command = [
             sys.executable,
             "-m",
@@ -96,3 +99,13 @@ class EnvServers:
             raise RuntimeError(
                 f"The environment servers ended (exit code {self._process.returncode})"
             )
+
+
+def load_tls(tls_dir: str | None) -> list[str] | None:
+    """Certificate, key and root of ``--tls_dir``."""
+    if tls_dir is None:
+        return None
+    try:
+        return [(Path(tls_dir) / f"{n}.pem").read_text() for n in ("cert", "key", "root")]
+    except OSError as error:
+        raise UsageError(f"--tls_dir: {error}") from error

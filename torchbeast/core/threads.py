@@ -1,4 +1,4 @@
-"""What this machine has, and how it is dealt out."""
+"""Cores, threads and processes: what this machine has, how it is dealt out, how threads end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import ctypes
 import os
 import signal
 import sys
-from typing import NamedTuple
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 def available_cores() -> int:
@@ -53,8 +56,8 @@ def plan_threads(
 ) -> ThreadPlan:
     """Deals out ``cores``. What is given is kept.
 
-    On the CPU the learner is most of the work: one learner thread per core, each on one rollout at a
-    time, beat one thread that splits its operations over the cores. A GPU wants whole batches.
+    On the CPU the learner is most of the work: one learner thread per core, each on one rollout at
+    a time, beats one thread that splits its operations over the cores. A GPU wants whole batches.
     """
     if servers is None:
         wanted = min(cores, num_actors)
@@ -72,3 +75,32 @@ def end_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+class Threads:
+    """Threads whose first failure ends the run instead of passing unseen."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.changed = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, name: str, function: Callable[..., None], *args: Any) -> None:
+        def run() -> None:
+            try:
+                function(*args)
+            except BaseException as error:
+                if self.error is None:
+                    self.error = error
+            finally:
+                self.changed.set()
+
+        # Daemons: a thread inside a stuck call must not keep the program from ending.
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def join(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

@@ -30,7 +30,7 @@ class VTraceFromLogitsReturns(NamedTuple):
 
 
 def action_log_probs(policy_logits: Tensor, actions: Tensor) -> Tensor:
-    """log pi(action): logits ``[T, B, A]``, actions int64 ``[T, B]``; returns ``[T, B]``."""
+    """Log pi(action): logits ``[T, B, A]``, actions int64 ``[T, B]``; returns ``[T, B]``."""
     log_policy = torch.log_softmax(policy_logits, dim=-1)
     return log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 

@@ -3,4 +3,13 @@
 from torchbeast.envs.environment import EnvSpec, make_env, measure_frames, plan_envs
 from torchbeast.envs.games import SIX, THREE, all_games, parse_games
 
-__all__ = ["SIX", "THREE", "EnvSpec", "all_games", "make_env", "measure_frames", "parse_games", "plan_envs"]
+__all__ = [
+    "SIX",
+    "THREE",
+    "EnvSpec",
+    "all_games",
+    "make_env",
+    "measure_frames",
+    "parse_games",
+    "plan_envs",
+]

@@ -60,7 +60,7 @@ def make_env(
         env = _make_atari(env_id, preprocessing, full_action_space, full_games, render_mode)
     else:
         games.parse_games(env_id)  # Says what is wrong.
-        options = {} if render_mode is None else {"render_mode": render_mode}
+        options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         env = gymnasium.make(env_id, **options)
         if _has_channels_last(env.observation_space):
             env = wrappers.ChannelsFirst(env)

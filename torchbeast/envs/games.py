@@ -53,8 +53,8 @@ def is_atari(env_id: str) -> bool:
 def short_name(env_id: str) -> str:
     """A game's name without namespace and version.
 
-    >>> short_name("PongNoFrameskip-v4"), short_name("ALE/Pong-v5"), short_name("my.module:Catch-v0")
-    ('Pong', 'Pong', 'Catch')
+    >>> [short_name(i) for i in ("PongNoFrameskip-v4", "ALE/Pong-v5", "my.module:Catch-v0")]
+    ['Pong', 'Pong', 'Catch']
     """
     name = env_id.split(":")[-1].split("/")[-1]
     return name.rsplit("-v", 1)[0].removesuffix("NoFrameskip")
@@ -89,8 +89,10 @@ def _check_game(game: str) -> None:
         return
     spellings = {short_name(i).lower(): i for i in all_games()}
     near = difflib.get_close_matches(short_name(game).lower(), spellings, n=3, cutoff=0.6)
-    hint = "did you mean " + " or ".join(spellings[name] for name in near) if near else (
-        "games are named like PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, all"
+    hint = (
+        "did you mean " + " or ".join(spellings[name] for name in near)
+        if near
+        else ("games are named like PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, all")
     )
     raise UsageError(f"Unknown game '{game}': {hint}")
 

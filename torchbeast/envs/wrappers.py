@@ -51,7 +51,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
 
     Observations are uint8 ``[frame_stack, screen_size, screen_size]``, the newest plane last; at a
     game's start all planes are its first picture. With ``episodic_life`` a lost life terminates the
-    episode and ``reset`` goes on with the same game; ``info["game_over"]`` tells the two ends apart.
+    episode and ``reset`` goes on with the same game; ``info["game_over"]`` tells both ends apart.
     With ``full_games`` episodes last until the game is over; what ``reset`` would do after a lost
     life is then done on the way, so that the agent sees what it saw in training. Rewards are the
     game's own. What is earned while buttons are pressed for the agent is added to its next reward,

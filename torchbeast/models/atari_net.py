@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,7 +24,6 @@ class AtariNet(Agent):
         self.fc = nn.Linear(64 * height * width, 512)
         # As wide as its input, which is what a hidden size of 0 means.
         self.build_heads(num_features=512, hidden_size=0, num_layers=2)
-        self.to(memory_format=torch.channels_last)
 
     def encode(self, frames: Tensor) -> Tensor:
         x = functional.relu(self.conv1(frames))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -34,7 +33,6 @@ class ResNet(Agent):
             height, width = (conv_output_size(n, 3, 2, 1) for n in (height, width))
         self.fc = nn.Linear(channels * height * width, 256)
         self.build_heads(num_features=256, hidden_size=256, num_layers=1)
-        self.to(memory_format=torch.channels_last)
 
     def encode(self, frames: Tensor) -> Tensor:
         x = frames

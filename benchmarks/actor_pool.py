@@ -1,0 +1,166 @@
+"""CPU time per agent step of everything between environments and network.
+
+    python benchmarks/actor_pool.py
+
+Constant environments that cost nothing, constant actions instead of a network; real server
+processes, real streams. Printed are CPU microseconds per agent step, servers and actor pool together.
+The floor beside them is the same traffic by shared memory: what it costs to copy each observation
+into a rollout, each row into an inference batch, and to wake two processes once per message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from multiprocessing import shared_memory
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+import torch
+
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from torchbeast.envs.mock import Mock
+
+UNROLL_LENGTH = 80
+FRAME = (4, 84, 84)
+
+
+def serve(address: str) -> None:
+    Server(Mock, address).run()
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """User and system time of processes."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure_pool(
+    num_envs: int, envs_per_stream: int, newest_plane: bool, num_servers: int, seconds: float
+) -> tuple[float, float]:
+    """CPU microseconds per step, and steps per second."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as directory:
+        addresses = [f"unix:{directory}/{i}" for i in range(num_servers)]
+        servers = [context.Process(target=serve, args=(a,), daemon=True) for a in addresses]
+        for server in servers:
+            server.start()
+        queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=num_envs)
+        batcher = DynamicBatcher(batch_dim=1)
+        pool = ActorPool(
+            UNROLL_LENGTH,
+            queue,
+            batcher,
+            [addresses[i % num_servers] for i in range(num_envs // envs_per_stream)],
+            (),
+            environments_per_stream=envs_per_stream,
+            newest_plane=newest_plane,
+        )
+        outputs: dict[int, Any] = {}
+
+        def infer() -> None:
+            for batch in batcher:
+                (_, reward, *_), state = batch.get_inputs()
+                size = reward.shape[1]
+                if size not in outputs:
+                    outputs[size] = (
+                        torch.zeros(1, size, 1, dtype=torch.int64),
+                        *(torch.zeros(1, size, n) for n in (6, 1, 1)),
+                    )
+                batch.set_outputs((outputs[size], state))
+
+        def learn() -> None:
+            for _ in queue:
+                pass
+
+        threads = [threading.Thread(target=f) for f in (infer, learn, pool.run)]
+        for thread in threads:
+            thread.start()
+        while pool.count() < 4 * UNROLL_LENGTH * num_envs:
+            time.sleep(0.05)
+        pids = [os.getpid(), *(server.pid for server in servers)]
+        steps, cpu, start = pool.count(), cpu_seconds(pids), time.monotonic()
+        time.sleep(seconds)
+        steps, cpu = pool.count() - steps, cpu_seconds(pids) - cpu
+        elapsed = time.monotonic() - start
+        queue.close()
+        batcher.close()
+        for thread in threads:
+            thread.join()
+        for server in servers:
+            server.kill()
+            server.join()
+    return cpu / steps * 1e6, steps / elapsed
+
+
+def echo(name: str, request: Any, reply: Any) -> None:
+    """The floor's other process: copies a frame into shared memory per request."""
+    block = shared_memory.SharedMemory(name)
+    target = np.ndarray(FRAME, np.uint8, block.buf)
+    frame = np.full(FRAME, 7, np.uint8)
+    while request.recv_bytes() != b"q":
+        target[:] = frame
+        reply.send_bytes(b"1")
+    del target
+    block.close()
+
+
+def measure_floor(messages: int = 20000) -> float:
+    """CPU microseconds per step of one environment in shared memory, one message per step."""
+    context = multiprocessing.get_context("spawn")
+    block = shared_memory.SharedMemory(create=True, size=int(np.prod(FRAME)))
+    frame = np.ndarray(FRAME, np.uint8, block.buf)
+    request, reply = context.Pipe(False), context.Pipe(False)
+    process = context.Process(target=echo, args=(block.name, request[0], reply[1]), daemon=True)
+    process.start()
+    rollout = np.zeros((UNROLL_LENGTH + 1, *FRAME), np.uint8)
+    batch = np.zeros((16, *FRAME), np.uint8)
+    request[1].send_bytes(b"1")
+    reply[0].recv_bytes()
+    pids = [os.getpid(), process.pid]
+    cpu = cpu_seconds(pids)
+    for i in range(messages):
+        request[1].send_bytes(b"1")
+        reply[0].recv_bytes()
+        rollout[i % len(rollout)] = frame
+        batch[i % len(batch)] = rollout[i % len(rollout)]
+    cpu = cpu_seconds(pids) - cpu
+    request[1].send_bytes(b"q")
+    process.join()
+    del frame
+    block.close()
+    block.unlink()
+    return cpu / messages * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=8.0, help="Per measurement.")
+    parser.add_argument("--envs", type=int, default=16)
+    parser.add_argument("--servers", type=int, default=2)
+    flags = parser.parse_args()
+    floor = measure_floor()
+    print(f"{'':44}CPU us/step   x floor    steps/s")
+    print(f"{'shared memory, one environment (floor)':44}{floor:11.1f}{1.0:10.2f}")
+    for per_stream, newest_plane in ((1, False), (1, True), (8, False), (8, True)):
+        cost, speed = measure_pool(
+            flags.envs, per_stream, newest_plane, flags.servers, flags.seconds
+        )
+        name = f"{flags.envs} environments, {per_stream} per message"
+        name += ", newest plane" if newest_plane else ""
+        print(f"{name:44}{cost:11.1f}{cost / floor:10.2f}{speed:11.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

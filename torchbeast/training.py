@@ -1,0 +1,295 @@
+"""A training run: what PolyBeast and MonoBeast share between their flags and their actors.
+
+:func:`prepare` checks everything that a user can get wrong before anything is started.
+:class:`TrainingRun` owns what a run consists of and watches over it until it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.core.file_writer import FileWriter, default_xpid
+from torchbeast.core.flags import DEFAULT_ENV
+from torchbeast.core.learner import Learner, OptimizerConfig, PublishedWeights, StepStats
+from torchbeast.core.losses import LossConfig
+from torchbeast.core.precision import choose_dtype, keep_freed_pages
+from torchbeast.core.prof import StepTrace
+from torchbeast.core.progress import Progress, log_fields
+from torchbeast.core.threads import ThreadPlan, Threads, available_cores, plan_threads
+from torchbeast.core.types import UsageError
+from torchbeast.envs import EnvSpec, measure_frames, parse_games, plan_envs
+from torchbeast.envs.games import short_name
+from torchbeast.models import AgentConfig, make_agent
+
+log = logging.getLogger("torchbeast")
+
+REPORT_INTERVAL_S = 5.0
+# How long threads get to finish what they are at when a run ends.
+JOIN_TIMEOUT_S = 3.0
+
+
+class Setup(NamedTuple):
+    """What the flags amount to on this machine. Flags themselves are never changed."""
+
+    games: tuple[str, ...]
+    spec: EnvSpec
+    plan: ThreadPlan
+    device: torch.device
+    xpid: str
+    seed: int
+    clip_rewards: bool
+
+
+def prepare(flags: argparse.Namespace) -> Setup:
+    """Checks the flags. Raises UsageError."""
+    games = parse_games(flags.env or DEFAULT_ENV)
+    if len(games) > flags.num_actors:
+        raise UsageError(
+            f"{len(games)} games need at least as many actors: --num_actors {flags.num_actors}"
+        )
+    spec = plan_envs(games, flags.preprocessing)
+    if flags.num_actions is not None and flags.num_actions != spec.num_actions:
+        raise UsageError(
+            f"--num_actions {flags.num_actions} contradicts the games, which have "
+            f"{spec.num_actions}; leave it out"
+        )
+    if flags.total_steps < 1:
+        raise UsageError("--total_steps must be at least 1")
+    if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
+        raise UsageError("--max_learner_queue_size must be at least --batch_size")
+    cuda = torch.cuda.is_available() and not flags.disable_cuda
+    plan = plan_threads(
+        flags.cores or available_cores(),
+        flags.num_actors,
+        len(games),
+        cuda=cuda,
+        learner_threads=flags.num_learner_threads,
+        inference_threads=flags.num_inference_threads,
+        servers=flags.num_servers,
+    )
+    if plan.servers < len(games):
+        raise UsageError(f"{len(games)} games need at least as many servers, not {plan.servers}")
+    if flags.use_popart and flags.reward_clipping == "abs_one":
+        log.warning(
+            "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
+            "the games, which PopArt is for, are lost before it sees them"
+        )
+    clipping = flags.reward_clipping or ("none" if flags.use_popart else "abs_one")
+    return Setup(
+        games=games,
+        spec=spec,
+        plan=plan,
+        device=torch.device("cuda" if cuda else "cpu"),
+        xpid=flags.xpid or default_xpid(),
+        seed=flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little"),
+        clip_rewards=clipping == "abs_one",
+    )
+
+
+class TrainingRun:
+    """Agent, learner, published weights, records and checkpoints of one run.
+
+    A context manager: inside it SIGINT and SIGTERM end :meth:`watch` instead of the program; a
+    second one ends the program at once.
+    """
+
+    def __init__(self, flags: argparse.Namespace, setup: Setup) -> None:
+        self._flags = flags
+        self._setup = setup
+        self.threads = Threads()
+        self._received: list[int] = []
+        self._stack = contextlib.ExitStack()
+        keep_freed_pages()
+        torch.set_num_threads(setup.plan.torch_threads)
+        torch.manual_seed(setup.seed)
+        names = [short_name(game) for game in setup.games]
+        self._writer = FileWriter(
+            flags.savedir, setup.xpid, self._meta(), log_fields(names, flags.use_popart)
+        )
+        self._stack.callback(self._writer.close)
+        self.path = self._writer.path
+        self._model_path = self.path / "model.tar"
+        self.learner = Learner(
+            self._make_agent(),
+            LossConfig(
+                discounting=flags.discounting,
+                baseline_cost=flags.baseline_cost,
+                entropy_cost=flags.entropy_cost,
+                clip_rewards=setup.clip_rewards,
+                use_popart=flags.use_popart,
+            ),
+            OptimizerConfig(**{name: getattr(flags, name) for name in OptimizerConfig._fields}),
+            flags.batch_size,
+            self._on_step,
+        )
+        if self._model_path.exists() and not flags.disable_checkpoint:
+            self._resume()
+        self._progress = Progress(self._writer, names, flags.total_steps, self.learner.steps)
+        self.weights = PublishedWeights(
+            lambda: copy.deepcopy(self.learner.agent).requires_grad_(False),
+            setup.plan.inference_threads,
+        )
+        self.weights.publish(self.learner.agent, self.learner.learner_steps)
+
+    def __enter__(self) -> TrainingRun:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._stack.callback(signal.signal, signum, signal.signal(signum, self._on_signal))
+        log.info("Run %s in %s", self._setup.xpid, self.path)
+        log.info("%s, learning on %s", self._setup.plan, self._setup.device)
+        log.info("Curves: tensorboard --logdir %s", self.path.parent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def watch(
+        self,
+        check: Callable[[], None],
+        queues: Callable[[], dict[str, int]],
+        stop: Callable[[], None],
+    ) -> int:
+        """Reports and saves until all steps are done, a signal comes or something fails.
+
+        Args:
+            check: called twice a second; what it raises ends the run.
+            queues: sizes of the queues, for the records.
+            stop: makes the threads end.
+
+        Returns:
+            The exit code. Raises the first error of any thread.
+        """
+        trace = StepTrace(self.path / "trace.json") if self._flags.write_profiler_trace else None
+        next_save = time.monotonic() + self._flags.checkpoint_interval_s
+        next_report = time.monotonic() + REPORT_INTERVAL_S
+        try:
+            while not self._is_over():
+                self.threads.changed.wait(timeout=0.5)
+                self.threads.changed.clear()
+                check()
+                if trace is not None and trace.update(self.learner.learner_steps):
+                    log.info("Trace in %s", self.path / "trace.json")
+                if time.monotonic() >= next_report:
+                    self._report(queues())
+                    next_report = time.monotonic() + REPORT_INTERVAL_S
+                if time.monotonic() >= next_save:
+                    self._save()
+                    next_save = time.monotonic() + self._flags.checkpoint_interval_s
+        finally:
+            last_queues = queues()
+            self.learner.close()
+            stop()
+            self.threads.join(JOIN_TIMEOUT_S)
+            self._save()
+            if trace is not None:
+                trace.close()
+            self._report(last_queues)
+            summary = self._progress.finish()
+        if self.threads.error is not None and not self._received:
+            raise self.threads.error
+        for line in summary:
+            print(line)
+        print(f"{self.learner.steps:,} steps; run in {self.path}", flush=True)
+        return 128 + self._received[0] if self._received else 0
+
+    def _is_over(self) -> bool:
+        return bool(
+            self._received
+            or self.threads.error is not None
+            or self.learner.steps >= self._flags.total_steps
+        )
+
+    def _on_signal(self, signum: int, _frame: Any) -> None:
+        if self._received:
+            os._exit(128 + signum)
+        self._received.append(signum)
+        self.threads.changed.set()
+
+    def _make_agent(self) -> Any:
+        flags, setup = self._flags, self._setup
+        agent = make_agent(
+            AgentConfig(
+                agent_type=flags.agent_type,
+                observation_shape=setup.spec.observation_shape,
+                num_actions=setup.spec.num_actions,
+                tasks=setup.games,
+                use_lstm=flags.use_lstm,
+                use_popart=flags.use_popart,
+                beta=flags.beta,
+            )
+        )
+        if not flags.fixed_input_scale:
+            mean, std = measure_frames(
+                setup.games,
+                preprocessing=flags.preprocessing,
+                full_action_space=setup.spec.full_action_space,
+                seed=setup.seed,
+            )
+            agent.set_frame_statistics(mean, std)
+        agent.compute_dtype = choose_dtype(flags.precision, setup.device)
+        return agent.to(setup.device)
+
+    def _meta(self) -> dict[str, Any]:
+        setup = self._setup
+        return {
+            "args": vars(self._flags),
+            "xpid": setup.xpid,
+            "seed": setup.seed,
+            "tasks": setup.games,
+            "num_actions": setup.spec.num_actions,
+            "reward_clipping": "abs_one" if setup.clip_rewards else "none",
+            "threads": setup.plan._asdict(),
+        }
+
+    def _on_step(self, stats: StepStats) -> None:
+        self.weights.publish(self.learner.agent, stats.learner_steps)
+        self._progress.record(stats)
+        every = self._flags.save_model_every_nsteps
+        before = stats.steps - sum(stats.task_steps)
+        if every and stats.steps // every > before // every:
+            contents = self._contents()
+            del contents["optimizer_state_dict"]
+            path = checkpoint.intermediate_path(self.path, contents["steps"])
+            checkpoint.save(path, contents)
+
+    def _contents(self) -> dict[str, Any]:
+        return {
+            **self.learner.state_dict(),
+            "preprocessing": self._flags.preprocessing,
+            "seed": self._setup.seed,
+        }
+
+    def _save(self) -> None:
+        if self._flags.disable_checkpoint or self.learner.learner_steps == 0:
+            return
+        try:
+            checkpoint.save(self._model_path, self._contents())
+        except OSError as error:
+            log.error("Cannot save %s (the last one stays): %s", self._model_path, error)
+
+    def _resume(self) -> None:
+        contents = checkpoint.load(self._model_path)
+        config = self.learner.agent.config._asdict()
+        saved = contents.get("agent", {})
+        changed = [k for k, v in config.items() if k != "beta" and saved.get(k) != v]
+        if changed:
+            raise UsageError(
+                f"{self._model_path} is of another agent: {', '.join(changed)} changed; "
+                "choose another --xpid"
+            )
+        self.learner.load_state_dict(contents)
+        log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._model_path)
+
+    def _report(self, queues: dict[str, int]) -> None:
+        popart = self.learner.agent.baseline if self._flags.use_popart else None
+        self._progress.report(queues, popart)
