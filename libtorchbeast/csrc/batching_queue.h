@@ -1,7 +1,7 @@
 // Thread-safe, closable queue of fixed capacity that hands its items out in batches.
 //
-// Enqueue blocks while the queue is full, DequeueMany until a batch is there. Close() refuses further
-// items and wakes everybody; what is already inside can still be dequeued.
+// Enqueue blocks while the queue is full, DequeueMany until a batch is there. Close() refuses
+// further items and wakes everybody; what is already inside can still be dequeued.
 #pragma once
 
 #include <deque>
@@ -38,8 +38,7 @@ class BatchingQueue {
     if (options_.timeout && options_.timeout->count() < 0) {
       throw std::invalid_argument("Timeout must be >= 0 ms");
     }
-    if (options_.maximum_queue_size &&
-        *options_.maximum_queue_size < options_.minimum_batch_size) {
+    if (options_.maximum_queue_size && *options_.maximum_queue_size < options_.minimum_batch_size) {
       throw std::invalid_argument("Max queue size must be >= min batch size");
     }
   }

@@ -2,24 +2,27 @@
 
 namespace torchbeast {
 
-std::vector<DynamicBatcher::Slice> DynamicBatcher::Call::Wait(const Poll& poll) {
-  MutexLock lock(mutex_);
-  done_.Wait(
-      mutex_, [this] { return dropped_ || pending_ == 0; }, poll);
-  if (dropped_) throw AsyncError();
-  return std::move(slices_);
-}
-
 void DynamicBatcher::Call::Answer(size_t index, Slice slice) {
-  MutexLock lock(mutex_);
-  slices_[index] = std::move(slice);
-  if (--pending_ == 0) done_.NotifyAll();
+  CountDown(std::make_pair(index, std::move(slice)));
 }
 
-void DynamicBatcher::Call::Drop() {
-  MutexLock lock(mutex_);
-  dropped_ = true;
-  done_.NotifyAll();
+void DynamicBatcher::Call::Drop() { CountDown(std::nullopt); }
+
+void DynamicBatcher::Call::CountDown(std::optional<std::pair<size_t, Slice>> answer) {
+  std::vector<Slice> slices;
+  bool dropped;
+  {
+    MutexLock lock(mutex_);
+    if (answer) {
+      slices_[answer->first] = std::move(answer->second);
+    } else {
+      dropped_ = true;
+    }
+    if (--pending_ > 0) return;
+    slices = std::move(slices_);
+    dropped = dropped_;
+  }
+  done_(std::move(slices), dropped);
 }
 
 DynamicBatcher::Batch::Batch(const DynamicBatcher::Options& options, std::vector<Entry> entries,
@@ -73,20 +76,48 @@ DynamicBatcher::DynamicBatcher(Options options)
   if (options_.batch_dim < 0) throw std::invalid_argument("batch_dim must be >= 0");
 }
 
-std::shared_ptr<DynamicBatcher::Call> DynamicBatcher::Submit(std::vector<TensorNest> inputs) {
-  for (const TensorNest& input : inputs) CheckBatchable(input, options_.batch_dim);
-  auto call = std::make_shared<Call>(inputs.size());
+void DynamicBatcher::Submit(std::vector<Submission> submissions) {
+  for (const Submission& submission : submissions) {
+    for (const TensorNest& input : submission.inputs) CheckBatchable(input, options_.batch_dim);
+  }
   std::vector<Entry> entries;
-  entries.reserve(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) entries.emplace_back(std::move(inputs[i]), call, i);
+  for (Submission& submission : submissions) {
+    auto call = std::make_shared<Call>(submission.inputs.size(), std::move(submission.done));
+    for (size_t i = 0; i < submission.inputs.size(); ++i) {
+      entries.emplace_back(std::move(submission.inputs[i]), call, i);
+    }
+  }
   queue_.EnqueueAll(std::move(entries));
-  return call;
 }
 
 TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
-  std::vector<TensorNest> items;
-  items.push_back(std::move(inputs));
-  const Slice slice = Submit(std::move(items))->Wait(poll).front();
+  // Shared with the callback, which may come after `poll` ended the wait.
+  struct Result {
+    Mutex mutex;
+    CondVar ready;
+    bool is_ready TB_GUARDED_BY(mutex) = false;
+    bool dropped TB_GUARDED_BY(mutex) = false;
+    Slice slice TB_GUARDED_BY(mutex);
+  };
+  auto result = std::make_shared<Result>();
+  std::vector<Submission> submissions(1);
+  submissions[0].inputs.push_back(std::move(inputs));
+  submissions[0].done = [result](std::vector<Slice> slices, bool dropped) {
+    MutexLock lock(result->mutex);
+    result->is_ready = true;
+    result->dropped = dropped;
+    if (!dropped) result->slice = std::move(slices.front());
+    result->ready.NotifyAll();
+  };
+  Submit(std::move(submissions));
+  Slice slice;
+  {
+    MutexLock lock(result->mutex);
+    result->ready.Wait(
+        result->mutex, [&] { return result->is_ready; }, poll);
+    if (result->dropped) throw AsyncError();
+    slice = std::move(result->slice);
+  }
   const int dim = static_cast<int>(options_.batch_dim);
   return slice.outputs->map([&](const Tensor& tensor) {
     return CopySlice(tensor, dim, slice.offset, slice.size, *pool_);

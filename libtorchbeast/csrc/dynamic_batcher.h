@@ -1,12 +1,15 @@
 // Thread-safe meeting point of callers, each with inputs for a model, and model threads that answer
 // many of them at once.
 //
-// Callers Submit() and Wait(); model threads loop over NextBatch(), read GetInputs() and SetOutputs().
-// A batch that is dropped unanswered, and everything still queued at Close(), fails its callers with
-// AsyncError.
+// Callers Submit() and are called back, or Compute() and wait; model threads loop over NextBatch(),
+// read GetInputs() and SetOutputs(). Callers learn if their batch was dropped unanswered or was
+// still queued at Close().
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "batching_queue.h"
@@ -30,29 +33,36 @@ class DynamicBatcher {
     int64_t size = 0;
   };
 
-  // Inputs that were submitted together. Complete when all are answered: one wake-up for all.
+  // Called once, by the thread that answered or dropped the last of the inputs, without locks:
+  // one slice per input, in order; or, if any input was dropped, `dropped` and nothing to rely on.
+  using Done = std::function<void(std::vector<Slice> slices, bool dropped)>;
+
+  // Inputs that one caller submits together.
+  struct Submission {
+    std::vector<TensorNest> inputs;
+    Done done;
+  };
+
+ private:
+  // What is left to do for a submission.
   class Call {
    public:
-    explicit Call(size_t num_inputs) : pending_(num_inputs), slices_(num_inputs) {}
-
-    // Waits for all answers; in the order of the inputs. Throws AsyncError if any was dropped.
-    std::vector<Slice> Wait(const Poll& poll = {}) TB_EXCLUDES(mutex_);
-
-    // For the batcher: fills in the answer to input `index`.
+    Call(size_t num_inputs, Done done)
+        : done_(std::move(done)), pending_(num_inputs), slices_(num_inputs) {}
     void Answer(size_t index, Slice slice) TB_EXCLUDES(mutex_);
-    // For the batcher: says that input `index` will never be answered.
     void Drop() TB_EXCLUDES(mutex_);
 
    private:
+    void CountDown(std::optional<std::pair<size_t, Slice>> answer) TB_EXCLUDES(mutex_);
+
+    const Done done_;
     Mutex mutex_;
-    CondVar done_;
     size_t pending_ TB_GUARDED_BY(mutex_);
     bool dropped_ TB_GUARDED_BY(mutex_) = false;
     std::vector<Slice> slices_ TB_GUARDED_BY(mutex_);
   };
 
- private:
-  // One queued input. Owns its promise: destroyed unanswered, it drops the call.
+  // One queued input. Owns its promise: destroyed unanswered, it is dropped.
   struct Entry {
     Entry(TensorNest inputs, std::shared_ptr<Call> call, size_t index)
         : inputs(std::move(inputs)), call(std::move(call)), index(index) {}
@@ -97,9 +107,11 @@ class DynamicBatcher {
 
   explicit DynamicBatcher(Options options);
 
-  // Queues `inputs`. std::invalid_argument if one has no batch dimension; ClosedBatchingQueue.
-  std::shared_ptr<Call> Submit(std::vector<TensorNest> inputs);
-  // Submit, Wait, and a copy of the rows that answer `inputs`.
+  // Queues inputs under one lock. std::invalid_argument if one has no batch dimension. Throws
+  // ClosedBatchingQueue if the batcher is closed, having dropped them.
+  void Submit(std::vector<Submission> submissions);
+  // Submits `inputs`, waits, and returns a copy of the rows that answer them. AsyncError if they
+  // were dropped.
   TensorNest Compute(TensorNest inputs, const Poll& poll = {});
   // The next batch; null when closed.
   std::unique_ptr<Batch> NextBatch(const Poll& poll = {});

@@ -31,63 +31,130 @@ bool SomebodyListens(const std::string& path) {
 
 }  // namespace
 
-class EnvServer::Service final : public rpcenv::EnvironmentService::Service {
+// One stream, from waiting for a client to its end. Deletes itself after the last of its events.
+class EnvServer::Session {
  public:
-  Service(Factory factory, int32_t task) : factory_(std::move(factory)), task_(task) {}
+  enum class Operation { kAccept, kRead, kWrite, kFinish };
+  struct Tag {
+    Session* session;
+    Operation operation;
+  };
 
-  grpc::Status Step(grpc::ServerContext*,
-                    grpc::ServerReaderWriter<rpcenv::Reply, rpcenv::Request>* stream) override {
-    rpcenv::Request request;
-    if (!stream->Read(&request)) return grpc::Status::OK;
-    const rpcenv::Open& open = request.open();
-    if (open.protocol_version() != kProtocolVersion) {
-      return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
-                          "protocol version " + std::to_string(open.protocol_version()) +
-                              ", this server speaks " + std::to_string(kProtocolVersion));
-    }
-    if (open.num_environments() < 1 || open.num_environments() > kMaxEnvironmentsPerStream) {
-      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                          "cannot open " + std::to_string(open.num_environments()) +
-                              " environments");
-    }
-    try {
-      Serve(open, stream);
-      return grpc::Status::OK;
-    } catch (const WireError& error) {
-      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, error.what());
-    } catch (const std::exception& error) {
-      return grpc::Status(grpc::StatusCode::INTERNAL, error.what());
+  // Waits for a client.
+  Session(EnvServer* server, grpc::ServerCompletionQueue* queue)
+      : server_(server), queue_(queue), stream_(&context_) {
+    for (int i = 0; i < 4; ++i) tags_[i] = {this, static_cast<Operation>(i)};
+    server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
+  }
+
+  // Takes in a completed operation. Throws Interrupted.
+  void Complete(Operation operation, bool ok) {
+    --pending_;
+    switch (operation) {
+      case Operation::kAccept:
+        if (!ok) {  // The server ends.
+          delete this;
+          return;
+        }
+        new Session(server_, queue_);
+        pending_ = 0;
+        Read();
+        return;
+      case Operation::kRead:
+      case Operation::kWrite:
+        if (!ok) ended_ = true;
+        if (pending_ > 0) return;
+        if (server_->draining_) {
+          delete this;
+          return;
+        }
+        if (ended_) {  // The client has gone: nobody reads a status.
+          Finish(grpc::Status::OK);
+        } else {
+          Answer();
+        }
+        return;
+      case Operation::kFinish:
+        delete this;
+        return;
     }
   }
 
  private:
-  void Serve(const rpcenv::Open& open,
-             grpc::ServerReaderWriter<rpcenv::Reply, rpcenv::Request>* stream) {
-    const int64_t num_environments = open.num_environments();
-    StepEncoder encoder(num_environments, open.newest_plane());
-    const std::unique_ptr<EnvironmentBatch> environments = factory_(num_environments);
-    rpcenv::Request request;
-    rpcenv::Reply reply;
-    encoder.Begin(&reply);
-    environments->Reset(&encoder, &reply);
-    *reply.mutable_schema()->mutable_observation() = EncodeSpec(encoder.spec());
-    reply.mutable_schema()->set_task(task_);
-    if (!stream->Write(reply)) return;
-    while (stream->Read(&request)) {
-      encoder.Begin(&reply);
-      environments->Step(DecodeActions(request, num_environments), &encoder, &reply);
-      if (!stream->Write(reply)) return;
-    }
+  Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
+
+  void Read() {
+    ++pending_;
+    stream_.Read(&request_, TagOf(Operation::kRead));
   }
 
-  const Factory factory_;
-  const int32_t task_;
+  void Finish(const grpc::Status& status) {
+    ++pending_;
+    stream_.Finish(status, TagOf(Operation::kFinish));
+  }
+
+  // Steps (or opens) the environments for the request that has come in.
+  void Answer() {
+    try {
+      if (environments_) {
+        const Actions actions = DecodeActions(request_, num_environments_);
+        encoder_->Begin(&reply_);
+        environments_->Step(actions, encoder_.get(), &reply_);
+      } else {
+        Open();
+      }
+    } catch (const Interrupted&) {
+      delete this;  // None of its operations is under way.
+      throw;
+    } catch (const WireError& error) {
+      Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, error.what()));
+      return;
+    } catch (const std::exception& error) {
+      Finish(grpc::Status(grpc::StatusCode::INTERNAL, error.what()));
+      return;
+    }
+    ++pending_;
+    stream_.Write(reply_, TagOf(Operation::kWrite));
+    Read();
+  }
+
+  void Open() {
+    const rpcenv::Open& open = request_.open();
+    if (open.protocol_version() != kProtocolVersion) {
+      throw WireError("protocol version " + std::to_string(open.protocol_version()) +
+                      ", this server speaks " + std::to_string(kProtocolVersion));
+    }
+    if (open.num_environments() < 1 || open.num_environments() > kMaxEnvironmentsPerStream) {
+      throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");
+    }
+    num_environments_ = open.num_environments();
+    encoder_ = std::make_unique<StepEncoder>(num_environments_, open.newest_plane());
+    environments_ = server_->factory_(num_environments_);
+    encoder_->Begin(&reply_);
+    environments_->Reset(encoder_.get(), &reply_);
+    *reply_.mutable_schema()->mutable_observation() = EncodeSpec(encoder_->spec());
+    reply_.mutable_schema()->set_task(server_->task_);
+  }
+
+  EnvServer* const server_;
+  grpc::ServerCompletionQueue* const queue_;
+  Tag tags_[4];
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<rpcenv::Reply, rpcenv::Request> stream_;
+  int pending_ = 1;
+  bool ended_ = false;
+  int64_t num_environments_ = 0;
+  std::unique_ptr<StepEncoder> encoder_;
+  std::unique_ptr<EnvironmentBatch> environments_;
+  rpcenv::Request request_;
+  rpcenv::Reply reply_;
 };
 
 EnvServer::EnvServer(Factory factory, std::string address, int32_t task, Tls tls)
-    : address_(std::move(address)),
-      tls_(std::move(tls)),
-      service_(std::make_unique<Service>(std::move(factory), task)) {
+    : factory_(std::move(factory)),
+      address_(std::move(address)),
+      task_(task),
+      tls_(std::move(tls)) {
   if (task < 0) throw std::invalid_argument("task must be >= 0");
   if (!CheckAddressIsLocal(address_) && tls_.empty()) {
     throw std::invalid_argument("Refusing to listen on " + address_ +
@@ -95,14 +162,8 @@ EnvServer::EnvServer(Factory factory, std::string address, int32_t task, Tls tls
   }
 }
 
-EnvServer::~EnvServer() = default;
-
 void EnvServer::Run(const Poll& poll) {
-  {
-    MutexLock lock(mutex_);
-    if (started_) throw std::runtime_error("Server runs already, or did");
-    started_ = true;
-  }
+  if (started_.exchange(true)) throw std::runtime_error("Server runs already, or did");
   const bool is_unix = address_.rfind(kUnixPrefix, 0) == 0;
   const std::string path = is_unix ? address_.substr(kUnixPrefix.size()) : "";
   if (is_unix && SomebodyListens(path)) {
@@ -115,34 +176,56 @@ void EnvServer::Run(const Poll& poll) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  builder.RegisterService(service_.get());
+  builder.RegisterService(&service_);
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (!server || port == 0) {
-    throw std::runtime_error("Cannot listen on " + address_ +
-                             " (in use, or a directory that is missing or not writable)");
-  }
-  if (is_unix) chmod(path.c_str(), S_IRUSR | S_IWUSR);
+  const bool bound = server && port != 0;
+  if (bound && is_unix) chmod(path.c_str(), S_IRUSR | S_IWUSR);
 
-  auto shut_down = [&] {
-    // A deadline in the past: cancel open streams now.
-    server->Shutdown(std::chrono::system_clock::now());
-    if (is_unix) unlink(path.c_str());
-  };
+  std::exception_ptr error;
   try {
-    MutexLock lock(mutex_);
-    changed_.Wait(
-        mutex_, [this] { return stopped_; }, poll);
+    if (!bound) {
+      throw std::runtime_error("Cannot listen on " + address_ +
+                               " (in use, or a directory that is missing or not writable)");
+    }
+    Serve(queue.get(), poll);
+  } catch (const Interrupted& interrupted) {
+    error = interrupted.cause;
   } catch (...) {
-    shut_down();
-    throw;
+    error = std::current_exception();
   }
-  shut_down();
+  // A deadline in the past: cancel open streams now. Their events let the sessions delete
+  // themselves.
+  draining_ = true;
+  if (server) server->Shutdown(std::chrono::system_clock::now());
+  queue->Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+    const auto* event = static_cast<Session::Tag*>(tag);
+    event->session->Complete(event->operation, false);
+  }
+  if (bound && is_unix) unlink(path.c_str());
+  if (error) std::rethrow_exception(error);
 }
 
-void EnvServer::Stop() {
-  MutexLock lock(mutex_);
-  stopped_ = true;
-  changed_.NotifyAll();
+void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
+  new Session(this, queue);
+  auto next_poll = Clock::now();
+  while (!stopped_) {
+    if (poll && Clock::now() >= next_poll) {
+      poll();
+      next_poll = Clock::now() + kPollInterval;
+    }
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) !=
+        grpc::CompletionQueue::GOT_EVENT) {
+      continue;
+    }
+    const auto* event = static_cast<Session::Tag*>(tag);
+    event->session->Complete(event->operation, ok);
+  }
 }
 
 }  // namespace torchbeast

@@ -1,17 +1,28 @@
 // A gRPC server of environments: every stream gets environments of its own.
+//
+// One thread, the caller of Run(), serves all streams: environments in Python could not run side by
+// side anyway, and a step then costs no hand-over between threads. For more cores start more
+// servers.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
+#include "rpcenv.grpc.pb.h"
 #include "sync.h"
 #include "tls.h"
 #include "wire.h"
 
 namespace torchbeast {
 
-// The environments of one stream, made and stepped by that stream's thread. What they throw ends
-// the stream with status INTERNAL and the exception's text.
+// Thrown by environments for what is no failure of theirs, such as Ctrl-C. Ends Run() with `cause`.
+struct Interrupted {
+  std::exception_ptr cause;
+};
+
+// The environments of one stream. A std::exception that they throw ends the stream with status
+// INTERNAL and the exception's text.
 class EnvironmentBatch {
  public:
   virtual ~EnvironmentBatch() = default;
@@ -28,27 +39,32 @@ class EnvServer {
   // std::invalid_argument for a malformed address, and for one that other machines can reach when
   // there is no TLS.
   EnvServer(Factory factory, std::string address, int32_t task, Tls tls);
-  ~EnvServer();
 
   // Binds and serves until Stop(). Throws std::runtime_error if the address is in use or cannot be
   // bound, or if it runs or ran already; whatever `poll` throws, after stopping.
-  void Run(const Poll& poll) TB_EXCLUDES(mutex_);
-  // Cancels all streams and makes Run() return. A stream inside an environment's code is waited
-  // for. Idempotent; thread-safe.
-  void Stop() TB_EXCLUDES(mutex_);
+  void Run(const Poll& poll);
+  // Cancels all streams and makes Run() return, within a moment if it is not inside an
+  // environment's code. Idempotent; thread-safe.
+  void Stop() { stopped_ = true; }
 
   const std::string& address() const { return address_; }
 
  private:
-  class Service;
+  class Session;
 
+  void Bind(grpc::ServerBuilder* builder, int* port) const;
+  // Handles events until Stop().
+  void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
+
+  const Factory factory_;
   const std::string address_;
+  const int32_t task_;
   const Tls tls_;
-  const std::unique_ptr<Service> service_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool started_ TB_GUARDED_BY(mutex_) = false;
-  bool stopped_ TB_GUARDED_BY(mutex_) = false;
+  rpcenv::EnvironmentService::AsyncService service_;
+  std::atomic<bool> started_{false};
+  std::atomic<bool> stopped_{false};
+  // Sessions start no operations any more. Of Run()'s thread.
+  bool draining_ = false;
 };
 
 }  // namespace torchbeast

@@ -1,15 +1,17 @@
 #include "env_stream.h"
 
-#include <algorithm>
-
 namespace torchbeast {
 
+namespace {
+
+constexpr std::chrono::milliseconds kConnectSlice{200};
+
+}  // namespace
+
 EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-                     bool newest_plane)
-    : address_(address),
-      num_environments_(num_environments),
-      newest_plane_(newest_plane),
-      decoder_(num_environments) {
+                     bool newest_plane, grpc::CompletionQueue* queue, void* owner)
+    : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
+  for (int i = 0; i < 5; ++i) tags_[i] = {owner, static_cast<Operation>(i)};
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -22,58 +24,60 @@ EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_env
   stub_ = rpcenv::EnvironmentService::NewStub(channel_);
 }
 
-EnvStream::~EnvStream() {
-  if (!stream_) return;
-  context_.TryCancel();
-  stream_->Finish();
+void EnvStream::Connect() {
+  pending_ = 1;
+  const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+  channel_->NotifyOnStateChange(
+      state,
+      std::chrono::system_clock::now() +
+          (state == GRPC_CHANNEL_READY ? std::chrono::milliseconds(0) : kConnectSlice),
+      queue_, TagOf(Operation::kConnect));
 }
 
-void EnvStream::Open(std::chrono::milliseconds timeout, const Poll& poll) {
-  const auto deadline = std::chrono::system_clock::now() + timeout;
-  constexpr std::chrono::milliseconds kSlice{200};
-  while (!channel_->WaitForConnected(
-      std::min(deadline, std::chrono::system_clock::now() + kSlice))) {
-    if (poll) poll();
-    if (std::chrono::system_clock::now() >= deadline) {
-      throw NoServer("No environment server answered at " + address_ + " within " +
-                     std::to_string(timeout.count() / 1000) + " s");
-    }
-  }
-  stream_ = stub_->Step(&context_);
+void EnvStream::Open() {
   auto* open = request_.mutable_open();
   open->set_protocol_version(kProtocolVersion);
   open->set_num_environments(static_cast<uint32_t>(num_environments_));
   open->set_newest_plane(newest_plane_);
-  if (!stream_->Write(request_)) ThrowStatus();
-  request_.Clear();
-  if (!stream_->Read(&reply_)) ThrowStatus();
-  decoder_.ReadSchema(reply_);
-  decoder_.Check(reply_);
+  pending_ = 1;
+  stream_ = stub_->PrepareAsyncStep(&context_, queue_);
+  stream_->StartCall(TagOf(Operation::kStart));
 }
 
-void EnvStream::Step() {
-  if (!stream_->Write(request_)) ThrowStatus();
-  if (!stream_->Read(&reply_)) ThrowStatus();
-  decoder_.Check(reply_);
+void EnvStream::Step() { WriteAndRead(); }
+
+void EnvStream::WriteAndRead() {
+  // Both before either: completions come on another thread.
+  pending_ = 2;
+  stream_->Write(request_, TagOf(Operation::kWrite));
+  stream_->Read(&reply_, TagOf(Operation::kRead));
 }
 
-void EnvStream::ThrowStatus() {
-  const grpc::Status status = stream_->Finish();
-  stream_.reset();
-  const std::string message = status.error_message();
-  switch (status.error_code()) {
-    case grpc::StatusCode::INTERNAL:
-      throw EnvironmentError(message);
-    case grpc::StatusCode::OK:
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::CANCELLED:
-    case grpc::StatusCode::UNKNOWN:
-    case grpc::StatusCode::ABORTED:
-      throw Disconnected("environment server at " + address_ + " went away" +
-                         (message.empty() ? "" : ": " + message));
-    default:
-      throw WireError("environment server at " + address_ + ": " + message);
+void EnvStream::Finish() {
+  pending_ = 1;
+  stream_->Finish(&status_, TagOf(Operation::kFinish));
+}
+
+EnvStream::Event EnvStream::Complete(Operation operation, bool ok) {
+  if (!ok) broken_ = true;
+  switch (operation) {
+    case Operation::kConnect:
+      broken_ = false;  // A slice that passed without news is no failure.
+      return channel_->GetState(false) == GRPC_CHANNEL_READY ? Event::kConnected
+                                                             : Event::kConnecting;
+    case Operation::kStart:
+      if (!ok) return Event::kBroken;
+      WriteAndRead();
+      return Event::kNothing;
+    case Operation::kWrite:
+    case Operation::kRead:
+      if (--pending_ > 0) return Event::kNothing;
+      request_.clear_open();
+      return broken_ ? Event::kBroken : Event::kReply;
+    case Operation::kFinish:
+      return Event::kFinished;
   }
+  return Event::kNothing;
 }
 
 }  // namespace torchbeast

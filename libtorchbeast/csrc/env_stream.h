@@ -1,10 +1,14 @@
-// The client's end of one stream of environments.
+// The client's end of one stream of environments, as operations on a completion queue.
 //
-// Used by one thread; Cancel() may be called from any other and ends whatever that thread waits for.
+// Every operation's tag is a Tag*; whoever takes it off the queue hands it to Complete(), which
+// says what has come to pass. At most one of Connect(), Open(), Step(), Finish() is under way at a
+// time; Cancel() may be called from any thread and ends it.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -15,58 +19,62 @@
 
 namespace torchbeast {
 
-// The server went away: worth another try.
-class Disconnected : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// Nobody answered within the whole timeout.
-class NoServer : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// An environment raised: its traceback.
-class EnvironmentError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 class EnvStream {
  public:
-  EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-            bool newest_plane);
+  enum class Operation { kConnect, kStart, kWrite, kRead, kFinish };
+  enum class Event {
+    kNothing,     // Another completion of the same operation is to come.
+    kConnected,   // Follows Connect(): go on with Open().
+    kConnecting,  // Follows Connect(): not yet, call it again.
+    kReply,       // Follows Open() and Step(): reply() is new. Not yet checked.
+    kBroken,      // Follows Open() and Step(): go on with Finish().
+    kFinished,    // Follows Finish(): status() says why.
+  };
+  struct Tag {
+    void* owner;
+    Operation operation;
+  };
+
+  // `owner` goes into all tags.
+  EnvStream(const std::string& address, const Tls& tls, int64_t num_environments, bool newest_plane,
+            grpc::CompletionQueue* queue, void* owner);
   EnvStream(const EnvStream&) = delete;
   EnvStream& operator=(const EnvStream&) = delete;
-  // Cancels the stream.
-  ~EnvStream();
 
-  // Waits for the server, opens the environments and reads the first reply. Runs `poll` while
-  // waiting. NoServer if there is no connection within `timeout`.
-  void Open(std::chrono::milliseconds timeout, const Poll& poll);
-  // Sends the actions in `request()`, reads and checks the next reply.
+  // Looks for the server for a moment.
+  void Connect();
+  // Opens the environments; their first observations follow.
+  void Open();
+  // Sends the actions in `request()`; their results follow.
   void Step();
+  // Asks for the status of a broken stream.
+  void Finish();
   void Cancel() { context_.TryCancel(); }
 
-  const StepDecoder& decoder() const { return decoder_; }
+  // Takes in a completed operation.
+  Event Complete(Operation operation, bool ok);
+
   const rpcenv::Reply& reply() const { return reply_; }
   rpcenv::Request& request() { return request_; }
+  const grpc::Status& status() const { return status_; }
 
  private:
-  // Ends the stream and throws what its status means.
-  [[noreturn]] void ThrowStatus();
+  Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
+  void WriteAndRead();
 
-  const std::string address_;
   const int64_t num_environments_;
   const bool newest_plane_;
+  grpc::CompletionQueue* const queue_;
+  Tag tags_[5];
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
-  StepDecoder decoder_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
+  std::atomic<int> pending_{0};
+  std::atomic<bool> broken_{false};
   rpcenv::Request request_;
   rpcenv::Reply reply_;
+  grpc::Status status_;
 };
 
 }  // namespace torchbeast

@@ -1,7 +1,7 @@
 // One environment's trajectory under construction: unroll_length + 1 rows in time-major buffers.
 //
-// A row pairs what an environment returned with the agent's output that led to it. The last row of a
-// rollout is the first of the next. Not thread-safe.
+// A row pairs what an environment returned with the agent's output that led to it. The last row of
+// a rollout is the first of the next. Not thread-safe.
 #pragma once
 
 #include <memory>

@@ -59,8 +59,7 @@ class CondVar {
   // wake-ups. Runs `poll`, if there is one, every kPollInterval with `mutex` released. Returns
   // `ready()`.
   template <typename Ready, typename Deadline>
-  bool Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll)
-      TB_REQUIRES(mutex) {
+  bool Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll) TB_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     struct Release {  // The caller's MutexLock unlocks, also when `poll` throws.
       std::unique_lock<std::mutex>& lock;

@@ -102,9 +102,9 @@ class BufferPool {
 // A contiguous copy of rows [start, start + length) of `source` along `dim`.
 Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length, BufferPool& pool);
 
-// One nest whose leaves are the leaves of `items` side by side along `dim`. With a single item, that
-// item itself: no copy. nest::NestError (a ValueError) if structures, types or other dimensions
-// differ or `items` is empty.
+// One nest whose leaves are the leaves of `items` side by side along `dim`. With a single item,
+// that item itself: no copy. nest::NestError (a ValueError) if structures, types or other
+// dimensions differ or `items` is empty.
 TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& pool);
 
 // std::invalid_argument unless `nest` has a leaf and every leaf more than `batch_dim` dimensions.

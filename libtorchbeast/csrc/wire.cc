@@ -147,8 +147,26 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
   has_schema_ = true;
 }
 
-void StepEncoder::Append(const TensorNest& observation, bool episode_start,
-                         rpcenv::Reply* reply) {
+bool StepEncoder::IsMovedUp(LeafState::Planes* previous, const char* data, int64_t num_planes,
+                            int64_t plane_bytes) {
+  bool moved_up = !previous->data.empty();
+  for (int64_t i = 0; moved_up && i + 1 < num_planes; ++i) {
+    const int64_t same = (previous->oldest + 1 + i) % num_planes;
+    moved_up = std::memcmp(previous->data.data() + same * plane_bytes, data + i * plane_bytes,
+                           plane_bytes) == 0;
+  }
+  if (moved_up) {  // The newest takes the place of the oldest.
+    std::memcpy(previous->data.data() + previous->oldest * plane_bytes,
+                data + (num_planes - 1) * plane_bytes, plane_bytes);
+    previous->oldest = (previous->oldest + 1) % num_planes;
+  } else {
+    previous->data.assign(data, num_planes * plane_bytes);
+    previous->oldest = 0;
+  }
+  return moved_up;
+}
+
+void StepEncoder::Append(const TensorNest& observation, bool episode_start, rpcenv::Reply* reply) {
   if (!has_schema_) FixSchema(observation);
   spec_.check_same_structure(observation);
   while (static_cast<size_t>(reply->leaves_size()) < leaves_.size()) reply->add_leaves();
@@ -169,12 +187,11 @@ void StepEncoder::Append(const TensorNest& observation, bool episode_start,
     bool newest_only = false;
     if (state.try_newest_only) {
       const int64_t plane = PlaneBytes(spec);
-      std::string& previous = state.previous[next_environment_];
-      newest_only = !previous.empty() && std::memcmp(previous.data() + plane, data,
-                                                     bytes - plane) == 0;
+      LeafState::Planes& previous = state.previous[next_environment_];
+      const bool has_previous = !previous.data.empty();
+      newest_only = IsMovedUp(&previous, data, spec.shape[0], plane);
       // In mid-episode a stack moves by exactly one plane; what does not is no stack.
-      if (!newest_only && !previous.empty() && !episode_start) state.try_newest_only = false;
-      previous.assign(data, bytes);
+      if (!newest_only && has_previous && !episode_start) state.try_newest_only = false;
     }
     const int64_t skip = newest_only ? bytes - PlaneBytes(spec) : 0;
     leaf.mutable_data()->append(data + skip, bytes - skip);
@@ -217,9 +234,9 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
     if (!leaf.newest_only().empty()) {
       expect(static_cast<int64_t>(leaf.newest_only().size()), "newest_only");
       if (!MayBeFrameStack(spec)) throw WireError("newest plane of an array that has no planes");
-      newest_only = static_cast<int64_t>(
-          std::count_if(leaf.newest_only().begin(), leaf.newest_only().end(),
-                        [](char flag) { return flag != 0; }));
+      newest_only =
+          static_cast<int64_t>(std::count_if(leaf.newest_only().begin(), leaf.newest_only().end(),
+                                             [](char flag) { return flag != 0; }));
     }
     int64_t expected = num_environments_ * spec.NumBytes();
     if (newest_only > 0) expected -= newest_only * (spec.NumBytes() - PlaneBytes(spec));

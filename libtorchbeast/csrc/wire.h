@@ -66,10 +66,17 @@ class StepEncoder {
  private:
   struct LeafState {
     bool try_newest_only = false;
-    // The planes that the client will have after the last message, per environment.
-    std::vector<std::string> previous;
+    // Per environment the planes that the client has, as a ring: the oldest is at `oldest`.
+    struct Planes {
+      std::string data;
+      int64_t oldest = 0;
+    };
+    std::vector<Planes> previous;
   };
   void FixSchema(const TensorNest& observation);
+  // Whether `data` is the previous stack moved up by one plane. Remembers `data`.
+  static bool IsMovedUp(LeafState::Planes* previous, const char* data, int64_t num_planes,
+                        int64_t plane_bytes);
 
   const int64_t num_environments_;
   const bool newest_plane_;

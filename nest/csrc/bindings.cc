@@ -56,8 +56,8 @@ nb::object WriteNest(const PyNest& source) {
 }
 
 nb::object Map(nb::callable function, nb::handle structure) {
-  return WriteNest(
-      ReadNest(structure).map([&](const nb::object& leaf) -> nb::object { return function(leaf); }));
+  return WriteNest(ReadNest(structure).map(
+      [&](const nb::object& leaf) -> nb::object { return function(leaf); }));
 }
 
 nb::object MapMany(nb::callable function, nb::args structures) {
@@ -74,11 +74,9 @@ nb::object MapMany(nb::callable function, nb::args structures) {
 
 nb::object MapMany2(nb::callable function, nb::handle first, nb::handle second) {
   std::vector<PyNest> nests{ReadNest(first), ReadNest(second)};
-  return WriteNest(nest::map_many(
-      [&](const std::vector<nb::object>& leaves) -> nb::object {
-        return function(leaves[0], leaves[1]);
-      },
-      nests));
+  return WriteNest(nest::map_many([&](const std::vector<nb::object>& leaves)
+                                      -> nb::object { return function(leaves[0], leaves[1]); },
+                                  nests));
 }
 
 nb::list Flatten(nb::handle structure) {

@@ -192,9 +192,8 @@ TEST_F(WireTest, RolloutsShareTheirBoundaryRow) {
   rollout.StartNext();
   const TensorNest next = rollout.EnvOutput(0);
   EXPECT_NE(next.sequence()[0].leaf().data, old_frames.data);
-  EXPECT_EQ(std::memcmp(next.sequence()[0].leaf().data, old_frames.data + 2 * 4 * kPlane,
-                        4 * kPlane),
-            0);
+  EXPECT_EQ(
+      std::memcmp(next.sequence()[0].leaf().data, old_frames.data + 2 * 4 * kPlane, 4 * kPlane), 0);
   int64_t last_action;
   std::memcpy(&last_action, next.sequence()[8].leaf().data, sizeof(last_action));
   EXPECT_EQ(last_action, 2);

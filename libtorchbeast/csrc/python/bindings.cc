@@ -36,8 +36,8 @@ std::optional<std::chrono::milliseconds> Milliseconds(std::optional<double> valu
 BufferPool::Allocator PythonAllocator(nb::object allocator) {
   if (allocator.is_none()) return {};
   // Released under the GIL, whoever drops the last pool.
-  auto function = std::shared_ptr<nb::object>(
-      new nb::object(std::move(allocator)), [](nb::object* pointer) {
+  auto function =
+      std::shared_ptr<nb::object>(new nb::object(std::move(allocator)), [](nb::object* pointer) {
         if (!nb::is_alive()) return;
         nb::gil_scoped_acquire gil;
         delete pointer;
@@ -102,11 +102,11 @@ class PyDynamicBatcher {
  public:
   PyDynamicBatcher(int64_t batch_dim, int64_t minimum_batch_size, int64_t maximum_batch_size,
                    std::optional<double> timeout_ms, bool check_outputs)
-      : batcher_(std::make_shared<DynamicBatcher>(DynamicBatcher::Options{
-            batch_dim,
-            BatchingOptions{minimum_batch_size, maximum_batch_size, Milliseconds(timeout_ms),
-                            std::nullopt},
-            check_outputs})) {}
+      : batcher_(std::make_shared<DynamicBatcher>(
+            DynamicBatcher::Options{batch_dim,
+                                    BatchingOptions{minimum_batch_size, maximum_batch_size,
+                                                    Milliseconds(timeout_ms), std::nullopt},
+                                    check_outputs})) {}
 
   nb::object Compute(nb::handle inputs) {
     TensorNest item = ReadTensors(inputs, batcher_->pool());
@@ -179,14 +179,15 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
                                          double connect_timeout_s, int max_environment_failures,
                                          const std::optional<std::vector<std::string>>& tls,
                                          nb::object allocator) {
-  ActorPool::Options options;
+  std::vector<StreamOptions> streams;
+  ActorOptions options;
   options.unroll_length = unroll_length;
   const auto* counts = std::get_if<std::vector<int64_t>>(&environments_per_stream);
   if (counts && counts->size() != addresses.size()) {
     throw std::invalid_argument("environments_per_stream needs one number per address");
   }
   for (size_t i = 0; i < addresses.size(); ++i) {
-    options.streams.push_back(
+    streams.push_back(
         {addresses[i], counts ? (*counts)[i] : std::get<int64_t>(environments_per_stream)});
   }
   BufferPool pool;
@@ -196,12 +197,12 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
       std::chrono::milliseconds(static_cast<int64_t>(connect_timeout_s * 1000));
   options.max_environment_failures = max_environment_failures;
   options.tls = MakeTls(tls);
-  options.allocator = PythonAllocator(std::move(allocator));
-  return std::make_unique<ActorPool>(std::move(options), queue.queue(), batcher.batcher(), Log);
+  return std::make_unique<ActorPool>(std::move(streams), std::move(options), queue.queue(),
+                                     batcher.batcher(), Log, PythonAllocator(std::move(allocator)));
 }
 
-// Holds the environment factory where the garbage collector can see it: a factory that refers to the
-// server, as a module's global function does, would otherwise keep both for ever.
+// Holds the environment factory where the garbage collector can see it: a factory that refers to
+// the server, as a module's global function does, would otherwise keep both for ever.
 class PyServer {
  public:
   PyServer(nb::object env_init, std::string address, int32_t task,
@@ -258,9 +259,12 @@ void BindQueues(nb::module_& m) {
            nb::arg("check_inputs") = true, nb::arg("maximum_queue_size") = nb::none(),
            nb::arg("allocator") = nb::none())
       .def("enqueue", &PyBatchingQueue::Enqueue, nb::arg("inputs"))
-      .def("close", [](PyBatchingQueue& q) { q.queue()->Close(); }, NoGil())
-      .def("is_closed", [](PyBatchingQueue& q) { return q.queue()->is_closed(); }, NoGil())
-      .def("size", [](PyBatchingQueue& q) { return q.queue()->size(); }, NoGil())
+      .def(
+          "close", [](PyBatchingQueue& q) { q.queue()->Close(); }, NoGil())
+      .def(
+          "is_closed", [](PyBatchingQueue& q) { return q.queue()->is_closed(); }, NoGil())
+      .def(
+          "size", [](PyBatchingQueue& q) { return q.queue()->size(); }, NoGil())
       .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__next__", &PyBatchingQueue::Next);
 
@@ -275,9 +279,12 @@ void BindQueues(nb::module_& m) {
            nb::arg("maximum_batch_size") = 1024, nb::arg("timeout_ms") = 100,
            nb::arg("check_outputs") = true)
       .def("compute", &PyDynamicBatcher::Compute, nb::arg("inputs"))
-      .def("close", [](PyDynamicBatcher& b) { b.batcher()->Close(); }, NoGil())
-      .def("is_closed", [](PyDynamicBatcher& b) { return b.batcher()->is_closed(); }, NoGil())
-      .def("size", [](PyDynamicBatcher& b) { return b.batcher()->size(); }, NoGil())
+      .def(
+          "close", [](PyDynamicBatcher& b) { b.batcher()->Close(); }, NoGil())
+      .def(
+          "is_closed", [](PyDynamicBatcher& b) { return b.batcher()->is_closed(); }, NoGil())
+      .def(
+          "size", [](PyDynamicBatcher& b) { return b.batcher()->size(); }, NoGil())
       .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__next__", &PyDynamicBatcher::Next);
 }
@@ -290,7 +297,8 @@ void BindActorPool(nb::module_& m) {
            nb::arg("newest_plane") = true, nb::arg("connect_timeout_s") = 600.0,
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
            nb::arg("allocator") = nb::none())
-      .def("run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
+      .def(
+          "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("count", &ActorPool::count);
 }
 
@@ -300,8 +308,10 @@ void BindServer(nb::module_& m) {
                     const std::optional<std::vector<std::string>>&>(),
            nb::arg("env_init"), nb::arg("server_address") = "unix:/tmp/polybeast",
            nb::arg("task") = 0, nb::arg("tls") = nb::none())
-      .def("run", [](PyServer& server) { server.server().Run(CheckSignals); }, NoGil())
-      .def("stop", [](PyServer& server) { server.server().Stop(); }, NoGil());
+      .def(
+          "run", [](PyServer& server) { server.server().Run(CheckSignals); }, NoGil())
+      .def(
+          "stop", [](PyServer& server) { server.server().Stop(); }, NoGil());
 }
 
 }  // namespace
@@ -309,6 +319,8 @@ void BindServer(nb::module_& m) {
 }  // namespace torchbeast
 
 NB_MODULE(_C, m) {
+  // At exit, threads inside run() still hold what they use; that is no leak.
+  nb::set_leak_warnings(false);
   nb::exception<torchbeast::ClosedBatchingQueue>(m, "ClosedBatchingQueue", PyExc_RuntimeError);
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);

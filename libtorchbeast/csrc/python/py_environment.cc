@@ -23,9 +23,13 @@ void WithPython(Function&& function) {
     function();
     return;
   } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) {  // KeyboardInterrupt, SystemExit.
+      throw Interrupted{std::current_exception()};
+    }
     text = error.what();
   }
-  if (text.size() > kMaxTracebackBytes) text = "..." + text.substr(text.size() - kMaxTracebackBytes);
+  if (text.size() > kMaxTracebackBytes)
+    text = "..." + text.substr(text.size() - kMaxTracebackBytes);
   throw std::runtime_error(text);
 }
 
@@ -43,8 +47,8 @@ class PythonEnvironments final : public EnvironmentBatch {
   PythonEnvironments(nb::object env_init, int64_t num_environments) {
     for (int64_t i = 0; i < num_environments; ++i) {
       nb::object env = env_init();
-      environments_.push_back({env.attr("reset"), env.attr("step"),
-                               nb::getattr(env, "close", nb::none())});
+      environments_.push_back(
+          {env.attr("reset"), env.attr("step"), nb::getattr(env, "close", nb::none())});
     }
   }
 
@@ -109,7 +113,8 @@ class PythonEnvironments final : public EnvironmentBatch {
                rpcenv::Reply* reply) {
     nb::object result = environment.step(action);
     if (!nb::isinstance<nb::tuple>(result) || (nb::len(result) != 5 && nb::len(result) != 4)) {
-      throw std::runtime_error("Environment's step() must return a tuple of 5 (or, old kind, of 4)");
+      throw std::runtime_error(
+          "Environment's step() must return a tuple of 5 (or, old kind, of 4)");
     }
     const bool gymnasium = nb::len(result) == 5;
     const float reward = nb::cast<float>(nb::float_(result[1]));

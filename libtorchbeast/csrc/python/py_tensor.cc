@@ -2,7 +2,9 @@
 
 #include <nanobind/ndarray.h>
 
+#include <array>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 namespace nb = nanobind;
@@ -39,6 +41,74 @@ std::optional<DType> FromDLPack(nb::dlpack::dtype dtype) {
   return std::nullopt;
 }
 
+// torch's own C functions for DLPack. Its public ones are written in Python and cost several
+// microseconds a tensor. Null where torch is not imported.
+struct TorchFunctions {
+  nb::object tensor_type;
+  nb::object to_dlpack;
+  nb::object from_dlpack;
+};
+
+const TorchFunctions* Torch(bool import) {
+  static TorchFunctions* functions = nullptr;  // Never freed: it may outlive the interpreter.
+  if (functions == nullptr) {
+    nb::dict modules(nb::module_::import_("sys").attr("modules"));
+    if (!import && !modules.contains("torch")) return nullptr;
+    nb::object torch = nb::module_::import_("torch");
+    nb::object c = torch.attr("_C");
+    functions =
+        new TorchFunctions{torch.attr("Tensor"), c.attr("_to_dlpack"), c.attr("_from_dlpack")};
+  }
+  return functions;
+}
+
+// DLPack's exchange structure, version 0.x, as the specification lays it out.
+struct ManagedTensor {
+  nb::dlpack::dltensor tensor;
+  void* context;
+  void (*deleter)(ManagedTensor*);
+};
+
+// A managed tensor and what it points to.
+struct Exported {
+  ManagedTensor managed;
+  std::array<int64_t, Shape::kMaxRank> shape;
+  std::array<int64_t, Shape::kMaxRank> strides;
+  std::shared_ptr<void> owner;
+};
+
+nb::object ExportToTorch(const Tensor& source) {
+  auto exported = std::make_unique<Exported>();
+  exported->owner = source.owner;
+  int64_t stride = 1;
+  for (int i = source.shape.rank() - 1; i >= 0; --i) {
+    exported->shape[i] = source.shape[i];
+    exported->strides[i] = stride;
+    stride *= source.shape[i];
+  }
+  nb::dlpack::dltensor& tensor = exported->managed.tensor;
+  tensor = {};
+  tensor.data = source.data;
+  tensor.device.device_type = nb::device::cpu::value;
+  tensor.ndim = source.shape.rank();
+  tensor.dtype = ToDLPack(source.dtype);
+  tensor.shape = exported->shape.data();
+  tensor.strides = exported->strides.data();
+  exported->managed.context = exported.get();
+  exported->managed.deleter = [](ManagedTensor* self) {
+    delete static_cast<Exported*>(self->context);
+  };
+  // Whoever takes the tensor renames the capsule; one that nobody took frees it itself.
+  nb::object capsule = nb::steal(PyCapsule_New(&exported->managed, "dltensor", [](PyObject* self) {
+    if (!PyCapsule_IsValid(self, "dltensor")) return;
+    auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(self, "dltensor"));
+    managed->deleter(managed);
+  }));
+  if (!capsule.is_valid()) nb::raise_python_error();
+  exported.release();
+  return Torch(/*import=*/true)->from_dlpack(capsule);
+}
+
 using Array = nb::ndarray<nb::ro, nb::device::cpu>;
 
 bool IsContiguous(const Array& array) {
@@ -71,21 +141,22 @@ void CopyStrided(const Array& array, size_t dim, const std::byte* source, int64_
 }
 
 Array ImportArray(nb::handle source) {
-  // DLPack exporters differ in what they do with such a tensor; none of it is what the caller wants.
-  if (nb::hasattr(source, "requires_grad") && nb::cast<bool>(source.attr("requires_grad"))) {
-    throw nb::value_error("A tensor that requires grad cannot be passed; use tensor.detach()");
-  }
   Array array;
-  if (!nb::try_cast(source, array, /*convert=*/false)) {
-    // Scalars, Python's and NumPy's.
-    nb::object converted = nb::module_::import_("numpy").attr("asarray")(source);
-    if (!nb::try_cast(converted, array, /*convert=*/false)) {
-      throw nb::type_error(("Expected a nest of CPU arrays of bool, integers or floats, got " +
-                            std::string(nb::type_name(source.type()).c_str()))
-                               .c_str());
+  const TorchFunctions* torch = Torch(/*import=*/false);
+  if (torch != nullptr && nb::isinstance(source, torch->tensor_type)) {
+    if (nb::cast<bool>(source.attr("requires_grad"))) {
+      throw nb::value_error("A tensor that requires grad cannot be passed; use tensor.detach()");
     }
+    if (nb::try_cast(torch->to_dlpack(source), array, /*convert=*/false)) return array;
+    throw nb::type_error("Tensors must be dense and on the CPU");
   }
-  return array;
+  if (nb::try_cast(source, array, /*convert=*/false)) return array;
+  // Scalars, Python's and NumPy's.
+  nb::object converted = nb::module_::import_("numpy").attr("asarray")(source);
+  if (nb::try_cast(converted, array, /*convert=*/false)) return array;
+  throw nb::type_error(("Expected a nest of CPU arrays of bool, integers or floats, got " +
+                        std::string(nb::type_name(source.type()).c_str()))
+                           .c_str());
 }
 
 Tensor ReadTensor(nb::handle source, BufferPool& pool, bool copy) {
@@ -138,16 +209,6 @@ TensorNest ReadNest(nb::handle source, BufferPool& pool, bool copy, int depth) {
   return TensorNest(ReadTensor(source, pool, copy));
 }
 
-template <typename... Frameworks>
-nb::object Export(const Tensor& source, nb::handle owner) {
-  std::array<size_t, Shape::kMaxRank> shape{};
-  for (int i = 0; i < source.shape.rank(); ++i) shape[i] = static_cast<size_t>(source.shape[i]);
-  return nb::cast(nb::ndarray<Frameworks...>(source.data, source.shape.rank(), shape.data(), owner,
-                                             nullptr, ToDLPack(source.dtype),
-                                             nb::device::cpu::value),
-                  nb::rv_policy::reference);
-}
-
 }  // namespace
 
 TensorNest ReadTensors(nb::handle source, BufferPool& pool) {
@@ -159,12 +220,16 @@ TensorNest CopyTensors(nb::handle source, BufferPool& pool) {
 }
 
 nb::object WriteTensor(const Tensor& source, Framework framework) {
+  if (framework == Framework::kTorch) return ExportToTorch(source);
   // The owner capsule keeps the block alive as long as the array.
   nb::capsule owner(new std::shared_ptr<void>(source.owner), [](void* pointer) noexcept {
     delete static_cast<std::shared_ptr<void>*>(pointer);
   });
-  return framework == Framework::kTorch ? Export<nb::pytorch>(source, owner)
-                                        : Export<nb::numpy>(source, owner);
+  std::array<size_t, Shape::kMaxRank> shape{};
+  for (int i = 0; i < source.shape.rank(); ++i) shape[i] = static_cast<size_t>(source.shape[i]);
+  return nb::cast(nb::ndarray<nb::numpy>(source.data, source.shape.rank(), shape.data(), owner,
+                                         nullptr, ToDLPack(source.dtype), nb::device::cpu::value),
+                  nb::rv_policy::reference);
 }
 
 nb::object WriteTensors(const TensorNest& source, Framework framework) {

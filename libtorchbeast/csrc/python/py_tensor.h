@@ -1,4 +1,5 @@
-// Between Python's arrays and the library's tensors: DLPack both ways, no copy where none is needed.
+// Between Python's arrays and the library's tensors: DLPack both ways, no copy where none is
+// needed.
 #pragma once
 
 #include <nanobind/nanobind.h>
