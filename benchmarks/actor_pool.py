@@ -3,9 +3,9 @@
     python benchmarks/actor_pool.py
 
 Constant environments that cost nothing, constant actions instead of a network; real server
-processes, real streams. Printed are CPU microseconds per agent step, servers and actor pool together.
-The floor beside them is the same traffic by shared memory: what it costs to copy each observation
-into a rollout, each row into an inference batch, and to wake two processes once per message.
+processes, real streams. Printed are CPU microseconds per agent step, servers and actor pool
+together. The floor beside them is one environment in shared memory: what it costs to copy each
+observation into a rollout and an inference batch and to wake two processes once per step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def measure_pool(
         for server in servers:
             server.start()
         queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=num_envs)
-        batcher = DynamicBatcher(batch_dim=1)
+        batcher = DynamicBatcher(
+            batch_dim=1, minimum_batch_size=max(1, num_envs // 2), timeout_ms=5
+        )
         pool = ActorPool(
             UNROLL_LENGTH,
             queue,

@@ -67,7 +67,6 @@ def network_alone(arguments: list[str], savedir: str) -> float:
     inference_batch = max(1, flags.num_actors // 2)
     inferred = 0
     stop = threading.Event()
-    allowed = threading.Condition()
 
     def infer() -> None:
         nonlocal inferred
@@ -75,12 +74,10 @@ def network_alone(arguments: list[str], savedir: str) -> float:
         state = agent.initial_state(inference_batch)
         with torch.inference_mode():
             while not stop.is_set():
-                with allowed:  # As many steps inferred as learned, within a batch.
-                    ahead = flags.batch_size * flags.unroll_length
-                    allowed.wait_for(
-                        lambda: inferred <= run.learner.steps + ahead or stop.is_set(), 0.01
-                    )
-                if inferred <= run.learner.steps + ahead:
+                # As many steps inferred as learned, within a batch.
+                if inferred > run.learner.steps + flags.batch_size * flags.unroll_length:
+                    time.sleep(0.005)
+                else:
                     with run.weights.reading() as (copy, _):
                         copy(env, state)
                     inferred += inference_batch

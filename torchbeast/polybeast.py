@@ -118,7 +118,13 @@ def make_pool(
         maximum_queue_size=flags.max_learner_queue_size or flags.batch_size,
         allocator=(lambda n: torch.empty(n, dtype=torch.uint8, pin_memory=True)) if cuda else None,
     )
-    batcher = DynamicBatcher(batch_dim=1, maximum_batch_size=512, timeout_ms=100)
+    # A quarter of the actors, if they come soon: small batches cost the network nearly as much.
+    batcher = DynamicBatcher(
+        batch_dim=1,
+        minimum_batch_size=max(1, flags.num_actors // 4),
+        maximum_batch_size=512,
+        timeout_ms=5,
+    )
     num_servers = setup.plan.servers
     pool = ActorPool(
         unroll_length=flags.unroll_length,

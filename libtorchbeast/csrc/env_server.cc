@@ -173,9 +173,7 @@ void EnvServer::Run(const Poll& poll) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(address_, MakeServerCredentials(tls_), &port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  for (const auto& [name, value] : TransportSettings()) builder.AddChannelArgument(name, value);
   builder.RegisterService(&service_);
   const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

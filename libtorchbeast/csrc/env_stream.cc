@@ -13,13 +13,7 @@ EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_env
     : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
   for (int i = 0; i < 5; ++i) tags_[i] = {owner, static_cast<Operation>(i)};
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // One connection per stream: streams that share one also share its single writer.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  for (const auto& [name, value] : TransportSettings()) arguments.SetInt(name, value);
   channel_ = grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
   stub_ = rpcenv::EnvironmentService::NewStub(channel_);
 }

@@ -14,7 +14,7 @@
 
 #include "rpcenv.grpc.pb.h"
 #include "sync.h"
-#include "tls.h"
+#include "transport.h"
 #include "wire.h"
 
 namespace torchbeast {

@@ -17,7 +17,6 @@ namespace torchbeast {
 
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr uint32_t kMaxEnvironmentsPerStream = 1024;
-// Far above any observation, far below what would let a peer exhaust memory with one message.
 inline constexpr int kMaxMessageBytes = 256 << 20;
 
 // A message that does not follow the protocol; the text says how.

@@ -1,8 +1,10 @@
-#include "tls.h"
+#include "transport.h"
 
 #include <sys/un.h>
 
 #include <stdexcept>
+
+#include "wire.h"
 
 namespace torchbeast {
 
@@ -26,6 +28,31 @@ bool CheckAddressIsLocal(const std::string& address) {
   }
   const std::string host = address.substr(0, colon);
   return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
+}
+
+const std::vector<std::pair<std::string, int>>& TransportSettings() {
+  static const auto* const settings = new std::vector<std::pair<std::string, int>>{
+      // Far above any observation, far below what would let a peer exhaust memory with one message.
+      {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes},
+      {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxMessageBytes},
+      // Each message is answered before the next: no bandwidth to probe for, no window to wait for,
+      // no other stream on the connection to be fair to.
+      {GRPC_ARG_HTTP2_BDP_PROBE, 0},
+      {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20},
+      {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1},
+      {GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 18},
+      {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 << 20},
+      {GRPC_ARG_MINIMAL_STACK, 1},
+      // A client that lost its server looks again after 100 ms to 1 s.
+      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
+      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000},
+      // One connection per stream: streams that share one also share its single writer.
+      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
+      // A second server on one port fails instead of taking half of its clients.
+      {GRPC_ARG_ALLOW_REUSEPORT, 0},
+  };
+  return *settings;
 }
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls) {

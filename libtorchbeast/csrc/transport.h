@@ -1,10 +1,12 @@
-// Credentials for streams that leave the machine.
+// How both ends of a stream reach each other: addresses, credentials, gRPC's settings.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace torchbeast {
 
@@ -21,6 +23,9 @@ struct Tls {
 // Whether `address` ("unix:PATH" or "HOST:PORT") cannot be reached from other machines.
 // std::invalid_argument if it is neither form, or a socket path longer than the system allows.
 bool CheckAddressIsLocal(const std::string& address);
+
+// Settings of both ends, as (name, value) pairs for channel arguments.
+const std::vector<std::pair<std::string, int>>& TransportSettings();
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls);
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls);

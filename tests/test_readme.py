@@ -1,0 +1,68 @@
+"""Every command in the README does what it says, with a few steps instead of millions."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Appended, so that they win.
+SHORT_TRAINING = ["--total_steps=700", "--agent_type=atari", "--unroll_length=20"]
+SHORT_TEST = ["--num_episodes=1"]
+
+
+def blocks():
+    """The indented lines of the README that are commands."""
+    for line in (ROOT / "README.md").read_text().splitlines():
+        if re.match(r"    (make|python|pip|TORCHBEAST)", line):
+            yield line.split("#")[0].strip()
+
+
+COMMANDS = list(blocks())
+
+
+def polybeast_arguments(command):
+    """What a command passes to torchbeast.polybeast; None if it does not run it."""
+    if command.startswith("make train"):
+        words = shlex.split(command)
+        arguments = [w.removeprefix("ARGS=") for w in words[2:]]
+        return shlex.split(arguments[0]) if arguments else []
+    if command.startswith("python -m torchbeast.polybeast "):
+        return shlex.split(command)[3:]
+    return None
+
+
+def test_the_readme_has_its_commands():
+    assert {"make train", "make test", "pip install ."} <= set(COMMANDS)
+    assert sum(polybeast_arguments(c) is not None for c in COMMANDS) >= 5
+
+
+@pytest.fixture(scope="module")
+def savedir(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+# In the order of the README: what it trains is what it tests.
+@pytest.mark.parametrize("command", [c for c in COMMANDS if polybeast_arguments(c) is not None])
+def test_polybeast_commands_run(start, savedir, command):
+    arguments = polybeast_arguments(command)
+    testing = "test" in arguments
+    code, out, err = start(
+        "polybeast", *arguments, "--savedir", savedir, *(SHORT_TEST if testing else SHORT_TRAINING)
+    ).finish()
+    assert code == 0, err
+    assert ("mean" if testing else "steps; run in") in out
+
+
+@pytest.mark.parametrize("target", ["train", "test", "build", "lint", "sanitize", "bench", "clean"])
+def test_make_knows_its_targets(target):
+    subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_documents_that_are_linked_exist():
+    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"]:
+        for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            if not link.startswith("http"):
+                assert (document.parent / link).exists(), f"{link} in {document}"
