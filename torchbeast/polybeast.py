@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import logging
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchbeast.core import flags as flags_lib
@@ -73,8 +74,17 @@ def train(flags: argparse.Namespace) -> int:
                 )
             )
         queue, batcher, pool = make_pool(flags, setup, basename, run.learner.agent)
+        first_version = run.learner.learner_steps
+
+        def wanted() -> int:
+            if not flags.synchronous:
+                return 0
+            return first_version + pool.count() // (flags.batch_size * flags.unroll_length)
+
         for i in range(setup.plan.inference_threads):
-            run.threads.start(f"inference-{i}", inference_loop, batcher, run.weights, setup.device)
+            run.threads.start(
+                f"inference-{i}", inference_loop, batcher, run.weights, setup.device, wanted
+            )
         for i in range(setup.plan.learner_threads):
             run.threads.start(f"learner-{i}", learner_loop, queue, run.learner, setup.device)
         run.threads.start("actors", pool.run)
@@ -141,14 +151,22 @@ def make_pool(
     return queue, batcher, pool
 
 
-def inference_loop(batcher: Any, weights: PublishedWeights, device: torch.device) -> None:
-    """An inference thread: answers batches until the batcher is closed."""
+def inference_loop(
+    batcher: Any, weights: PublishedWeights, device: torch.device, wanted: Callable[[], int]
+) -> None:
+    """An inference thread: answers batches until the batcher is closed.
+
+    ``wanted``: the version of the weights that must be there before a batch is answered.
+    """
     import torch
 
     import nest
 
     with torch.inference_mode():
         for batch in batcher:
+            while not weights.wait_for(wanted(), timeout=0.1):
+                if batcher.is_closed():
+                    return
             env_output, state = batch.get_inputs()
             if device.type != "cpu":
                 env_output, state = nest.map(lambda t: t.to(device), (env_output, state))

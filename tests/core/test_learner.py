@@ -105,7 +105,7 @@ def test_one_failure_wakes_the_other_threads():
     started, errors = threading.Event(), []
     forward = learner.agent.forward
 
-    def slow_and_broken(*args):
+    def slow_and_broken(*args, **kwargs):
         started.set()
         while not waiting.is_alive():
             pass

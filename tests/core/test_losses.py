@@ -2,11 +2,13 @@
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from torchbeast.core import vtrace
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.models import Agent, AgentConfig
 
 GAMMA = 0.5
 
@@ -19,7 +21,7 @@ class Table:
         self.values = torch.tensor(values, requires_grad=True)
         self.baseline = SimpleNamespace()
 
-    def __call__(self, env, state):
+    def __call__(self, env, state, sample):
         baseline = self.values.view(-1, 1, 1)
         return AgentOutput(
             None, self.logits.view(len(self.values), 1, -1), baseline, baseline
@@ -114,3 +116,83 @@ def test_no_gradient_through_targets():
     losses(agent, env, actor).total.backward()
     assert agent.values.grad[2] == 0  # The bootstrap.
     torch.testing.assert_close(agent.values.grad[:2], torch.tensor([0.25 - 3.25, 0.5 - 4.5]))
+
+
+class Tiny(Agent):
+    """An agent small enough for finite differences."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.fc = torch.nn.Linear(8, 3)
+        self.compute_dtype = torch.float64
+        self.build_heads(num_features=3, hidden_size=3, num_layers=1)
+
+    def encode(self, frames):
+        return torch.tanh(self.fc(frames.flatten(1)))
+
+
+def random_rollout(generator, rows, batch, num_tasks, num_actions):
+    def draw(*shape):
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    done = draw(rows, batch) < 0.3
+    env = EnvOutput(
+        frame=(draw(rows, batch, 2, 2, 2) * 255).to(torch.uint8),
+        reward=draw(rows, batch) * 4 - 2,
+        done=done,
+        task=torch.randint(num_tasks, (1, batch), generator=generator).expand(rows, batch),
+        episode_step=None,
+        episode_return=None,
+        truncated=done & (draw(rows, batch) < 0.5),
+        game_over=done,
+        last_action=None,
+    )
+    action = torch.randint(num_actions, (rows, batch, 1), generator=generator)
+    return env, AgentOutput(action, draw(rows, batch, num_actions), None, None)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("use_popart", [False, True])
+def test_gradients_equal_finite_differences(monkeypatch, use_popart, use_lstm):
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    agent = Tiny(
+        AgentConfig(
+            observation_shape=(2, 2, 2),
+            num_actions=3,
+            tasks=("A", "B"),
+            use_popart=use_popart,
+            use_lstm=use_lstm,
+        )
+    ).double()
+    if use_popart:
+        agent.baseline.mu.copy_(torch.tensor([1.0, -5.0]))
+        agent.baseline.sigma.copy_(torch.tensor([2.0, 0.5]))
+    env, actor = random_rollout(generator, 6, 4, 2, 3)
+    state = tuple(torch.rand(1, 4, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    config = LossConfig(entropy_cost=0.1, clip_rewards=False, use_popart=use_popart)
+
+    def total():
+        return rollout_losses(agent, env, actor, state if use_lstm else (), config).total
+
+    parameters = list(agent.parameters())
+    gradients = torch.autograd.grad(total(), parameters)
+    # Targets and advantages are constants of the loss: hold them while parameters move.
+    frozen = []
+    compute = vtrace.from_logits
+    monkeypatch.setattr(
+        vtrace, "from_logits", lambda *a, **k: frozen.append(compute(*a, **k)) or frozen[0]
+    )
+    total()
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        flat, expected = parameter.data.view(-1), gradient.reshape(-1)
+        for i in range(0, flat.numel(), max(1, flat.numel() // 6)):
+            value, step = flat[i].item(), 1e-6
+            flat[i] = value + step
+            above = total().item()
+            flat[i] = value - step
+            below = total().item()
+            flat[i] = value
+            assert (above - below) / (2 * step) == pytest.approx(
+                expected[i].item(), rel=1e-4, abs=1e-6
+            )

@@ -33,17 +33,38 @@ def test_moments_equal_a_plain_float64_reference():
     torch.testing.assert_close(layer.sigma, layer.variance.sqrt())
 
 
-def test_outputs_are_preserved():
-    torch.manual_seed(0)
-    layer = PopArtLayer(8, 2, beta=0.1)
-    inputs = torch.randn(16, 8)
-    for scale in (1.0, 100.0, 0.01, 1000.0):
-        before, _ = layer(inputs)
-        update(layer, torch.randn(4, 4) * scale + scale, torch.randint(2, (4, 4)))
+def test_outputs_are_preserved_by_every_update():
+    generator = torch.Generator().manual_seed(0)
+    layer = PopArtLayer(8, 3, beta=0.1)
+    inputs = torch.randn(16, 8, generator=generator, dtype=torch.float64)
+    before, _ = layer(inputs)
+    for i in range(10000):
+        # Tasks come and go, and each has a scale of its own that changes now and then.
+        task = torch.randint(1 + i // 100 % 3, (4, 2), generator=generator)
+        scale = 10.0 ** (-3 + 8 * ((i // 500 * 7 + task) % 5) / 4)
+        targets = (torch.randn(4, 2, generator=generator, dtype=torch.float64) + 1) * scale
+        update(layer, targets, task)
         after, normalized = layer(inputs)
-        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
-        expected = (after - layer.mu.float()) / layer.sigma.float()
-        torch.testing.assert_close(normalized, expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(after, before, rtol=1e-6, atol=0)
+        torch.testing.assert_close(normalized * layer.sigma + layer.mu, after)
+        before = after
+    assert layer.sigma.max() > 1
+
+
+def test_a_single_sample_and_a_task_never_seen():
+    layer = PopArtLayer(1, 2, beta=0.5)
+    update(layer, torch.tensor([[4.0]]), torch.tensor([[1]]))
+    # mu = 0.5 * 4; nu = 0.5 * 1 + 0.5 * 16 = 8.5; variance = 8.5 - 4
+    assert layer.mu.tolist() == [0.0, 2.0]
+    assert layer.variance.tolist() == [1.0, 4.5]
+
+
+def test_constant_targets_become_the_mean():
+    layer = PopArtLayer(1, 1, beta=0.1)
+    for _ in range(400):
+        update(layer, torch.full((2, 2), 7.0), torch.zeros(2, 2, dtype=torch.int64))
+    assert layer.mu.item() == pytest.approx(7.0)
+    assert layer.sigma.item() == SIGMA_MIN
 
 
 def test_alternating_batches_give_their_true_spread():

@@ -185,6 +185,12 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
     add("--num_inference_threads", type=positive(number), help="Default: by cores.")
     add("--max_learner_queue_size", type=positive(number), help="Rollouts (default: batch_size).")
     add(
+        "--synchronous",
+        action="store_true",
+        help="Act only with weights that have learned from all steps before. With --num_actors 1, "
+        "--num_learner_threads 1 and --seed a run repeats bit for bit.",
+    )
+    add(
         "--cores", type=positive(number), help="Cores to use (default: those this process may use)."
     )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")

@@ -245,6 +245,7 @@ class PublishedWeights:
         self._versions = [0] * len(self._copies)
         self._newest = 0
         self._lock = threading.Lock()
+        self._published = threading.Condition(self._lock)
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Any, int]]:
@@ -269,8 +270,11 @@ class PublishedWeights:
         with self._lock:
             self._versions[index] = version
             self._newest = index
+            self._published.notify_all()
 
-    @property
-    def version(self) -> int:
-        """Of the newest copy."""
-        return self._versions[self._newest]
+    def wait_for(self, version: int, timeout: float) -> bool:
+        """Waits until ``version`` or a later one is published; False after ``timeout`` seconds."""
+        with self._lock:
+            return self._published.wait_for(
+                lambda: self._versions[self._newest] >= version, timeout
+            )

@@ -60,7 +60,9 @@ def rollout_losses(
         initial_state: the recurrent state before the first row.
         config: weights and discount.
     """
-    (_, policy_logits, baseline, normalized_baseline), _ = agent(env, initial_state)
+    # No sampling: the learner needs no actions, and inference threads share the random numbers.
+    output, _ = agent(env, initial_state, sample=False)
+    _, policy_logits, baseline, normalized_baseline = output
 
     # The learner's output at row t meets what followed from it at row t + 1. The last row's value
     # is the bootstrap.

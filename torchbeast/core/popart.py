@@ -68,7 +68,9 @@ def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tenso
 class PopArtLayer(nn.Module):
     """A linear layer of one value head per task with PopArt.
 
-    Buffers ``mu`` and ``sigma``, float64 ``[K]``.
+    Buffers ``mu`` and ``sigma``, float64 ``[K]``. Parameters and arithmetic are float64, too: with
+    statistics of 1e5 and outputs of 1, float32 would lose in the bias what ``pop`` promises to
+    preserve. The layer is small.
     """
 
     mu: Tensor
@@ -79,17 +81,17 @@ class PopArtLayer(nn.Module):
         super().__init__()
         self.beta = beta
         linear = nn.Linear(input_features, output_features)
-        self.weight = linear.weight
-        self.bias = linear.bias
+        self.weight = nn.Parameter(linear.weight.detach().to(torch.float64))
+        self.bias = nn.Parameter(linear.bias.detach().to(torch.float64))
         self.register_buffer("mu", torch.zeros(output_features, dtype=torch.float64))
         self.register_buffer("sigma", torch.ones(output_features, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(output_features, dtype=torch.float64))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """``[N, F]`` to (output, normalized_output), both ``[N, K]``."""
-        normalized = nn.functional.linear(inputs, self.weight, self.bias)
-        output = normalized * self.sigma.to(normalized.dtype) + self.mu.to(normalized.dtype)
-        return output, normalized
+        """``[N, F]`` to (output, normalized_output), both ``[N, K]``, in the type of the input."""
+        normalized = nn.functional.linear(inputs.to(torch.float64), self.weight, self.bias)
+        output = normalized * self.sigma + self.mu
+        return output.to(inputs.dtype), normalized.to(inputs.dtype)
 
     @torch.no_grad()
     def update_parameters(self, vs: Tensor, task: Tensor) -> None:

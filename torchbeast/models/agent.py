@@ -93,12 +93,16 @@ class Agent(nn.Module, abc.ABC):
         return (torch.zeros(shape, device=device), torch.zeros(shape, device=device))
 
     def forward(
-        self, inputs: EnvOutput | dict[str, Any], core_state: CoreState = ()
+        self,
+        inputs: EnvOutput | dict[str, Any],
+        core_state: CoreState = (),
+        *,
+        sample: bool | None = None,
     ) -> tuple[AgentOutput, CoreState]:
         """One step or a whole rollout.
 
-        In training mode actions are sampled from the policy, in evaluation mode the likeliest is
-        taken.
+        ``sample``: sample actions from the policy instead of taking the likeliest; by default in
+        training mode only.
         """
         fields = inputs if isinstance(inputs, dict) else inputs._asdict()
         frame, reward, done = fields["frame"], fields["reward"], fields["done"]
@@ -125,7 +129,7 @@ class Agent(nn.Module, abc.ABC):
             baseline, normalized = self.baseline(core_output)
         else:
             baseline = normalized = self.baseline(core_output)
-        if self.training:
+        if self.training if sample is None else sample:
             action = torch.multinomial(torch.softmax(logits.detach(), dim=-1), num_samples=1)
         else:
             action = logits.argmax(dim=-1, keepdim=True)
