@@ -48,6 +48,7 @@ class Agent(nn.Module, abc.ABC):
         super().__init__()
         self.config = config
         self.compute_dtype = torch.float32
+        self.memory_format = torch.channels_last
         # Frames are fed as (x - mean) * scale.
         self.register_buffer("frame_mean", torch.tensor(0.0))
         self.register_buffer("frame_scale", torch.tensor(1.0 / 255.0))
@@ -141,7 +142,7 @@ class Agent(nn.Module, abc.ABC):
 
     def _features(self, frames: Tensor) -> Tensor:
         # Two conversions, layout first: one combined .to() is half as fast.
-        x = frames.contiguous(memory_format=torch.channels_last).to(self.compute_dtype)
+        x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
         x = (x - self.frame_mean.to(x.dtype)) * self.frame_scale.to(x.dtype)
         with torch.autocast(
             x.device.type, self.compute_dtype, enabled=self.compute_dtype.itemsize == 2
