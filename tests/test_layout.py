@@ -1,6 +1,7 @@
 """The architecture: who may import whom."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_imports_follow_the_plan(path):
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_modules_stay_short(path):
     assert len(path.read_text().splitlines()) <= 310
+
+
+def test_every_package_is_installed():
+    config = (ROOT / "pyproject.toml").read_text()
+    packages = {module_name(p) for p in SOURCES if p.name == "__init__.py"}
+    assert packages == set(
+        re.findall(r'^    "((?:nest|libtorchbeast|torchbeast)[.\w]*)",$', config, re.M)
+    )
 
 
 def test_the_rest_works_where_nothing_was_compiled():

@@ -170,8 +170,11 @@ def inference_loop(
             env_output, state = batch.get_inputs()
             if device.type != "cpu":
                 env_output, state = nest.map(lambda t: t.to(device), (env_output, state))
-            with weights.reading() as (agent, _):
-                outputs = agent(EnvOutput(*env_output), state)
+            with weights.reading() as (agent, version):
+                agent_output, state = agent(EnvOutput(*env_output), state)
+            # Travels with the rollout behind the fields of AgentOutput.
+            versions = torch.full_like(env_output[1], version, dtype=torch.int64)
+            outputs = ((*agent_output, versions), state)
             if device.type != "cpu":
                 outputs = nest.map(lambda t: t.cpu(), outputs)
             batch.set_outputs(outputs)
@@ -185,9 +188,9 @@ def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
     for item in queue:
         if device.type != "cpu":
             item = nest.map(lambda t: t.to(device, non_blocking=True), item)
-        (env_output, agent_output), state = item
+        (env_output, (*agent_output, versions)), state = item
         try:
-            learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state)
+            learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state, versions)
         except LearnerClosed:
             return
 

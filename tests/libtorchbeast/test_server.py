@@ -1,5 +1,6 @@
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -8,7 +9,7 @@ import weakref
 
 import pytest
 
-from libtorchbeast import Server
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 
 
@@ -75,6 +76,44 @@ def test_stale_socket_file_is_no_obstacle(tmp_path):
     server.stop()
     thread.join(timeout=5)
     assert not errors
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_ctrl_c_reaches_the_caller_of_run(tmp_path, busy):
+    """Also in the middle of an environment's step, which is no failure of the environment's."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import time\n"
+            "from libtorchbeast import Server\n"
+            "from torchbeast.envs.mock import Mock\n"
+            "class Slow(Mock):\n"
+            "    def reset(self):\n"
+            "        print('busy', flush=True)\n"
+            "        time.sleep(60)\n"
+            "try:\n"
+            f"    Server(Slow, 'unix:{tmp_path}/s').run()\n"
+            "except KeyboardInterrupt:\n"
+            "    print('interrupted')\n",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path / "s")
+    queue, batcher = BatchingQueue(), DynamicBatcher()
+    if busy:
+        pool = ActorPool(1, queue, batcher, [f"unix:{tmp_path}/s"], ())
+        client = threading.Thread(target=pool.run, daemon=True)
+        client.start()
+        assert process.stdout.readline() == "busy\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=10)
+    assert out == "interrupted\n"
+    queue.close()
+    if busy:
+        client.join(timeout=5)
+        assert not client.is_alive()
 
 
 def test_unusable_addresses_are_refused(tmp_path):

@@ -52,8 +52,18 @@ class StepStats(NamedTuple):
     entropy_loss: float
     grad_norm: float
     learning_rate: float
+    policy_lag: float  # Learner steps between the weights that acted and those that learned; mean.
     games: list[Game]
     task_steps: list[int]  # Agent steps in this batch, by task.
+
+
+class Part(NamedTuple):
+    """What is kept of a part of a batch."""
+
+    losses: Losses
+    games: list[Game]
+    num_rollouts: int
+    lag: float
 
 
 class LearnerClosed(Exception):  # noqa: N818
@@ -85,14 +95,21 @@ class Learner:
 
         self._turn = threading.Condition()
         self._taken = 0  # Rollouts of the current batch handed to threads.
-        self._parts: list[tuple[Losses, list[Game]]] = []
-        self._done = 0  # Rollouts of the current batch whose gradients are in.
+        self._parts: list[Part] = []  # Of the current batch, those whose gradients are in.
         self._gradients: list[Tensor] | None = None
         self._failed: BaseException | None = None
         self._closed = False
 
-    def learn(self, env: EnvOutput, actor: AgentOutput, initial_state: Any) -> None:
+    def learn(
+        self,
+        env: EnvOutput,
+        actor: AgentOutput,
+        initial_state: Any,
+        policy_version: Tensor | None = None,
+    ) -> None:
         """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
+
+        ``policy_version``: int ``[T + 1, B]``, the learner step whose weights acted, if known.
 
         Waits for its turn if a whole batch is being learned from already. Raises LearnerClosed, or
         RuntimeError if another thread failed.
@@ -103,7 +120,13 @@ class Learner:
             losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
             gradients = torch.autograd.grad(losses.total, self._parameters)
             games = finished_games(env)
-            self._finish(num_rollouts, losses, gradients, games)
+            lag = 0.0
+            if policy_version is not None:
+                lag = self.learner_steps - float(policy_version[1:].float().mean())
+            self._finish(
+                Part(losses._replace(total=losses.total.detach()), games, num_rollouts, lag),
+                gradients,
+            )
         except BaseException as error:
             with self._turn:
                 self._failed = error
@@ -126,24 +149,21 @@ class Learner:
                 raise LearnerClosed
             self._taken += num_rollouts
 
-    def _finish(
-        self, num_rollouts: int, losses: Losses, gradients: tuple[Tensor, ...], games: list[Game]
-    ) -> None:
+    def _finish(self, part: Part, gradients: tuple[Tensor, ...]) -> None:
         with self._turn:
             if self._gradients is None:
                 self._gradients = list(gradients)
             else:
                 torch._foreach_add_(self._gradients, list(gradients))
-            self._parts.append((losses._replace(total=losses.total.detach()), games))
-            self._done += num_rollouts
-            if self._done < self._batch_size:
+            self._parts.append(part)
+            if sum(p.num_rollouts for p in self._parts) < self._batch_size:
                 return
-            stats = self._apply(self._gradients, self._parts)
-            self._taken, self._done, self._gradients, self._parts = 0, 0, None, []
+            # Told about while the weights stand still.
+            self._on_step(self._apply(self._gradients, self._parts))
+            self._taken, self._gradients, self._parts = 0, None, []
             self._turn.notify_all()
-        self._on_step(stats)
 
-    def _apply(self, gradients: list[Tensor], parts: list[tuple[Losses, list[Game]]]) -> StepStats:
+    def _apply(self, gradients: list[Tensor], parts: list[Part]) -> StepStats:
         """One optimizer step from the summed gradients, then PopArt's."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -154,9 +174,9 @@ class Learner:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
-        task = torch.cat([losses.task for losses, _ in parts], dim=1)
+        task = torch.cat([part.losses.task for part in parts], dim=1)
         if isinstance(self.agent.baseline, PopArtLayer):
-            vs = torch.cat([losses.vs for losses, _ in parts], dim=1)
+            vs = torch.cat([part.losses.vs for part in parts], dim=1)
             one_hot = torch.nn.functional.one_hot(task, len(self.task_steps))
             self.agent.baseline.update_parameters(vs.unsqueeze(-1).expand(one_hot.shape), one_hot)
 
@@ -166,9 +186,9 @@ class Learner:
         self.learner_steps += 1
 
         def total(name: str) -> float:
-            return sum(float(getattr(losses, name)) for losses, _ in parts)
+            return sum(float(getattr(part.losses, name)) for part in parts)
 
-        games = [game for _, finished in parts for game in finished]
+        num_rollouts = sum(part.num_rollouts for part in parts)
         return StepStats(
             steps=self.steps,
             learner_steps=self.learner_steps,
@@ -178,7 +198,8 @@ class Learner:
             entropy_loss=total("entropy"),
             grad_norm=float(norm),
             learning_rate=learning_rate,
-            games=games,
+            policy_lag=sum(part.lag * part.num_rollouts for part in parts) / num_rollouts,
+            games=[game for part in parts for game in part.games],
             task_steps=counts,
         )
 

@@ -24,6 +24,7 @@ LOG_FIELDS = [
     "entropy_loss",
     "grad_norm",
     "learning_rate",
+    "policy_lag",
     "learner_queue",
     "inference_queue",
 ]
@@ -86,6 +87,7 @@ class Progress:
             "losses/value_loss": stats.baseline_loss,
             "losses/entropy": stats.entropy_loss,
             "losses/grad_norm": stats.grad_norm,
+            "charts/policy_lag": stats.policy_lag,
         }
         self._writer.scalars(scalars, stats.steps)
         for game in stats.games:
@@ -117,7 +119,7 @@ class Progress:
             "step": steps,
             "seconds": f"{now - self._start:.1f}",
             "sps": f"{sps:.1f}",
-            **{name: getattr(stats, name) for name in LOG_FIELDS[3:10]},
+            **{name: getattr(stats, name) for name in LOG_FIELDS[3:11]},
             "learner_queue": queues["learner"],
             "inference_queue": queues["inference"],
         }
