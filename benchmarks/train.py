@@ -25,6 +25,7 @@ import torch
 
 from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
+from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.training import TrainingRun, prepare
 
@@ -61,7 +62,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
         [*arguments, f"--savedir={savedir}", "--xpid=network", "--total_steps=1000000000"]
     )
     setup = prepare(flags)
-    run = TrainingRun(flags, setup)
+    run = TrainingRun(flags, setup, StopSignals())
     agent = run.learner.agent
     heads = len(setup.games) if flags.use_popart else 1
     inference_batch = max(1, flags.num_actors // 2)

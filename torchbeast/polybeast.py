@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchbeast.core import flags as flags_lib
-from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
+from torchbeast.core.threads import StopSignals
+from torchbeast.core.types import AgentOutput, EnvOutput, RunError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def train(flags: argparse.Namespace) -> int:
+def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.core import servers as servers_lib
     from torchbeast.training import TrainingRun, prepare
@@ -61,7 +63,7 @@ def train(flags: argparse.Namespace) -> int:
     elif not flags.start_servers:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
     with contextlib.ExitStack() as stack:
-        run = stack.enter_context(TrainingRun(flags, setup))
+        run = stack.enter_context(TrainingRun(flags, setup, signals))
         basename = stack.enter_context(servers_lib.socket_directory(flags.pipes_basename))
         servers = None
         if flags.start_servers:
@@ -206,13 +208,15 @@ def test(flags: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    signals = StopSignals()
     try:
-        return train(flags) if flags.mode == "train" else test(flags)
-    except UsageError as error:
+        with signals:
+            return train(flags, signals) if flags.mode == "train" else test(flags)
+    except (UsageError, RunError) as error:
         print(f"polybeast: error: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
-        return 130
+        return 128 + (signals.received or signal.SIGINT)
     except Exception as error:
         log.exception("%s", error)
         return 1

@@ -7,11 +7,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,7 +24,7 @@ from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
-from torchbeast.core.threads import ThreadPlan, Threads, available_cores, plan_threads
+from torchbeast.core.threads import StopSignals, ThreadPlan, Threads, available_cores, plan_threads
 from torchbeast.core.types import UsageError
 from torchbeast.envs import EnvSpec, measure_frames, parse_games, plan_envs
 from torchbeast.envs.games import short_name
@@ -64,8 +62,8 @@ def prepare(flags: argparse.Namespace) -> Setup:
             f"--num_actions {flags.num_actions} contradicts the games, which have "
             f"{spec.num_actions}; leave it out"
         )
-    if flags.total_steps < 1:
-        raise UsageError("--total_steps must be at least 1")
+    if flags.xpid is not None and (flags.xpid in ("", ".", "..", "latest") or "/" in flags.xpid):
+        raise UsageError(f"--xpid '{flags.xpid}' cannot be the name of a run")
     if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
     cuda = torch.cuda.is_available() and not flags.disable_cuda
@@ -100,16 +98,14 @@ def prepare(flags: argparse.Namespace) -> Setup:
 class TrainingRun:
     """Agent, learner, published weights, records and checkpoints of one run.
 
-    A context manager: inside it SIGINT and SIGTERM end :meth:`watch` instead of the program; a
-    second one ends the program at once.
+    A context manager: inside it a signal ends :meth:`watch` instead of the program.
     """
 
-    def __init__(self, flags: argparse.Namespace, setup: Setup) -> None:
+    def __init__(self, flags: argparse.Namespace, setup: Setup, signals: StopSignals) -> None:
         self._flags = flags
         self._setup = setup
+        self._signals = signals
         self.threads = Threads()
-        self._received: list[int] = []
-        self._stack = contextlib.ExitStack()
         keep_freed_pages()
         torch.set_num_threads(setup.plan.torch_threads)
         torch.manual_seed(setup.seed)
@@ -117,7 +113,6 @@ class TrainingRun:
         self._writer = FileWriter(
             flags.savedir, setup.xpid, self._meta(), log_fields(names, flags.use_popart)
         )
-        self._stack.callback(self._writer.close)
         self.path = self._writer.path
         self._model_path = self.path / "model.tar"
         self.learner = Learner(
@@ -143,15 +138,15 @@ class TrainingRun:
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
 
     def __enter__(self) -> TrainingRun:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._stack.callback(signal.signal, signum, signal.signal(signum, self._on_signal))
+        self._signals.notify = self.threads.changed.set
         log.info("Run %s in %s", self._setup.xpid, self.path)
         log.info("%s, learning on %s", self._setup.plan, self._setup.device)
         log.info("Curves: tensorboard --logdir %s", self.path.parent)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._signals.notify = None
+        self._writer.close()
 
     def watch(
         self,
@@ -195,25 +190,20 @@ class TrainingRun:
                 trace.close()
             self._report(last_queues)
             summary = self._progress.finish()
-        if self.threads.error is not None and not self._received:
+        signum = self._signals.received
+        if self.threads.error is not None and signum is None:
             raise self.threads.error
         for line in summary:
             print(line)
         print(f"{self.learner.steps:,} steps; run in {self.path}", flush=True)
-        return 128 + self._received[0] if self._received else 0
+        return 0 if signum is None else 128 + signum
 
     def _is_over(self) -> bool:
         return bool(
-            self._received
+            self._signals.received is not None
             or self.threads.error is not None
             or self.learner.steps >= self._flags.total_steps
         )
-
-    def _on_signal(self, signum: int, _frame: Any) -> None:
-        if self._received:
-            os._exit(128 + signum)
-        self._received.append(signum)
-        self.threads.changed.set()
 
     def _make_agent(self) -> Any:
         flags, setup = self._flags, self._setup

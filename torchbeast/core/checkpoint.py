@@ -15,12 +15,12 @@ from torchbeast.core.types import UsageError
 FORMAT_VERSION = 1
 
 
-def model_path(savedir: str | Path, xpid: str, intermediate_id: str | None = None) -> Path:
+def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
     """The checkpoint of a run, or one of its intermediate ones by step number."""
     run = Path(savedir).expanduser() / xpid
     if intermediate_id is None:
         return run / "model.tar"
-    return intermediate_path(run, int(intermediate_id))
+    return intermediate_path(run, intermediate_id)
 
 
 def intermediate_path(run: Path, step: int) -> Path:

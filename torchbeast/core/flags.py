@@ -6,7 +6,7 @@ Nothing heavy is imported here: ``--help`` answers at once.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import math
 from typing import NoReturn
 
 
@@ -26,27 +26,47 @@ class Parser(argparse.ArgumentParser):
 DEFAULT_ENV = "PongNoFrameskip-v4"
 
 
-def positive(convert: Callable[[str], int]) -> Callable[[str], int]:
-    """An argparse type: ``convert`` and refuse what is below 1."""
+def natural(text: str) -> int:
+    """An argparse type: an integer from 0 on, also written 3e8 or 300_000_000."""
+    try:
+        value = int(text)
+    except ValueError:
+        try:
+            value = int(float(text))
+            if value != float(text):
+                raise argparse.ArgumentTypeError(f"not a whole number: {text}")
+        except (ValueError, OverflowError):
+            raise argparse.ArgumentTypeError(f"not a number: {text}") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    return value
 
-    def parse(text: str) -> int:
-        value = convert(text)
-        if value < 1:
-            raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-        return value
 
-    return parse
+def positive(text: str) -> int:
+    """An argparse type: an integer from 1 on."""
+    value = natural(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return value
 
 
-def number(text: str) -> int:
-    """An integer, also written 3e8 or 300_000_000."""
+def amount(text: str) -> float:
+    """An argparse type: a finite number from 0 on."""
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"not a number: {text}") from None
-    if value != int(value):
-        raise argparse.ArgumentTypeError(f"not a whole number: {text}")
-    return int(value)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 on, got {text}")
+    return value
+
+
+def fraction(text: str) -> float:
+    """An argparse type: a number from 0 to 1."""
+    value = amount(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text}")
+    return value
 
 
 def add_env_flags(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +85,7 @@ def add_env_flags(parser: argparse.ArgumentParser) -> None:
         "machado: sticky actions, all 18 actions, whole games.",
     )
     group.add_argument(
-        "--seed", type=number, help="Seed of everything random (default: a new one every run)."
+        "--seed", type=natural, help="Seed of everything random (default: a new one every run)."
     )
 
 
@@ -79,7 +99,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup
     )
     group.add_argument(
         "--num_servers",
-        type=positive(number),
+        type=positive,
         help="Server processes (default: one per core, at least one per game).",
     )
     group.add_argument(
@@ -103,13 +123,13 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
     group.add_argument(
         "--checkpoint_interval_s",
-        type=positive(number),
+        type=positive,
         default=600,
         help="Seconds between checkpoints (default: %(default)s).",
     )
     group.add_argument(
         "--save_model_every_nsteps",
-        type=number,
+        type=natural,
         default=0,
         help="Keep a copy of the model as intermediate/model.<step>.tar every so many steps.",
     )
@@ -136,7 +156,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="Normalise the targets of each game's value head (PopArt).",
     )
     group.add_argument(
-        "--num_actions", type=number, help="Checked against the games, which decide."
+        "--num_actions", type=positive, help="Checked against the games, which decide."
     )
     group.add_argument(
         "--fixed_input_scale",
@@ -149,12 +169,12 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     """How it learns."""
     group = parser.add_argument_group("learning")
     add = group.add_argument
-    add("--total_steps", type=number, default=100000, help="Agent steps to train for.")
-    add("--batch_size", type=positive(number), default=8, help="Rollouts per learner step.")
-    add("--unroll_length", type=positive(number), default=80, help="Agent steps per rollout.")
-    add("--entropy_cost", type=float, default=0.0006, help="Weight of the entropy bonus.")
-    add("--baseline_cost", type=float, default=0.5, help="Weight of the value loss.")
-    add("--discounting", type=float, default=0.99, help="Discount factor.")
+    add("--total_steps", type=positive, default=100000, help="Agent steps to train for.")
+    add("--batch_size", type=positive, default=8, help="Rollouts per learner step.")
+    add("--unroll_length", type=positive, default=80, help="Agent steps per rollout.")
+    add("--entropy_cost", type=amount, default=0.0006, help="Weight of the entropy bonus.")
+    add("--baseline_cost", type=amount, default=0.5, help="Weight of the value loss.")
+    add("--discounting", type=fraction, default=0.99, help="Discount factor.")
     add(
         "--reward_clipping",
         choices=["abs_one", "none"],
@@ -162,37 +182,35 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--beta",
-        type=float,
+        type=fraction,
         default=0.0003,
         help="Step size of PopArt's statistics (default: %(default)s).",
     )
     group = parser.add_argument_group("optimizer")
     add = group.add_argument
     add("--optimizer", choices=["rmsprop", "adam"], default="rmsprop")
-    add("--learning_rate", type=float, default=0.00048, help="Falls linearly to 0.")
-    add("--alpha", type=float, default=0.99, help="RMSProp smoothing constant.")
-    add("--momentum", type=float, default=0.0, help="RMSProp momentum.")
-    add("--epsilon", type=float, default=0.01, help="RMSProp or Adam epsilon.")
-    add("--grad_norm_clipping", type=float, default=40.0, help="Largest norm of the gradient.")
+    add("--learning_rate", type=amount, default=0.00048, help="Falls linearly to 0.")
+    add("--alpha", type=fraction, default=0.99, help="RMSProp smoothing constant.")
+    add("--momentum", type=amount, default=0.0, help="RMSProp momentum.")
+    add("--epsilon", type=amount, default=0.01, help="RMSProp or Adam epsilon.")
+    add("--grad_norm_clipping", type=amount, default=40.0, help="Largest norm of the gradient.")
 
 
 def add_machine_flags(parser: argparse.ArgumentParser) -> None:
     """How the machine is used."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
-    add("--num_actors", type=positive(number), default=16, help="Environments in parallel.")
-    add("--num_learner_threads", type=positive(number), help="Default: by cores.")
-    add("--num_inference_threads", type=positive(number), help="Default: by cores.")
-    add("--max_learner_queue_size", type=positive(number), help="Rollouts (default: batch_size).")
+    add("--num_actors", type=positive, default=16, help="Environments in parallel.")
+    add("--num_learner_threads", type=positive, help="Default: by cores.")
+    add("--num_inference_threads", type=positive, help="Default: by cores.")
+    add("--max_learner_queue_size", type=positive, help="Rollouts (default: batch_size).")
     add(
         "--synchronous",
         action="store_true",
         help="Act only with weights that have learned from all steps before. With --num_actors 1, "
         "--num_learner_threads 1 and --seed a run repeats bit for bit.",
     )
-    add(
-        "--cores", type=positive(number), help="Cores to use (default: those this process may use)."
-    )
+    add("--cores", type=positive, help="Cores to use (default: those this process may use).")
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add(
         "--precision",
@@ -218,8 +236,12 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
     """How an agent is watched and scored."""
     group = parser.add_argument_group("test")
     add = group.add_argument
-    add("--num_episodes", type=positive(number), default=10, help="Full games per game.")
-    add("--intermediate_model_id", help="Step number of intermediate/model.<step>.tar to take.")
+    add("--num_episodes", type=positive, default=10, help="Full games per game.")
+    add(
+        "--intermediate_model_id",
+        type=natural,
+        help="Step number of intermediate/model.<step>.tar to take.",
+    )
     add(
         "--sample",
         dest="greedy",

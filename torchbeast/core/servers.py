@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchbeast.core.flags import server_address
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import RunError, UsageError
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
 MAX_SOCKET_PATH = 107
@@ -94,11 +94,9 @@ class EnvServers:
             process.wait()
 
     def check(self) -> None:
-        """Raises RuntimeError if the servers are gone for good."""
+        """Raises RunError if the servers are gone for good. They have said why."""
         if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(
-                f"The environment servers ended (exit code {self._process.returncode})"
-            )
+            raise RunError(f"the environment servers ended (exit code {self._process.returncode})")
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:

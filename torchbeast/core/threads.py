@@ -104,3 +104,34 @@ class Threads:
         deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class StopSignals:
+    """Turns SIGINT and SIGTERM into a request to stop. A context manager.
+
+    The first signal is kept in ``received`` and, once somebody set ``notify``, told to it; before
+    that it raises KeyboardInterrupt. That alone would not do: code that is being imported may
+    swallow it. The second signal ends the program at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.notify: Callable[[], None] | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._previous[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)
+
+    def _handle(self, signum: int, _frame: Any) -> None:
+        if self.received is not None:
+            os._exit(128 + signum)
+        self.received = signum
+        if self.notify is None:
+            raise KeyboardInterrupt
+        self.notify()

@@ -46,3 +46,7 @@ class UsageError(Exception):
 
     Command lines print it as one line and exit with code 2.
     """
+
+
+class RunError(Exception):
+    """Something that a run needs failed; the text says what. One line and exit code 1."""
