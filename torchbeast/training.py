@@ -110,11 +110,22 @@ class TrainingRun:
         torch.set_num_threads(setup.plan.torch_threads)
         torch.manual_seed(setup.seed)
         names = [short_name(game) for game in setup.games]
+        self._model_path = checkpoint.model_path(flags.savedir, setup.xpid)
+        self._agent_config = AgentConfig(
+            agent_type=flags.agent_type,
+            observation_shape=setup.spec.observation_shape,
+            num_actions=setup.spec.num_actions,
+            tasks=setup.games,
+            use_lstm=flags.use_lstm,
+            use_popart=flags.use_popart,
+            beta=flags.beta,
+        )
+        # Before anything is written: a run that cannot go on is left as it is.
+        previous = self._load_previous()
         self._writer = FileWriter(
             flags.savedir, setup.xpid, self._meta(), log_fields(names, flags.use_popart)
         )
         self.path = self._writer.path
-        self._model_path = self.path / "model.tar"
         self.learner = Learner(
             self._make_agent(),
             LossConfig(
@@ -128,8 +139,9 @@ class TrainingRun:
             flags.batch_size,
             self._on_step,
         )
-        if self._model_path.exists() and not flags.disable_checkpoint:
-            self._resume()
+        if previous is not None:
+            self.learner.load_state_dict(previous)
+            log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._model_path)
         self._progress = Progress(self._writer, names, flags.total_steps, self.learner.steps)
         self.weights = PublishedWeights(
             lambda: copy.deepcopy(self.learner.agent).requires_grad_(False),
@@ -207,17 +219,7 @@ class TrainingRun:
 
     def _make_agent(self) -> Any:
         flags, setup = self._flags, self._setup
-        agent = make_agent(
-            AgentConfig(
-                agent_type=flags.agent_type,
-                observation_shape=setup.spec.observation_shape,
-                num_actions=setup.spec.num_actions,
-                tasks=setup.games,
-                use_lstm=flags.use_lstm,
-                use_popart=flags.use_popart,
-                beta=flags.beta,
-            )
-        )
+        agent = make_agent(self._agent_config)
         if not flags.fixed_input_scale:
             mean, std = measure_frames(
                 setup.games,
@@ -267,18 +269,23 @@ class TrainingRun:
         except OSError as error:
             log.error("Cannot save %s (the last one stays): %s", self._model_path, error)
 
-    def _resume(self) -> None:
+    def _load_previous(self) -> dict[str, Any] | None:
+        """The checkpoint to go on from, if there is one. UsageError if it is of another agent."""
+        if self._flags.disable_checkpoint or not self._model_path.exists():
+            return None
         contents = checkpoint.load(self._model_path)
-        config = self.learner.agent.config._asdict()
         saved = contents.get("agent", {})
-        changed = [k for k, v in config.items() if k != "beta" and saved.get(k) != v]
+        changed = [
+            name
+            for name, value in self._agent_config._asdict().items()
+            if name != "beta" and saved.get(name) != value
+        ]
         if changed:
             raise UsageError(
                 f"{self._model_path} is of another agent: {', '.join(changed)} changed; "
                 "choose another --xpid"
             )
-        self.learner.load_state_dict(contents)
-        log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._model_path)
+        return contents
 
     def _report(self, queues: dict[str, int]) -> None:
         popart = self.learner.agent.baseline if self._flags.use_popart else None

@@ -46,6 +46,8 @@ def test_unknown_games_are_one_line_with_a_way_out(game, hint):
 def test_a_game_twice_is_refused():
     with pytest.raises(UsageError, match="twice"):
         parse_games("PongNoFrameskip-v4,PongNoFrameskip-v4")
+    with pytest.raises(UsageError, match="twice"):
+        parse_games("PongNoFrameskip-v4,ALE/Pong-v5")
 
 
 def test_both_spellings_have_one_name():

@@ -76,7 +76,7 @@ def parse_games(env: str) -> tuple[str, ...]:
     games = tuple(game.strip() for game in env.split(","))
     for game in games:
         _check_game(game)
-    if len(set(games)) < len(games):
+    if len({short_name(game) for game in games}) < len(games):
         raise UsageError(f"--env names a game twice: {env}")
     return games
 
