@@ -37,9 +37,9 @@ def test_given_actions_are_played_first():
     agent = make()
     forward = agent.forward
 
-    def spy(inputs, state):
+    def spy(inputs, state, sample):
         seen.append(inputs.last_action[0, 0].item())
-        return forward(inputs, state)
+        return forward(inputs, state, sample=sample)
 
     agent.forward = spy
     list(evaluate.play(agent, PONG, 1, actions=[2, 5, 3]))
@@ -51,9 +51,9 @@ def test_memory_is_carried_through_a_game():
     norms = []
     forward = agent.forward
 
-    def spy(inputs, state):
+    def spy(inputs, state, sample):
         norms.append(state[0].abs().sum().item())
-        return forward(inputs, state)
+        return forward(inputs, state, sample=sample)
 
     agent.forward = spy
     list(evaluate.play(agent, PONG, 1))

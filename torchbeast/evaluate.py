@@ -56,7 +56,6 @@ def play(
     first, would count too often.
     """
     full = _needs_full_action_space(agent, env_id, preprocessing)
-    agent.train(not greedy)  # In training mode actions are sampled.
     torch.manual_seed(seed)
     num_envs = min(num_episodes, PARALLEL_GAMES)
     envs = [
@@ -80,7 +79,7 @@ def play(
     while playing.any():
         inputs = _batch(frames, rewards, dones, task, steps, returns, last_actions)
         with torch.inference_mode():
-            output, state = agent(inputs, state)
+            output, state = agent(inputs, state, sample=not greedy)
         last_actions = output.action[0, :, 0].numpy().copy()
         for i in np.flatnonzero(steps < len(actions)):
             last_actions[i] = actions[steps[i]]

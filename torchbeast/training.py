@@ -127,7 +127,7 @@ class TrainingRun:
         )
         self.path = self._writer.path
         self.learner = Learner(
-            self._make_agent(),
+            self._make_agent(measure=previous is None and not flags.fixed_input_scale),
             LossConfig(
                 discounting=flags.discounting,
                 baseline_cost=flags.baseline_cost,
@@ -217,10 +217,11 @@ class TrainingRun:
             or self.learner.steps >= self._flags.total_steps
         )
 
-    def _make_agent(self) -> Any:
+    def _make_agent(self, measure: bool) -> Any:
+        """A new agent; ``measure``: with input statistics of the games, which a checkpoint has."""
         flags, setup = self._flags, self._setup
         agent = make_agent(self._agent_config)
-        if not flags.fixed_input_scale:
+        if measure:
             mean, std = measure_frames(
                 setup.games,
                 preprocessing=flags.preprocessing,

@@ -52,7 +52,6 @@ class EnvServer {
  private:
   class Session;
 
-  void Bind(grpc::ServerBuilder* builder, int* port) const;
   // Handles events until Stop().
   void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
 

@@ -38,9 +38,7 @@ void EnvStream::Open() {
   stream_->StartCall(TagOf(Operation::kStart));
 }
 
-void EnvStream::Step() { WriteAndRead(); }
-
-void EnvStream::WriteAndRead() {
+void EnvStream::Step() {
   // Both before either: completions come on another thread.
   pending_ = 2;
   stream_->Write(request_, TagOf(Operation::kWrite));
@@ -61,7 +59,7 @@ EnvStream::Event EnvStream::Complete(Operation operation, bool ok) {
                                                              : Event::kConnecting;
     case Operation::kStart:
       if (!ok) return Event::kBroken;
-      WriteAndRead();
+      Step();
       return Event::kNothing;
     case Operation::kWrite:
     case Operation::kRead:

@@ -5,7 +5,6 @@
 // time; Cancel() may be called from any thread and ends it.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -60,7 +59,6 @@ class EnvStream {
 
  private:
   Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
-  void WriteAndRead();
 
   const int64_t num_environments_;
   const bool newest_plane_;

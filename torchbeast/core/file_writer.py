@@ -23,7 +23,7 @@ def default_xpid() -> str:
 
 
 class FileWriter:
-    """Writes a run's records. Use as a context manager.
+    """Writes a run's records.
 
     ``fields`` are the columns of logs.csv, fixed for the run. A directory with records of the same
     columns is appended to.
@@ -53,12 +53,6 @@ class FileWriter:
         from torch.utils.tensorboard import SummaryWriter
 
         self._tensorboard = SummaryWriter(str(self.path))
-
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
