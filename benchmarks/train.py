@@ -4,11 +4,14 @@
 
 First the network alone, in this process, on the threads that PolyBeast would use: inference at the
 mean batch size of a run and learning, as many steps of either, on random frames. Then PolyBeast on
-real games. Printed are agent steps per second and their ratio.
+real games. Printed are agent steps per second, their ratio, and where the cores' time goes: by
+threads, as the kernel counts it. The environments' share of the servers' time is what the games
+take alone, measured in between. Linux only.
 """
 
 from __future__ import annotations
 
+import collections
 import csv
 import logging
 import os
@@ -18,21 +21,26 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import numpy as np
 import torch
+from processes import process_tree, thread_seconds
 
 from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
-from torchbeast.core.threads import StopSignals
+from torchbeast.core.threads import StopSignals, available_cores
 from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.envs import make_env
 from torchbeast.training import TrainingRun, prepare
 
 NETWORK_SECONDS = 30
 TRAINING_SECONDS = 120
 # Servers start, queues fill: not counted.
 WARM_UP_SECONDS = 15
+ENVIRONMENT_STEPS = 4000
 
 
 def random_rows(rows: int, batch: int, num_actions: int, num_heads: int) -> tuple:
@@ -106,18 +114,75 @@ def network_alone(arguments: list[str], savedir: str) -> float:
     return speed
 
 
-def end_to_end(arguments: list[str], savedir: str) -> float:
-    """Steps per second of PolyBeast from the end of the warm-up on."""
+def environment_alone(arguments: list[str]) -> float:
+    """CPU seconds per step of the games, mean over them."""
+    flags = polybeast.make_parser().parse_args(arguments)
+    seconds = []
+    for game in prepare(flags).games:
+        env = make_env(game, preprocessing=flags.preprocessing, seed=0)
+        env.reset()
+        actions = np.random.default_rng(0).integers(env.action_space.n, size=ENVIRONMENT_STEPS)
+        start = time.process_time()
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(int(action))
+            if terminated or truncated:
+                env.reset()
+        seconds.append((time.process_time() - start) / ENVIRONMENT_STEPS)
+    return sum(seconds) / len(seconds)
+
+
+class EndToEnd(NamedTuple):
+    steps_per_second: float
+    # CPU seconds per step, by what they were for.
+    seconds: dict[str, float]
+
+
+def cpu_seconds(root: int) -> dict[str, float]:
+    """CPU seconds so far of a run, by what they were for."""
+    seconds: dict[str, float] = collections.defaultdict(float)
+    for process in process_tree(root):
+        for name, value in thread_seconds(process).items():
+            purpose = name.partition("-")[0] if "-" in name else "other"
+            if name == "pool-delivery":
+                purpose = "delivery"
+            seconds["servers" if process != root else purpose] += value
+    return seconds
+
+
+def end_to_end(arguments: list[str], savedir: str) -> EndToEnd:
+    """PolyBeast from the end of the warm-up on."""
     command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
     command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
     process = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL)
-    time.sleep(WARM_UP_SECONDS + TRAINING_SECONDS)
+    time.sleep(WARM_UP_SECONDS)
+    start, before = time.monotonic(), cpu_seconds(process.pid)
+    time.sleep(TRAINING_SECONDS)
+    elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
     process.terminate()
     process.wait()
     with open(Path(savedir) / "run" / "logs.csv") as file:
         rows = [(float(r["seconds"]), int(r["step"])) for r in csv.DictReader(file)]
     rows = [row for row in rows[:-1] if row[0] >= WARM_UP_SECONDS]
-    return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+    speed = (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+    return EndToEnd(speed, {k: (v - before[k]) / (elapsed * speed) for k, v in after.items()})
+
+
+def print_breakdown(seconds: dict[str, float], environment: float, total: float) -> None:
+    """``total``: the cores' seconds per step."""
+    environment = min(environment, seconds["servers"])
+    rows = {
+        "learner threads": seconds["learner"],
+        "inference threads": seconds["inference"],
+        "environments": environment,
+        "servers' wire": seconds["servers"] - environment,
+        "actor pool: wire, copies into rollouts, batches": seconds["pool"],
+        "actor pool: delivery of rollouts": seconds["delivery"],
+        "all other threads": seconds["other"],
+        "waiting": total - sum(seconds.values()),
+    }
+    print(f"\n{'CPU time per step':50}{'us':>8}{'share':>8}")
+    for name, value in rows.items():
+        print(f"{name:50}{value * 1e6:8.0f}{value / total:8.2f}")
 
 
 def main() -> None:
@@ -139,9 +204,12 @@ def main() -> None:
             text=True,
         )
         network = float(result.stdout.split()[-1])
+        environment = environment_alone(arguments)
         training = end_to_end(arguments, savedir)
+    speed = training.steps_per_second
     print(f"network alone: {network:7.0f} steps/s")
-    print(f"end to end:    {training:7.0f} steps/s, {training / network:.2f} of it")
+    print(f"end to end:    {speed:7.0f} steps/s, {speed / network:.2f} of it")
+    print_breakdown(training.seconds, environment, available_cores() / speed)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 
 SIZE, CELL = 36, 4
+EPISODE_STEPS = 4
 
 
 class MovingTarget(gymnasium.Env):
@@ -11,7 +12,8 @@ class MovingTarget(gymnasium.Env):
 
     Observations are the last two pictures, uint8 ``[2, 36, 36]``: either one alone says nothing.
     Actions 0 (left), 1 (right), 2 (neither: never right). A right answer pays 1, a wrong one -1.
-    Episodes of 20 steps; chance is about -7, a perfect score 19, since the last is never paid.
+    Episodes of 4 steps; chance is -1, a perfect score 3, since the last is never paid. They are
+    short so that a learner that meets rewards a row too late credits them to the next episode.
     """
 
     def __init__(self):
@@ -42,7 +44,7 @@ class MovingTarget(gymnasium.Env):
         reward, self._owed = self._owed, 1.0 if action == self._direction else -1.0
         self._step += 1
         self._move()
-        return self._draw(), reward, self._step == 20, False, {}
+        return self._draw(), reward, self._step == EPISODE_STEPS, False, {}
 
 
 gymnasium.register("MovingTarget-v0", MovingTarget)

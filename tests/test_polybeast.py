@@ -123,10 +123,8 @@ def test_signal_ends_everything_in_order(start, tmp_path, signum, moment):
         log = tmp_path / "run" / "logs.csv"
         wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
     family = run.family()
-    sent = time.monotonic()
     run.process.send_signal(signum)
     code, _, err = run.finish(timeout=10)
-    assert time.monotonic() - sent < 5
     # -signum: so early that Python itself had not started.
     assert code == 128 + signum or (moment == "at once" and code == -signum), err
     assert "Traceback" not in err

@@ -21,7 +21,8 @@ from torchbeast.core.types import AgentOutput, EnvOutput, RunError, UsageError
 if TYPE_CHECKING:
     import torch
 
-    from torchbeast.core.learner import Learner, PublishedWeights
+    from torchbeast.core.learner import Learner
+    from torchbeast.core.weights import PublishedWeights
     from torchbeast.training import Setup
 
 log = logging.getLogger("torchbeast")
@@ -85,10 +86,17 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
 
         for i in range(setup.plan.inference_threads):
             run.threads.start(
-                f"inference-{i}", inference_loop, batcher, run.weights, setup.device, wanted
+                f"inference-{i}",
+                inference_loop,
+                batcher,
+                run.weights,
+                setup.devices.inference,
+                wanted,
             )
         for i in range(setup.plan.learner_threads):
-            run.threads.start(f"learner-{i}", learner_loop, queue, run.learner, setup.device)
+            run.threads.start(
+                f"learner-{i}", learner_loop, queue, run.learner, setup.devices.learner
+            )
         run.threads.start("actors", pool.run)
 
         def stop() -> None:
@@ -120,7 +128,7 @@ def make_pool(
     from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher
     from torchbeast.core.servers import load_tls
 
-    cuda = setup.device.type == "cuda"
+    cuda = setup.devices.learner.type == "cuda"
     # On the CPU a rollout at a time keeps the activations in the cache; a GPU wants whole batches.
     learner_batch = flags.batch_size if cuda else 1
     queue = BatchingQueue(
@@ -162,35 +170,32 @@ def inference_loop(
     """
     import torch
 
-    import nest
+    from torchbeast.core.devices import Lane
 
-    with torch.inference_mode():
+    lane = Lane(device)
+    with lane.active(), torch.inference_mode():
         for batch in batcher:
             while not weights.wait_for(wanted(), timeout=0.1):
                 if batcher.is_closed():
                     return
             env_output, state = batch.get_inputs()
-            if device.type != "cpu":
-                env_output, state = nest.map(lambda t: t.to(device), (env_output, state))
-            with weights.reading() as (agent, version):
-                agent_output, state = agent(EnvOutput(*env_output), state)
             # Travels with the rollout behind the fields of AgentOutput.
-            versions = torch.full_like(env_output[1], version, dtype=torch.int64)
-            outputs = ((*agent_output, versions), state)
-            if device.type != "cpu":
-                outputs = nest.map(lambda t: t.cpu(), outputs)
-            batch.set_outputs(outputs)
+            versions = torch.empty(env_output[1].shape, dtype=torch.int64)
+            env_output, state = lane.upload((env_output, state))
+            with weights.reading() as (agent, version):
+                outputs = lane.download(agent(EnvOutput(*env_output), state))
+            agent_output, state = outputs
+            batch.set_outputs(((*agent_output, versions.fill_(version)), state))
 
 
 def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
     """A learner thread: learns from rollouts until there is nothing more to learn."""
-    import nest
+    from torchbeast.core.devices import Lane
     from torchbeast.core.learner import LearnerClosed
 
+    lane = Lane(device)
     for item in queue:
-        if device.type != "cpu":
-            item = nest.map(lambda t: t.to(device, non_blocking=True), item)
-        (env_output, (*agent_output, versions)), state = item
+        (env_output, (*agent_output, versions)), state = lane.upload(item)
         try:
             learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state, versions)
         except LearnerClosed:

@@ -17,15 +17,17 @@ from typing import Any, NamedTuple
 import torch
 
 from torchbeast.core import checkpoint
+from torchbeast.core.devices import Devices, choose_devices
 from torchbeast.core.file_writer import FileWriter, default_xpid
 from torchbeast.core.flags import DEFAULT_ENV
-from torchbeast.core.learner import Learner, OptimizerConfig, PublishedWeights, StepStats
+from torchbeast.core.learner import Learner, OptimizerConfig, StepStats
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
 from torchbeast.core.threads import StopSignals, ThreadPlan, Threads, available_cores, plan_threads
 from torchbeast.core.types import UsageError
+from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import EnvSpec, measure_frames, parse_games, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
@@ -43,7 +45,7 @@ class Setup(NamedTuple):
     games: tuple[str, ...]
     spec: EnvSpec
     plan: ThreadPlan
-    device: torch.device
+    devices: Devices
     xpid: str
     seed: int
     clip_rewards: bool
@@ -66,12 +68,12 @@ def prepare(flags: argparse.Namespace) -> Setup:
         raise UsageError(f"--xpid '{flags.xpid}' cannot be the name of a run")
     if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
-    cuda = torch.cuda.is_available() and not flags.disable_cuda
+    devices = choose_devices(flags.disable_cuda)
     plan = plan_threads(
         flags.cores or available_cores(),
         flags.num_actors,
         len(games),
-        cuda=cuda,
+        cuda=devices.learner.type == "cuda",
         learner_threads=flags.num_learner_threads,
         inference_threads=flags.num_inference_threads,
         servers=flags.num_servers,
@@ -88,7 +90,7 @@ def prepare(flags: argparse.Namespace) -> Setup:
         games=games,
         spec=spec,
         plan=plan,
-        device=torch.device("cuda" if cuda else "cpu"),
+        devices=devices,
         xpid=flags.xpid or default_xpid(),
         seed=flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little"),
         clip_rewards=clipping == "abs_one",
@@ -144,7 +146,9 @@ class TrainingRun:
             log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._model_path)
         self._progress = Progress(self._writer, names, flags.total_steps, self.learner.steps)
         self.weights = PublishedWeights(
-            lambda: copy.deepcopy(self.learner.agent).requires_grad_(False),
+            lambda: (
+                copy.deepcopy(self.learner.agent).requires_grad_(False).to(setup.devices.inference)
+            ),
             setup.plan.inference_threads,
         )
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
@@ -152,7 +156,7 @@ class TrainingRun:
     def __enter__(self) -> TrainingRun:
         self._signals.notify = self.threads.changed.set
         log.info("Run %s in %s", self._setup.xpid, self.path)
-        log.info("%s, learning on %s", self._setup.plan, self._setup.device)
+        log.info("%s, %s", self._setup.plan, self._setup.devices)
         log.info("Curves: tensorboard --logdir %s", self.path.parent)
         return self
 
@@ -229,8 +233,8 @@ class TrainingRun:
                 seed=setup.seed,
             )
             agent.set_frame_statistics(mean, std)
-        agent.compute_dtype = choose_dtype(flags.precision, setup.device)
-        return agent.to(setup.device)
+        agent.compute_dtype = choose_dtype(flags.precision, setup.devices.learner)
+        return agent.to(setup.devices.learner)
 
     def _meta(self) -> dict[str, Any]:
         setup = self._setup

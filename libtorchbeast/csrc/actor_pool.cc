@@ -96,6 +96,7 @@ void ActorPool::Run(const Poll& poll) {
 }
 
 void ActorPool::Loop() {
+  NameThisThread("pool-events");
   void* tag = nullptr;
   bool ok = false;
   auto handle = [&] {
@@ -135,6 +136,7 @@ void ActorPool::Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> ro
 }
 
 void ActorPool::DeliveryLoop() {
+  NameThisThread("pool-delivery");
   const Poll check_stopped = [this] {
     if (stopped_) throw Stopped();
   };

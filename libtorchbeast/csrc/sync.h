@@ -2,6 +2,8 @@
 // one way in which this library waits: in slices, with a look around between them.
 #pragma once
 
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -26,6 +28,15 @@ using Clock = std::chrono::steady_clock;
 using Poll = std::function<void()>;
 
 inline constexpr std::chrono::milliseconds kPollInterval{100};
+
+// For tools like `top -H`; at most 15 characters.
+inline void NameThisThread(const char* name) {
+#if defined(__linux__)
+  pthread_setname_np(pthread_self(), name);
+#elif defined(__APPLE__)
+  pthread_setname_np(name);
+#endif
+}
 
 class TB_ANNOTATE(capability("mutex")) Mutex {
  public:

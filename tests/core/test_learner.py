@@ -7,7 +7,6 @@ from torchbeast.core.learner import (
     Learner,
     LearnerClosed,
     OptimizerConfig,
-    PublishedWeights,
     finished_games,
 )
 from torchbeast.core.losses import LossConfig, rollout_losses
@@ -186,41 +185,3 @@ def test_games_are_found_by_their_end():
     flags[0] = flags[3] = True  # The first row was counted with the rollout before.
     games = finished_games(env._replace(game_over=flags))
     assert games == [(0, pytest.approx(env.episode_return[3].item()), 3)]
-
-
-class TestPublishedWeights:
-    def test_readers_keep_what_they_began_with(self):
-        module = torch.nn.Linear(1, 1)
-        weights = PublishedWeights(lambda: torch.nn.Linear(1, 1), num_readers=1)
-        module.weight.data.fill_(1.0)
-        weights.publish(module, 1)
-        with weights.reading() as (copy, version):
-            assert (copy.weight.item(), version) == (1.0, 1)
-            module.weight.data.fill_(2.0)
-            weights.publish(module, 2)
-            assert copy.weight.item() == 1.0
-        with weights.reading() as (copy, version):
-            assert (copy.weight.item(), version) == (2.0, 2)
-
-    def test_no_reader_ever_sees_half_an_update(self):
-        module = torch.nn.Linear(1000, 100)
-        weights = PublishedWeights(lambda: torch.nn.Linear(1000, 100), num_readers=2)
-        stop = threading.Event()
-        torn = []
-
-        def read():
-            while not stop.is_set():
-                with weights.reading() as (copy, version):
-                    if version and not bool((copy.weight == float(version)).all()):
-                        torn.append(version)
-
-        readers = [threading.Thread(target=read) for _ in range(2)]
-        for reader in readers:
-            reader.start()
-        for version in range(1, 300):
-            module.weight.data.fill_(float(version))
-            weights.publish(module, version)
-        stop.set()
-        for reader in readers:
-            reader.join()
-        assert not torn

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -251,51 +250,3 @@ def finished_games(env: EnvOutput) -> list[Game]:
         return []
     columns = (x[1:][over].tolist() for x in (env.task, env.episode_return, env.episode_step))
     return [Game(*values) for values in zip(*columns, strict=True)]
-
-
-class PublishedWeights:
-    """Copies of an agent for inference: readers never see half of an update, and never wait.
-
-    Two copies more than there are readers: there is always one that nobody reads and that is not
-    the newest, and the learner writes there.
-    """
-
-    def __init__(self, make_copy: Callable[[], Any], num_readers: int) -> None:
-        self._copies = [make_copy() for _ in range(num_readers + 2)]
-        self._readers = [0] * len(self._copies)
-        self._versions = [0] * len(self._copies)
-        self._newest = 0
-        self._lock = threading.Lock()
-        self._published = threading.Condition(self._lock)
-
-    @contextmanager
-    def reading(self) -> Iterator[tuple[Any, int]]:
-        """The newest copy and its version, which stay as they are inside the block."""
-        with self._lock:
-            index = self._newest
-            self._readers[index] += 1
-        try:
-            yield self._copies[index], self._versions[index]
-        finally:
-            with self._lock:
-                self._readers[index] -= 1
-
-    @torch.no_grad()
-    def publish(self, agent: Any, version: int) -> None:
-        """Makes the weights of ``agent`` the newest. One thread at a time."""
-        with self._lock:
-            index = next(i for i, n in enumerate(self._readers) if n == 0 and i != self._newest)
-        targets = self._copies[index].state_dict()
-        for name, value in agent.state_dict().items():
-            targets[name].copy_(value)
-        with self._lock:
-            self._versions[index] = version
-            self._newest = index
-            self._published.notify_all()
-
-    def wait_for(self, version: int, timeout: float) -> bool:
-        """Waits until ``version`` or a later one is published; False after ``timeout`` seconds."""
-        with self._lock:
-            return self._published.wait_for(
-                lambda: self._versions[self._newest] >= version, timeout
-            )

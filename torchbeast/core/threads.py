@@ -57,13 +57,14 @@ def plan_threads(
     """Deals out ``cores``. What is given is kept.
 
     On the CPU the learner is most of the work: one learner thread per core, each on one rollout at
-    a time, beats one thread that splits its operations over the cores. A GPU wants whole batches.
+    a time, beats one thread that splits its operations over the cores. A GPU wants whole batches,
+    and a second thread that copies the next one meanwhile.
     """
     if servers is None:
         wanted = min(cores, num_actors)
         servers = num_tasks * max(1, round(wanted / num_tasks))
     return ThreadPlan(
-        learner_threads=learner_threads or (1 if cuda else cores),
+        learner_threads=learner_threads or (2 if cuda else cores),
         torch_threads=1,
         inference_threads=inference_threads or (2 if cuda else 1),
         servers=min(servers, num_actors),
@@ -77,6 +78,13 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
+def name_thread(name: str) -> None:
+    """Names the calling thread for tools like ``top -H`` (Linux; 15 characters are kept)."""
+    if sys.platform == "linux":
+        pr_set_name = 15
+        ctypes.CDLL(None).prctl(pr_set_name, name.encode()[:15])
+
+
 class Threads:
     """Threads whose first failure ends the run instead of passing unseen."""
 
@@ -87,6 +95,7 @@ class Threads:
 
     def start(self, name: str, function: Callable[..., None], *args: Any) -> None:
         def run() -> None:
+            name_thread(name)
             try:
                 function(*args)
             except BaseException as error:

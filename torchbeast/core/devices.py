@@ -1,0 +1,95 @@
+"""Where networks run, and how tensors get there and back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Devices(NamedTuple):
+    """The devices of a run; one GPU or the CPU may do both."""
+
+    learner: torch.device
+    inference: torch.device
+
+    def __str__(self) -> str:
+        if self.learner == self.inference:
+            return f"learning and acting on {self.learner}"
+        return f"learning on {self.learner}, acting on {self.inference}"
+
+
+def choose_devices(disable_cuda: bool = False) -> Devices:
+    """The first visible GPU learns and the second acts; what is missing falls to the one there is.
+
+    ``CUDA_VISIBLE_DEVICES`` says which are visible.
+    """
+    if disable_cuda or not torch.cuda.is_available():
+        return Devices(torch.device("cpu"), torch.device("cpu"))
+    last = min(1, torch.cuda.device_count() - 1)
+    return Devices(torch.device("cuda", 0), torch.device("cuda", last))
+
+
+class Lane:
+    """One thread's way to a device and back. To the CPU: tensors pass as they are.
+
+    On a GPU its copies run on a stream of their own, beside the kernels of other threads.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def active(self) -> contextlib.AbstractContextManager[Any]:
+        """A context in which kernels run on this lane's stream, too."""
+        if self._stream is None:
+            return contextlib.nullcontext()
+        return torch.cuda.stream(self._stream)
+
+    def upload(self, tensors: Any) -> Any:
+        """Nested tuples of tensors, on the device. When it returns, the originals may be reused."""
+        if self._stream is None:
+            return tensors
+        consumer = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            moved = _map(lambda t: t.to(self._device, non_blocking=True), tensors)
+        # Whoever recycles a pinned buffer does not know about copies under way. Only this thread
+        # waits: others compute meanwhile.
+        self._stream.synchronize()
+        if consumer != self._stream:
+            # Freed memory must not serve the next upload while the consumer's kernels read it.
+            _map(lambda t: t.record_stream(consumer), moved)
+        return moved
+
+    def download(self, tensors: Any) -> Any:
+        """Nested tuples of tensors that this lane's stream computes, on the CPU and complete."""
+        if self._stream is None:
+            return tensors
+        with torch.cuda.stream(self._stream):
+            moved = _map(lambda t: t.to("cpu", non_blocking=True), tensors)
+        self._stream.synchronize()
+        return moved
+
+
+def record_event(module: torch.nn.Module) -> torch.cuda.Event | None:
+    """What this thread has asked the module's GPU for so far, to wait for; None on the CPU."""
+    device = next(itertools.chain(module.parameters(), module.buffers())).device
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def wait_event(event: torch.cuda.Event | None) -> None:
+    """Makes what this thread asks its current stream for from now on wait for ``event``."""
+    if event is not None:
+        torch.cuda.current_stream().wait_event(event)
+
+
+def _map(function: Any, tensors: Any) -> Any:
+    if isinstance(tensors, torch.Tensor):
+        return function(tensors)
+    return tuple(_map(function, item) for item in tensors)
