@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 
 SIZE, CELL = 36, 4
-EPISODE_STEPS = 4
+EPISODE_STEPS = 2
 
 
 class MovingTarget(gymnasium.Env):
@@ -12,8 +12,9 @@ class MovingTarget(gymnasium.Env):
 
     Observations are the last two pictures, uint8 ``[2, 36, 36]``: either one alone says nothing.
     Actions 0 (left), 1 (right), 2 (neither: never right). A right answer pays 1, a wrong one -1.
-    Episodes of 4 steps; chance is -1, a perfect score 3, since the last is never paid. They are
-    short so that a learner that meets rewards a row too late credits them to the next episode.
+    Episodes of 2 steps; chance is -1/3, a perfect score 1, since the last answer is never paid.
+    They are so short that a learner which meets rewards a row too late credits all of them to the
+    next episode.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Playing full games with a trained agent: one code for every agent and every program."""
+"""Playing full games with a trained agent, and scoring it: one code for every agent and program."""
 
 from __future__ import annotations
 
@@ -9,18 +9,35 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import torch
 
 from torchbeast.core import checkpoint
-from torchbeast.core.types import EnvOutput, UsageError
+from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import make_env, parse_games
 from torchbeast.envs.games import short_name
+from torchbeast.envs.scores import human_normalized
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
 
 # Games played side by side, in batches of one forward pass.
 PARALLEL_GAMES = 8
+
+
+class Trained(NamedTuple):
+    """A trained agent and what is known about it."""
+
+    agent: Agent
+    xpid: str
+    model_id: str  # The agent steps it was trained for, where the checkpoint says so.
+    preprocessing: str
+
+    def find_task(self, env_id: str) -> int:
+        """The index of the game's value head, whatever the spelling of its id; 0 if none."""
+        names = [short_name(task) for task in self.agent.config.tasks]
+        name = short_name(env_id)
+        return names.index(name) if name in names else 0
 
 
 class Episode(NamedTuple):
@@ -31,123 +48,181 @@ class Episode(NamedTuple):
     episode_step: int
 
 
-def find_task(agent: Agent, env_id: str) -> int:
-    """The index of the game's value head, whatever the spelling of its id; 0 if it has none."""
-    names = [short_name(task) for task in agent.config.tasks]
-    name = short_name(env_id)
-    return names.index(name) if name in names else 0
+def load_trained(flags: argparse.Namespace) -> Trained:
+    """The agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
+
+    Raises UsageError.
+    """
+    xpid = flags.xpid or "latest"
+    path = checkpoint.model_path(flags.savedir, xpid, flags.intermediate_model_id)
+    contents = checkpoint.load(path)
+    return Trained(
+        from_contents(contents, path),
+        path.parent.resolve().name if xpid == "latest" else xpid,
+        str(flags.intermediate_model_id or contents.get("steps", "model")),
+        contents.get("preprocessing", "deepmind"),
+    )
+
+
+def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
+    """The games that ``--env`` names, else those that the agent knows."""
+    return trained.agent.config.tasks if env is None else parse_games(env)
+
+
+def make_games(
+    trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
+) -> list[gymnasium.Env]:
+    """Environments of full games with the agent's preprocessing and actions.
+
+    Raises UsageError if the game's pictures or actions are not what the agent knows.
+    """
+    config = trained.agent.config
+    for full_action_space in (False, True):
+        envs = [
+            make_env(
+                env_id,
+                preprocessing=trained.preprocessing,
+                full_action_space=full_action_space,
+                full_games=True,
+                seed=seed + i,
+                render_mode=render_mode,
+            )
+            for i in range(count)
+        ]
+        num_actions = int(envs[0].action_space.n)  # type: ignore[attr-defined]
+        shape = envs[0].observation_space.shape
+        if shape != tuple(config.observation_shape):
+            raise UsageError(
+                f"The agent looks at {tuple(config.observation_shape)}, {env_id} shows {shape}"
+            )
+        if num_actions == config.num_actions:
+            return envs
+        for env in envs:
+            env.close()
+    raise UsageError(
+        f"The agent has {config.num_actions} actions, {env_id} has {num_actions}: "
+        "it was not trained on a game with these"
+    )
+
+
+class GameLoop:
+    """Full games side by side under one agent, a forward pass per step for all.
+
+    ``inputs`` (leaves ``[1, B, ...]``) and ``state`` are what the agent is about to see;
+    ``actions`` are played first, at the start of every game, instead of the agent's.
+    """
+
+    def __init__(
+        self,
+        trained: Trained,
+        env_id: str,
+        envs: list[gymnasium.Env],
+        *,
+        greedy: bool = True,
+        seed: int = 0,
+        actions: Sequence[int] = (),
+    ) -> None:
+        torch.manual_seed(seed)
+        self._agent = trained.agent
+        self._env_id = env_id
+        self._envs = envs
+        self._greedy = greedy
+        self._actions = actions
+        count = len(envs)
+        self.state = self._agent.initial_state(count)
+        self._frames = np.stack([env.reset()[0] for env in envs])
+        self._rewards, self._dones = np.zeros(count, np.float32), np.ones(count, bool)
+        self.steps, self.returns = np.zeros(count, np.int64), np.zeros(count)
+        self.last_actions = np.zeros(count, np.int64)
+        self._task = trained.find_task(env_id)
+
+    @property
+    def inputs(self) -> EnvOutput:
+        def row(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+            return torch.from_numpy(array).to(dtype).unsqueeze(0)
+
+        count = len(self._envs)
+        return EnvOutput(
+            frame=torch.from_numpy(self._frames).unsqueeze(0),
+            reward=row(self._rewards, torch.float32),
+            done=row(self._dones, torch.bool),
+            task=torch.full((1, count), self._task, dtype=torch.int32),
+            episode_step=row(self.steps, torch.int32),
+            episode_return=row(self.returns, torch.float32),
+            truncated=torch.zeros(1, count, dtype=torch.bool),
+            game_over=row(self._dones, torch.bool),
+            last_action=row(self.last_actions, torch.int64),
+        )
+
+    def step(self, playing: np.ndarray | None = None) -> list[tuple[int, Episode]]:
+        """Steps the environments that are ``playing`` (bool ``[B]``; None: all).
+
+        Returns the games that ended, with the index of their environment, where the next game has
+        begun.
+        """
+        self.output: AgentOutput
+        with torch.inference_mode():
+            self.output, self.state = self._agent(
+                self.inputs, self.state, sample=not self._greedy
+            )
+        self.last_actions = self.output.action[0, :, 0].numpy().copy()
+        for i in np.flatnonzero(self.steps < len(self._actions)):
+            self.last_actions[i] = self._actions[self.steps[i]]
+        ended = []
+        for i in range(len(self._envs)) if playing is None else np.flatnonzero(playing):
+            episode = self._step_one(int(i))
+            if episode is not None:
+                ended.append((int(i), episode))
+        return ended
+
+    def _step_one(self, i: int) -> Episode | None:
+        self._frames[i], self._rewards[i], terminated, truncated, info = self._envs[i].step(
+            int(self.last_actions[i])
+        )
+        self.steps[i] += 1
+        self.returns[i] += self._rewards[i]
+        self._dones[i] = (terminated or truncated) and info.get("game_over", True)
+        if terminated or truncated:
+            self._frames[i] = self._envs[i].reset()[0]
+        if not self._dones[i]:
+            return None
+        episode = Episode(self._env_id, float(self.returns[i]), int(self.steps[i]))
+        self.steps[i], self.returns[i] = 0, 0.0
+        return episode
 
 
 def play(
-    agent: Agent,
+    trained: Trained,
     env_id: str,
     num_episodes: int,
     *,
-    preprocessing: str = "deepmind",
     greedy: bool = True,
     seed: int = 0,
     actions: Sequence[int] = (),
 ) -> Iterator[Episode]:
     """Plays full games, several side by side, and yields them as they end.
 
-    ``actions`` are played first, at the start of every game, instead of the agent's.
-
     Exactly the first ``num_episodes`` games started are counted: otherwise short games, which end
     first, would count too often.
     """
-    full = _needs_full_action_space(agent, env_id, preprocessing)
-    torch.manual_seed(seed)
-    num_envs = min(num_episodes, PARALLEL_GAMES)
-    envs = [
-        make_env(
-            env_id,
-            preprocessing=preprocessing,
-            full_action_space=full,
-            full_games=True,
-            seed=seed + i,
-        )
-        for i in range(num_envs)
-    ]
-    task = find_task(agent, env_id)
-    frames = np.stack([env.reset()[0] for env in envs])
-    rewards, dones = np.zeros(num_envs, np.float32), np.ones(num_envs, bool)
-    steps, returns = np.zeros(num_envs, np.int64), np.zeros(num_envs)
-    last_actions = np.zeros(num_envs, np.int64)
-    playing = np.ones(num_envs, bool)
-    started = num_envs
-    state = agent.initial_state(num_envs)
+    count = min(num_episodes, PARALLEL_GAMES)
+    envs = make_games(trained, env_id, count, seed=seed)
+    loop = GameLoop(trained, env_id, envs, greedy=greedy, seed=seed, actions=actions)
+    playing = np.ones(count, bool)
+    started = count
     while playing.any():
-        inputs = _batch(frames, rewards, dones, task, steps, returns, last_actions)
-        with torch.inference_mode():
-            output, state = agent(inputs, state, sample=not greedy)
-        last_actions = output.action[0, :, 0].numpy().copy()
-        for i in np.flatnonzero(steps < len(actions)):
-            last_actions[i] = actions[steps[i]]
-        for i in np.flatnonzero(playing):
-            frames[i], rewards[i], terminated, truncated, info = envs[i].step(int(last_actions[i]))
-            steps[i] += 1
-            returns[i] += rewards[i]
-            dones[i] = (terminated or truncated) and info.get("game_over", True)
-            if terminated or truncated:
-                frames[i] = envs[i].reset()[0]
-            if dones[i]:
-                yield Episode(env_id, float(returns[i]), int(steps[i]))
-                steps[i], returns[i] = 0, 0.0
-                playing[i] = started < num_episodes
-                started += int(playing[i])
+        for i, episode in loop.step(playing):
+            yield episode
+            playing[i] = started < num_episodes
+            started += int(playing[i])
     for env in envs:
         env.close()
 
 
-def _batch(
-    frames: np.ndarray,
-    rewards: np.ndarray,
-    dones: np.ndarray,
-    task: int,
-    steps: np.ndarray,
-    returns: np.ndarray,
-    last_actions: np.ndarray,
-) -> EnvOutput:
-    """One row ``[1, B, ...]`` of records."""
-
-    def row(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-        return torch.from_numpy(array).to(dtype).unsqueeze(0)
-
-    return EnvOutput(
-        frame=torch.from_numpy(frames).unsqueeze(0),
-        reward=row(rewards, torch.float32),
-        done=row(dones, torch.bool),
-        task=torch.full((1, len(frames)), task, dtype=torch.int32),
-        episode_step=row(steps, torch.int32),
-        episode_return=row(returns, torch.float32),
-        truncated=torch.zeros(1, len(frames), dtype=torch.bool),
-        game_over=row(dones, torch.bool),
-        last_action=row(last_actions, torch.int64),
-    )
-
-
-def _needs_full_action_space(agent: Agent, env_id: str, preprocessing: str) -> bool:
-    """Whether the agent's actions are the full set. UsageError if they fit the game in no way."""
-    for full in (False, True):
-        env = make_env(env_id, preprocessing=preprocessing, full_action_space=full)
-        count = int(env.action_space.n)  # type: ignore[attr-defined]
-        shape = env.observation_space.shape
-        env.close()
-        if shape != tuple(agent.config.observation_shape):
-            raise UsageError(
-                f"The agent looks at {tuple(agent.config.observation_shape)}, "
-                f"{env_id} shows {shape}"
-            )
-        if count == agent.config.num_actions:
-            return full
-    raise UsageError(
-        f"The agent has {agent.config.num_actions} actions, {env_id} has {count}: "
-        "it was not trained on a game with these"
-    )
-
-
-def read_actions(path: str, num_actions: int) -> list[int]:
+def read_actions(path: str | None, num_actions: int) -> list[int]:
     """The actions in a file of integers between white space. Raises UsageError."""
+    if path is None:
+        return []
     try:
         actions = [int(word) for word in Path(path).expanduser().read_text().split()]
     except (OSError, ValueError) as error:
@@ -160,52 +235,58 @@ def read_actions(path: str, num_actions: int) -> list[int]:
 def summarize(episodes: list[Episode]) -> dict[str, Any]:
     """Statistics of one game's full-game returns."""
     returns = [episode.episode_return for episode in episodes]
+    mean = statistics.fmean(returns)
     return {
         "env": episodes[0].env,
         "episodes": len(returns),
-        "mean": statistics.fmean(returns),
+        "mean": mean,
         "std": statistics.pstdev(returns),
         "min": min(returns),
         "max": max(returns),
         "mean_steps": statistics.fmean(e.episode_step for e in episodes),
+        "human_normalized": human_normalized(episodes[0].env, mean),
     }
 
 
 def run_test(flags: argparse.Namespace) -> None:
     """``--mode test``: plays full games with a trained agent, by default on the games it knows.
 
-    Prints a line per episode, ``xpid,model id,env,steps,return``, and a summary per game; with
-    ``--json`` one JSON document instead. An agent with PopArt has no value head for other games,
-    but its policy is one for all, so those can be played, too.
+    Prints a line per episode, ``xpid,model id,env,steps,return``, and a table; with ``--json`` one
+    JSON document instead. An agent with PopArt has no value head for other games, but its policy is
+    one for all, so those can be played, too.
     """
-    xpid = flags.xpid or "latest"
-    path = checkpoint.model_path(flags.savedir, xpid, flags.intermediate_model_id)
-    contents = checkpoint.load(path)
-    agent = from_contents(contents, path)
-    games = agent.config.tasks if flags.env is None else parse_games(flags.env)
-    model_id = flags.intermediate_model_id or contents.get("steps", "model")
-    options = {
-        "preprocessing": contents.get("preprocessing", "deepmind"),
-        "greedy": flags.greedy,
-        "seed": flags.seed or 0,
-    }
-    actions = read_actions(flags.actions, agent.config.num_actions) if flags.actions else ()
+    trained = load_trained(flags)
+    games = choose_games(trained, flags.env)
+    options = {"greedy": flags.greedy, "seed": flags.seed or 0}
+    actions = read_actions(flags.actions, trained.agent.config.num_actions)
     summaries = []
     for game in games:
         episodes = []
-        for episode in play(agent, game, flags.num_episodes, actions=actions, **options):
+        for episode in play(trained, game, flags.num_episodes, actions=actions, **options):
             episodes.append(episode)
             if not flags.json:
-                values = (xpid, model_id, game, episode.episode_step, f"{episode.episode_return:g}")
-                print(*values, sep=",", flush=True)
+                values = (game, episode.episode_step, f"{episode.episode_return:g}")
+                print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
         summaries.append(summarize(episodes))
     if flags.json:
-        print(
-            json.dumps({"xpid": xpid, "model": model_id, **options, "games": summaries}, indent=2)
+        facts = {"xpid": trained.xpid, "model": trained.model_id}
+        facts["preprocessing"] = trained.preprocessing
+        print(json.dumps({**facts, **options, "games": summaries}, indent=2))
+    else:
+        print(format_table(summaries))
+
+
+def format_table(summaries: list[dict[str, Any]]) -> str:
+    """One row per game."""
+    width = max(4, *(len(short_name(summary["env"])) for summary in summaries))
+    columns = ("games", "mean", "std", "min", "max", "steps", "human")
+    lines = [f"{'game':{width}}" + "".join(f"{name:>10}" for name in columns)]
+    for s in summaries:
+        human = s["human_normalized"]
+        lines.append(
+            f"{short_name(s['env']):{width}}{s['episodes']:10}{s['mean']:10.2f}{s['std']:10.2f}"
+            f"{s['min']:10g}{s['max']:10g}{s['mean_steps']:10.0f}"
+            + (f"{'-':>10}" if human is None else f"{human:10.0%}")
         )
-        return
-    for summary in summaries:
-        print(
-            "{env}: mean return {mean:.2f}, standard deviation {std:.2f} "
-            "over {episodes} full games ({min:g} to {max:g})".format(**summary)
-        )
+    lines.append("human: 0% plays like a random agent, 100% like a professional games tester")
+    return "\n".join(lines)
