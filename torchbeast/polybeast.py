@@ -30,7 +30,7 @@ log = logging.getLogger("torchbeast")
 
 def make_parser() -> argparse.ArgumentParser:
     parser = flags_lib.Parser("polybeast", "Trains and tests agents on one or many Atari games.")
-    parser.add_argument("--mode", choices=["train", "test"], default="train")
+    flags_lib.add_mode_flag(parser)
     flags_lib.add_env_flags(parser)
     flags_lib.add_run_flags(parser)
     flags_lib.add_agent_flags(parser)
@@ -202,21 +202,18 @@ def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
             return
 
 
-def test(flags: argparse.Namespace) -> int:
-    """Plays full games with a trained agent."""
-    from torchbeast.evaluate import run_test
-
-    run_test(flags)
-    return 0
-
-
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     signals = StopSignals()
     try:
         with signals:
-            return train(flags, signals) if flags.mode == "train" else test(flags)
+            if flags.mode == "train":
+                return train(flags, signals)
+            from torchbeast import evaluate
+
+            evaluate.run(flags)
+            return 0
     except (UsageError, RunError) as error:
         print(f"polybeast: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

@@ -69,6 +69,17 @@ def fraction(text: str) -> float:
     return value
 
 
+def add_mode_flag(parser: argparse.ArgumentParser) -> None:
+    """What to do."""
+    parser.add_argument(
+        "--mode",
+        choices=["train", "test", "test_render", "record", "env_info"],
+        default="train",
+        help="train: train an agent (default). test: score it over full games. test_render: watch "
+        "it in a window. record: film a game. env_info: list games and their actions.",
+    )
+
+
 def add_env_flags(parser: argparse.ArgumentParser) -> None:
     """Which games, and how they are presented."""
     group = parser.add_argument_group("games")
@@ -236,7 +247,9 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
     """How an agent is watched and scored."""
     group = parser.add_argument_group("test")
     add = group.add_argument
-    add("--num_episodes", type=positive, default=10, help="Full games per game.")
+    add(
+        "--num_episodes", type=positive, default=10, help="Full games per game (test, test_render)."
+    )
     add(
         "--intermediate_model_id",
         type=natural,
@@ -251,3 +264,7 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
     add("--greedy", action="store_true", default=True, help="Take the likeliest action (default).")
     add("--json", action="store_true", help="Print the result as JSON.")
     add("--actions", help="File of actions (integers) to play first instead of the agent's.")
+    add(
+        "--movie",
+        help="File to record, .gif or .mp4 (default: movies/<xpid>_<step>_<env>.gif).",
+    )

@@ -43,6 +43,7 @@ MACHADO = Preprocessing(
     sticky_action_probability=0.25,
     full_action_space=True,
 )
+EMULATOR_FPS = 60
 PROFILES = {"deepmind": DEEPMIND, "machado": MACHADO}
 
 
@@ -79,6 +80,10 @@ class AtariPreprocessing(gymnasium.Wrapper):
         size = preprocessing.screen_size
         height, width = self._ale.getScreenDims()
         self._screens = np.zeros((2, height, width), np.uint8)
+        # The same two in colour, if anybody is to see them.
+        colours = 2 if env.render_mode == "rgb_array" else 0
+        self._colour_screens = np.zeros((colours, height, width, 3), np.uint8)
+        self.metadata = {**env.metadata, "render_fps": EMULATOR_FPS / preprocessing.frame_skip}
         self._stack = np.zeros((preprocessing.frame_stack, size, size), np.uint8)
         self.observation_space = gymnasium.spaces.Box(0, 255, self._stack.shape, np.uint8)
         self._fire_on_reset = preprocessing.fire_on_reset and ale_py.Action.FIRE in self.actions
@@ -115,6 +120,12 @@ class AtariPreprocessing(gymnasium.Wrapper):
         info = {"lives": lives, "game_over": game_over}
         return self._stack.copy(), reward, terminated, truncated and not terminated, info
 
+    def render(self) -> Any:
+        """With ``render_mode="rgb_array"`` what the newest plane shows, in colour and full size."""
+        if len(self._colour_screens):
+            return self._colour_screens.max(axis=0)
+        return self.env.render()
+
     def _start_life(self) -> None:
         if self._fire_on_reset:
             self._pending_reward += self._advance(ale_py.Action.FIRE)
@@ -129,6 +140,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
                     self.env.reset()
         self._ale.getScreenGrayscale(self._screens[0])
         self._stack[:] = self._resize(self._screens[0])
+        if len(self._colour_screens):
+            self._ale.getScreenRGB(self._colour_screens[0])
+            self._colour_screens[1] = self._colour_screens[0]
 
     def _advance(self, action: Any) -> float:
         """Runs the emulator for one agent step and pushes its picture; returns the reward."""
@@ -139,6 +153,8 @@ class AtariPreprocessing(gymnasium.Wrapper):
             reward += act(action)
             if frame >= last - 1:
                 self._ale.getScreenGrayscale(self._screens[last - frame])
+                if len(self._colour_screens):
+                    self._ale.getScreenRGB(self._colour_screens[last - frame])
             if self._ale.game_over():
                 break
         if last > 0:

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from torchbeast import evaluate
 from torchbeast.core.types import UsageError
+from torchbeast.evaluate import playing
 from torchbeast.models import AgentConfig, make_agent
 
 PONG = "PongNoFrameskip-v4"
@@ -10,11 +10,12 @@ PONG = "PongNoFrameskip-v4"
 
 def make(num_actions=6, **config):
     torch.manual_seed(0)
-    return make_agent(AgentConfig(agent_type="atari", num_actions=num_actions, **config))
+    agent = make_agent(AgentConfig(agent_type="atari", num_actions=num_actions, **config))
+    return playing.Trained(agent.eval(), "run", "7", "deepmind")
 
 
 def test_plays_full_games_to_their_end():
-    episodes = list(evaluate.play(make(), PONG, 3, greedy=False, seed=1))
+    episodes = list(playing.play(make(), PONG, 3, greedy=False, seed=1))
     assert len(episodes) == 3
     for episode in episodes:
         assert -21 <= episode.episode_return <= -10
@@ -23,40 +24,40 @@ def test_plays_full_games_to_their_end():
 
 def test_a_game_with_lives_is_scored_whole():
     game = "BreakoutNoFrameskip-v4"
-    (episode,) = evaluate.play(make(4), game, 1, greedy=False, seed=1)
+    (episode,) = playing.play(make(4), game, 1, greedy=False, seed=1)
     assert episode.episode_step > 80  # Five lives; one takes about thirty steps.
 
 
 def test_the_same_seed_plays_the_same_games():
-    games = [list(evaluate.play(make(), PONG, 2, seed=5, greedy=False)) for _ in range(2)]
+    games = [list(playing.play(make(), PONG, 2, seed=5, greedy=False)) for _ in range(2)]
     assert games[0] == games[1]
 
 
 def test_given_actions_are_played_first():
     seen = []
-    agent = make()
-    forward = agent.forward
+    trained = make()
+    forward = trained.agent.forward
 
     def spy(inputs, state, sample):
         seen.append(inputs.last_action[0, 0].item())
         return forward(inputs, state, sample=sample)
 
-    agent.forward = spy
-    list(evaluate.play(agent, PONG, 1, actions=[2, 5, 3]))
+    trained.agent.forward = spy
+    list(playing.play(trained, PONG, 1, actions=[2, 5, 3]))
     assert seen[:4] == [0, 2, 5, 3]
 
 
 def test_memory_is_carried_through_a_game():
-    agent = make(use_lstm=True)
+    trained = make(use_lstm=True)
     norms = []
-    forward = agent.forward
+    forward = trained.agent.forward
 
     def spy(inputs, state, sample):
         norms.append(state[0].abs().sum().item())
         return forward(inputs, state, sample=sample)
 
-    agent.forward = spy
-    list(evaluate.play(agent, PONG, 1))
+    trained.agent.forward = spy
+    list(playing.play(trained, PONG, 1))
     assert norms[0] == 0
     assert min(norms[1:]) > 0
 
@@ -71,38 +72,25 @@ def test_memory_is_carried_through_a_game():
     ],
 )
 def test_a_game_finds_its_own_value_head(tasks, env, expected):
-    assert evaluate.find_task(make(tasks=tasks), env) == expected
+    assert make(tasks=tasks).find_task(env) == expected
 
 
 def test_an_agent_of_other_actions_is_refused():
     with pytest.raises(UsageError, match="agent has 5 actions"):
-        list(evaluate.play(make(5), PONG, 1))
+        list(playing.play(make(5), PONG, 1))
 
 
 def test_an_agent_of_other_pictures_is_refused():
     with pytest.raises(UsageError, match="looks at"):
-        list(evaluate.play(make(observation_shape=(3, 84, 84)), PONG, 1))
+        list(playing.play(make(observation_shape=(3, 84, 84)), PONG, 1))
 
 
 def test_action_files(tmp_path):
     path = tmp_path / "actions"
     path.write_text("1 2\n3\n")
-    assert evaluate.read_actions(str(path), 4) == [1, 2, 3]
+    assert playing.read_actions(str(path), 4) == [1, 2, 3]
     with pytest.raises(UsageError, match="actions are 0 to 2"):
-        evaluate.read_actions(str(path), 3)
+        playing.read_actions(str(path), 3)
     path.write_text("left")
     with pytest.raises(UsageError, match="--actions"):
-        evaluate.read_actions(str(path), 3)
-
-
-def test_summary():
-    episodes = [evaluate.Episode("x", value, 10) for value in (1.0, 3.0)]
-    assert evaluate.summarize(episodes) == {
-        "env": "x",
-        "episodes": 2,
-        "mean": 2.0,
-        "std": 1.0,
-        "min": 1.0,
-        "max": 3.0,
-        "mean_steps": 10.0,
-    }
+        playing.read_actions(str(path), 3)

@@ -1,13 +1,11 @@
-"""Playing full games with a trained agent, and scoring it: one code for every agent and program."""
+"""Playing full games with a trained agent: one code for every agent and program."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -17,7 +15,6 @@ from torchbeast.core import checkpoint
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import make_env, parse_games
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import human_normalized
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
 
@@ -162,17 +159,16 @@ class GameLoop:
         """
         self.output: AgentOutput
         with torch.inference_mode():
-            self.output, self.state = self._agent(
-                self.inputs, self.state, sample=not self._greedy
-            )
+            self.output, self.state = self._agent(self.inputs, self.state, sample=not self._greedy)
         self.last_actions = self.output.action[0, :, 0].numpy().copy()
-        for i in np.flatnonzero(self.steps < len(self._actions)):
-            self.last_actions[i] = self._actions[self.steps[i]]
+        for given in np.flatnonzero(self.steps < len(self._actions)):
+            self.last_actions[given] = self._actions[self.steps[given]]
         ended = []
-        for i in range(len(self._envs)) if playing is None else np.flatnonzero(playing):
-            episode = self._step_one(int(i))
-            if episode is not None:
-                ended.append((int(i), episode))
+        for i in range(len(self._envs)):
+            if playing is None or playing[i]:
+                episode = self._step_one(i)
+                if episode is not None:
+                    ended.append((i, episode))
         return ended
 
     def _step_one(self, i: int) -> Episode | None:
@@ -230,63 +226,3 @@ def read_actions(path: str | None, num_actions: int) -> list[int]:
     if any(not 0 <= action < num_actions for action in actions):
         raise UsageError(f"--actions {path}: the agent's actions are 0 to {num_actions - 1}")
     return actions
-
-
-def summarize(episodes: list[Episode]) -> dict[str, Any]:
-    """Statistics of one game's full-game returns."""
-    returns = [episode.episode_return for episode in episodes]
-    mean = statistics.fmean(returns)
-    return {
-        "env": episodes[0].env,
-        "episodes": len(returns),
-        "mean": mean,
-        "std": statistics.pstdev(returns),
-        "min": min(returns),
-        "max": max(returns),
-        "mean_steps": statistics.fmean(e.episode_step for e in episodes),
-        "human_normalized": human_normalized(episodes[0].env, mean),
-    }
-
-
-def run_test(flags: argparse.Namespace) -> None:
-    """``--mode test``: plays full games with a trained agent, by default on the games it knows.
-
-    Prints a line per episode, ``xpid,model id,env,steps,return``, and a table; with ``--json`` one
-    JSON document instead. An agent with PopArt has no value head for other games, but its policy is
-    one for all, so those can be played, too.
-    """
-    trained = load_trained(flags)
-    games = choose_games(trained, flags.env)
-    options = {"greedy": flags.greedy, "seed": flags.seed or 0}
-    actions = read_actions(flags.actions, trained.agent.config.num_actions)
-    summaries = []
-    for game in games:
-        episodes = []
-        for episode in play(trained, game, flags.num_episodes, actions=actions, **options):
-            episodes.append(episode)
-            if not flags.json:
-                values = (game, episode.episode_step, f"{episode.episode_return:g}")
-                print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
-        summaries.append(summarize(episodes))
-    if flags.json:
-        facts = {"xpid": trained.xpid, "model": trained.model_id}
-        facts["preprocessing"] = trained.preprocessing
-        print(json.dumps({**facts, **options, "games": summaries}, indent=2))
-    else:
-        print(format_table(summaries))
-
-
-def format_table(summaries: list[dict[str, Any]]) -> str:
-    """One row per game."""
-    width = max(4, *(len(short_name(summary["env"])) for summary in summaries))
-    columns = ("games", "mean", "std", "min", "max", "steps", "human")
-    lines = [f"{'game':{width}}" + "".join(f"{name:>10}" for name in columns)]
-    for s in summaries:
-        human = s["human_normalized"]
-        lines.append(
-            f"{short_name(s['env']):{width}}{s['episodes']:10}{s['mean']:10.2f}{s['std']:10.2f}"
-            f"{s['min']:10g}{s['max']:10g}{s['mean_steps']:10.0f}"
-            + (f"{'-':>10}" if human is None else f"{human:10.0%}")
-        )
-    lines.append("human: 0% plays like a random agent, 100% like a professional games tester")
-    return "\n".join(lines)

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from torchbeast.core import checkpoint
+from torchbeast.envs import make_env
+from torchbeast.evaluate import watching
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.polybeast import make_parser
+
+PONG = "PongNoFrameskip-v4"
+
+
+@pytest.fixture
+def savedir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig(agent_type="atari"))
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "runs" / "mine" / "model.tar", {**contents, "steps": 640})
+    return tmp_path / "runs"
+
+
+def flags(savedir, *more):
+    return make_parser().parse_args(["--savedir", str(savedir), "--xpid=mine", *more])
+
+
+def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):
+    watching.record(flags(savedir, "--sample", "--seed=3"))
+    path = savedir.parent / "movies" / f"mine_640_{PONG}.gif"
+    actions = path.with_suffix(".actions")
+    steps = len(actions.read_text().split())
+    assert f"in {steps} steps" in capsys.readouterr().out
+    with Image.open(path) as gif:
+        assert gif.n_frames <= steps  # Equal pictures in a row are one, shown longer.
+        assert gif.size == (320, 420)
+        gif.seek(50)
+        assert (92, 186, 92) in {c for _, c in gif.convert("RGB").getcolors()}
+
+    again = savedir / "again.gif"
+    watching.record(flags(savedir, "--seed=3", f"--actions={actions}", f"--movie={again}"))
+    assert again.read_bytes() == path.read_bytes()
+    assert again.with_suffix(".actions").read_text() == actions.read_text()
+
+
+def test_without_a_display_it_records_instead(savedir, monkeypatch, capsys):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    recorded = []
+    monkeypatch.setattr(watching, "record", recorded.append)
+    given = flags(savedir)
+    watching.render(given)
+    assert recorded == [given]
+    assert "No display" in capsys.readouterr().err
+
+
+def test_a_window_shows_the_game_under_its_name_and_score(savedir, monkeypatch, capsys):
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr(watching, "frames_per_second", lambda _: 10_000)
+    watching.render(flags(savedir, "--sample", "--num_episodes=1"))
+    xpid, model, env, steps, score = capsys.readouterr().out.strip().split(",")
+    assert (xpid, model, env) == ("mine", "640", PONG)
+    assert int(steps) > 700
+    assert -21 <= float(score) < 0
+
+
+def test_caption_tells_the_score():
+    plain = make_env(PONG, seed=1, render_mode="rgb_array")
+    env = watching.Captioned(plain, "Pong")
+    env.reset()
+    first = env.render()
+    assert first.shape == (420 + watching.HEADER_HEIGHT, 320, 3)
+    assert np.array_equal(first[watching.HEADER_HEIGHT :: 2, ::2], plain.render())
+    env.step(0)
+    assert not np.array_equal(env.render()[: watching.HEADER_HEIGHT], first[:24])

@@ -1,0 +1,30 @@
+"""``--mode env_info``: which games there are, and what an agent can do in them."""
+
+from __future__ import annotations
+
+import json
+
+from torchbeast.envs.environment import make_env
+from torchbeast.envs.games import all_games, parse_games
+
+
+def action_names(env_id: str) -> list[str]:
+    """What an agent's actions 0, 1, ... do in a game."""
+    env = make_env(env_id)
+    try:
+        count = int(env.action_space.n)  # type: ignore[attr-defined]
+        return [getattr(a, "name", str(a)) for a in getattr(env, "actions", range(count))]
+    finally:
+        env.close()
+
+
+def print_games(env: str | None = None, *, as_json: bool = False) -> None:
+    """A line per game that ``--env`` names (None: all of them): its id and its actions."""
+    games = all_games() if env is None else parse_games(env)
+    if as_json:
+        print(json.dumps({game: action_names(game) for game in games}, indent=2))
+        return
+    width = max(map(len, games))
+    for game in games:
+        names = action_names(game)
+        print(f"{game:{width}}  {len(names):2}  {' '.join(names)}", flush=True)

@@ -1,0 +1,157 @@
+"""Watching a trained agent: in a window, or recorded as a GIF or MP4."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import gymnasium
+import numpy as np
+
+from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.playing import (
+    GameLoop,
+    Trained,
+    choose_games,
+    load_trained,
+    make_games,
+    read_actions,
+)
+
+SCALE = 2
+HEADER_HEIGHT = 24
+
+
+def picture_of(env: gymnasium.Env) -> np.ndarray:
+    """What the game shows, in colour, twice as large."""
+    picture = np.asarray(env.render())
+    return picture.repeat(SCALE, 0).repeat(SCALE, 1)
+
+
+class Captioned(gymnasium.Wrapper):
+    """Writes the game's name, score and step above the picture."""
+
+    def __init__(self, env: gymnasium.Env, name: str) -> None:
+        super().__init__(env)
+        self._name = name
+        self._score, self._step = 0.0, 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._score, self._step = 0.0, 0
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        self._score += float(result[1])
+        self._step += 1
+        return result
+
+    def render(self) -> Any:
+        picture = picture_of(self.env)
+        header = np.zeros((HEADER_HEIGHT, picture.shape[1], 3), np.uint8)
+        text = f"{self._name}   {self._score:g}   step {self._step}"
+        cv2.putText(
+            header, text, (6, 17), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255, 255, 255), 1, cv2.LINE_AA
+        )
+        return np.concatenate([header, picture])
+
+
+def frames_per_second(env: gymnasium.Env) -> float:
+    """Agent steps per second at the game's own speed."""
+    return float(env.metadata.get("render_fps") or 30)
+
+
+def movie_path(flags: argparse.Namespace, trained: Trained, game: str, num_games: int) -> Path:
+    """``--movie``, else ``movies/<xpid>_<step>_<env>.gif`` here."""
+    if flags.movie is None:
+        name = f"{trained.xpid}_{trained.model_id}_{game.replace('/', '-').replace(':', '-')}.gif"
+        return Path("movies") / name
+    if num_games > 1:
+        raise UsageError(f"--movie is one file; choose one of the {num_games} games with --env")
+    return Path(flags.movie).expanduser()
+
+
+def record(flags: argparse.Namespace) -> None:
+    """``--mode record``: one whole game in colour, per game; the actions go into a file beside it.
+
+    ``--actions`` with that file plays the same game again under the same ``--seed``.
+    """
+    trained = load_trained(flags)
+    games = choose_games(trained, flags.env)
+    for game in games:
+        _record_game(flags, trained, game, movie_path(flags, trained, game, len(games)))
+
+
+def _record_game(flags: argparse.Namespace, trained: Trained, game: str, path: Path) -> None:
+    actions = read_actions(flags.actions, trained.agent.config.num_actions)
+    seed = flags.seed or 0
+    (env,) = make_games(trained, game, seed=seed, render_mode="rgb_array")
+    loop = GameLoop(trained, game, [env], greedy=flags.greedy, seed=seed, actions=actions)
+    played: list[int] = []
+    with contextlib.closing(env), MovieWriter(path, frames_per_second(env)) as movie:
+        ended: list[Any] = []
+        while not ended and not movie.is_full:
+            movie.append(picture_of(env))
+            ended = loop.step()
+            played.append(int(loop.last_actions[0]))
+    actions_path = path.with_suffix(".actions")
+    actions_path.write_text("\n".join(map(str, played)) + "\n")
+    if ended:
+        episode = ended[0][1]
+        print(
+            f"{path}: {game}, return {episode.episode_return:g} in {episode.episode_step} steps; "
+            f"actions in {actions_path}"
+        )
+    else:
+        print(f"{path}: the first {len(played):,} steps of {game}; an .mp4 holds whole long games")
+
+
+def render(flags: argparse.Namespace) -> None:
+    """``--mode test_render``: games in a window; recorded where there is no display."""
+    if not _has_display():
+        print("No display: recording instead", file=sys.stderr)
+        record(flags)
+        return
+    trained = load_trained(flags)
+    for game in choose_games(trained, flags.env):
+        for episode in _show_games(flags, trained, game):
+            values = (trained.xpid, trained.model_id, game)
+            print(*values, episode.episode_step, f"{episode.episode_return:g}", sep=",", flush=True)
+
+
+def _show_games(flags: argparse.Namespace, trained: Trained, game: str) -> Iterator[Any]:
+    """Yields episodes until there are enough or the window is closed."""
+    try:
+        import pygame
+    except ImportError as error:
+        raise UsageError("--mode test_render needs pygame: pip install pygame") from error
+    from gymnasium.wrappers import HumanRendering
+
+    actions = read_actions(flags.actions, trained.agent.config.num_actions)
+    seed = flags.seed or 0
+    (env,) = make_games(trained, game, seed=seed, render_mode="rgb_array")
+    env = Captioned(env, short_name(game))
+    env.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
+    env = HumanRendering(env)
+    with contextlib.closing(env):
+        loop = GameLoop(trained, game, [env], greedy=flags.greedy, seed=seed, actions=actions)
+        pygame.display.set_caption(f"{short_name(game)} - {trained.xpid}")
+        shown = 0
+        while shown < flags.num_episodes and not pygame.event.peek(pygame.QUIT):
+            for _, episode in loop.step():
+                shown += 1
+                yield episode
+
+
+def _has_display() -> bool:
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
