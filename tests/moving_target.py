@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 
 SIZE, CELL = 36, 4
-EPISODE_STEPS = 2
+EPISODE_STEPS = 3
 
 
 class MovingTarget(gymnasium.Env):
@@ -12,9 +12,9 @@ class MovingTarget(gymnasium.Env):
 
     Observations are the last two pictures, uint8 ``[2, 36, 36]``: either one alone says nothing.
     Actions 0 (left), 1 (right), 2 (neither: never right). A right answer pays 1, a wrong one -1.
-    Episodes of 2 steps; chance is -1/3, a perfect score 1, since the last answer is never paid.
-    They are so short that a learner which meets rewards a row too late credits all of them to the
-    next episode.
+    Episodes of 3 steps. Only the second answer is paid, with the last step: chance is -1/3, a
+    perfect score 1. A learner that meets rewards a row too late credits them to the next episode;
+    and the second observation is the first whose older plane the actor pool has restacked.
     """
 
     def __init__(self):
@@ -42,8 +42,10 @@ class MovingTarget(gymnasium.Env):
         return self._draw(), {}
 
     def step(self, action):
-        reward, self._owed = self._owed, 1.0 if action == self._direction else -1.0
+        reward, self._owed = self._owed, 0.0
         self._step += 1
+        if self._step == 2:
+            self._owed = 1.0 if action == self._direction else -1.0
         self._move()
         return self._draw(), reward, self._step == EPISODE_STEPS, False, {}
 

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+import torch
 
 from torchbeast.core import checkpoint
 from torchbeast.models import from_checkpoint
@@ -77,6 +78,7 @@ def test_resumes_where_it_stopped(start, tmp_path):
         code, _, err = start("polybeast", *options, f"--total_steps={steps}").finish()
         assert code == 0, err
     assert "Going on at step 200" in err
+    assert "Changed since then: --total_steps 200 -> 400" in err
     steps = [int(row["step"]) for row in read_logs(tmp_path / "run")]
     assert steps == sorted(steps)
     assert steps[-1] == 400
@@ -85,6 +87,53 @@ def test_resumes_where_it_stopped(start, tmp_path):
     assert code == 2
     assert (tmp_path / "run" / "meta.json").read_text() == meta
     assert "of another agent: use_lstm changed" in err
+
+
+def same(a, b):
+    """Whether nested checkpoints are equal bit for bit."""
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
+    run, model = tmp_path / "run", tmp_path / "run" / "model.tar"
+    options = [
+        *FAST, "--savedir", tmp_path, "--xpid=run", "--use_popart", "--save_model_every_nsteps=500",
+        "--env=PongNoFrameskip-v4,BreakoutNoFrameskip-v4",
+    ]  # fmt: skip
+    first = start("polybeast", *options, "--total_steps=100000", "--seed=3")
+    wait_until(lambda: (run / "logs.csv").exists() and len(read_logs(run)) > 1, 60)
+    first.process.send_signal(signal.SIGINT)
+    assert first.finish(timeout=10)[0] == 130
+    stopped = checkpoint.load(model)
+    # All steps are done already: what is loaded is saved again.
+    code, _, err = start("polybeast", *options, f"--total_steps={stopped['steps']}").finish()
+    assert code == 0, err
+    again = checkpoint.load(model)
+    for name in ("model_state_dict", "optimizer_state_dict", "steps", "task_steps", "seed"):
+        assert same(stopped[name], again[name]), name
+    assert stopped["progress"]["games"] == again["progress"]["games"]
+
+    total = stopped["steps"] + 1200
+    code, _, err = start("polybeast", *options, f"--total_steps={total}").finish()
+    assert code == 0, err
+    contents = checkpoint.load(model)
+    assert contents["steps"] == sum(contents["task_steps"]) == total
+    rows = read_logs(run)
+    steps = [int(row["step"]) for row in rows]
+    seconds = [float(row["seconds"]) for row in rows]
+    assert steps == sorted(set(steps))
+    assert seconds == sorted(seconds)
+    assert {stopped["steps"], total} <= set(steps)
+    rate = float(rows[-1]["learning_rate"])
+    assert rate == pytest.approx(0.00048 * 20 / total)  # The last step's; a batch is 20 steps.
+    kept = [int(p.name.split(".")[1]) for p in sorted((run / "intermediate").iterdir())]
+    assert kept == list(range(500, total + 1, 500))
 
 
 def test_keeps_intermediate_models(start, tmp_path):

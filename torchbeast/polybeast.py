@@ -73,7 +73,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
                     basename,
                     setup.plan.servers,
                     flags.pipes_basename is None,
-                    server_arguments(flags, setup),
+                    server_arguments(flags, setup, run.server_seed),
                 )
             )
         queue, batcher, pool = make_pool(flags, setup, basename, run.learner.agent)
@@ -110,11 +110,11 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
         )
 
 
-def server_arguments(flags: argparse.Namespace, setup: Setup) -> list[str]:
+def server_arguments(flags: argparse.Namespace, setup: Setup, seed: int) -> list[str]:
     return [
         f"--env={','.join(setup.games)}",
         f"--preprocessing={flags.preprocessing}",
-        f"--seed={setup.seed}",
+        f"--seed={seed}",
         *([f"--tls_dir={flags.tls_dir}"] if flags.tls_dir else []),
     ]
 

@@ -1,5 +1,9 @@
+import os
 import pickle
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,16 +22,16 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["model.tar"]
 
 
-def test_failed_save_leaves_the_last_checkpoint(tmp_path):
+def test_failed_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "model.tar"
     checkpoint.save(path, CONTENTS)
 
-    class Unsaveable:
-        def __reduce__(self):
-            raise OSError("disk is full")
+    def fail(_):
+        raise OSError("disk is gone")
 
-    with pytest.raises(OSError, match="disk is full"):
-        checkpoint.save(path, {"model_state_dict": Unsaveable()})
+    monkeypatch.setattr(checkpoint.os, "fsync", fail)
+    with pytest.raises(OSError, match="disk is gone"):
+        checkpoint.save(path, {**CONTENTS, "steps": 8})
     assert checkpoint.load(path)["steps"] == 7
     assert [p.name for p in tmp_path.iterdir()] == ["model.tar"]
 
@@ -69,3 +73,83 @@ def test_later_formats_are_refused(tmp_path):
     torch.save({"format": checkpoint.FORMAT_VERSION + 1, **CONTENTS}, path)
     with pytest.raises(UsageError, match="later version"):
         checkpoint.load(path)
+
+
+def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
+    path = tmp_path / "model.tar"
+    stats = {"mean_episode_return": np.float64(-20.5), "step": np.int64(7)}
+    torch.save({**CONTENTS, "stats": stats}, path)
+    assert checkpoint.load(path)["stats"] == stats
+
+
+KILLED_WHILE_SAVING = """
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+from torchbeast.core import checkpoint
+path = Path(sys.argv[1])
+contents = {"model_state_dict": {"w": torch.arange(1_000_000)}}
+checkpoint.save(path, {**contents, "steps": 0})
+inside = 0
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        for step in range(1, 100_000):
+            checkpoint.save(path, {**contents, "steps": step})
+    time.sleep(random.uniform(0.02, 0.2))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    inside += path.with_name("model.tar.tmp").exists()
+    loaded = checkpoint.load(path)
+    assert torch.equal(loaded["model_state_dict"]["w"], contents["model_state_dict"]["w"])
+print(inside)
+"""
+
+
+def test_a_checkpoint_survives_kills_at_any_moment(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path / "model.tar")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 0, "no kill came in the middle of writing"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(path)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(small_disk):
+    path = small_disk / "model.tar"
+    checkpoint.save(path, {**CONTENTS, "ballast": torch.zeros(1_000_000)})
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(path, {**CONTENTS, "steps": 8, "ballast": torch.zeros(1_500_000)})
+    assert checkpoint.load(path)["steps"] == 7
+    assert [p.name for p in small_disk.iterdir()] == ["model.tar"]
+
+
+def test_shows_what_is_in_a_file(tmp_path, capsys):
+    path = tmp_path / "model.tar"
+    agent = {"agent_type": "atari", "tasks": ("Pong", "Breakout")}
+    state = {
+        "w": torch.zeros(2, 3),
+        "baseline.mu": torch.tensor([1.0, 2.0]),
+        "baseline.sigma": torch.tensor([3.0, 4.0]),
+    }
+    contents = {"model_state_dict": state, "agent": agent, "steps": 7, "task_steps": [3, 4]}
+    checkpoint.save(path, contents)
+    assert checkpoint.main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "task 1: Breakout, 4 steps, mu 2, sigma 4" in out
+    assert "10 numbers" in out
+    assert checkpoint.main([str(tmp_path / "none.tar")]) == 2
+    assert "No checkpoint" in capsys.readouterr().err

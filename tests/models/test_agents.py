@@ -111,6 +111,21 @@ def test_bfloat16_is_close_to_float32():
     torch.testing.assert_close(fast.baseline, exact.baseline, atol=0.05, rtol=0.05)
 
 
+@pytest.mark.parametrize("agent_type", ["resnet", "atari"])
+def test_an_inference_copy_gives_the_same_outputs(agent_type):
+    config = AgentConfig(agent_type=agent_type, use_lstm=True)
+    agent = make_agent(config)
+    agent.compute_dtype = torch.bfloat16
+    inputs, state = make_inputs(config), agent.initial_state(3)
+    expected, _ = agent(inputs, state, sample=False)
+    copy = agent.inference_copy()
+    assert next(copy.children()).state_dict().popitem()[1].dtype == torch.bfloat16
+    assert copy.policy.weight.dtype == torch.float32
+    output, _ = copy(inputs, state, sample=False)
+    torch.testing.assert_close(output.policy_logits, expected.policy_logits.detach())
+    assert not any(p.requires_grad for p in copy.parameters())
+
+
 class Net2019(nn.Module):
     """The network of 2019, written after the names in its checkpoints and nothing else here."""
 

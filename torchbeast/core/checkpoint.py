@@ -1,18 +1,36 @@
-"""Checkpoints: data, never code. Where they lie, how they are written so that none is ever lost."""
+"""Checkpoints: data, never code. Where they lie, how they are written so that none is ever lost.
+
+    python -m torchbeast.core.checkpoint FILE ...
+
+shows what is in them.
+"""
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from torchbeast.core.types import UsageError
 
 # Raised when what a checkpoint holds changes its meaning.
 FORMAT_VERSION = 1
+# Numbers among the statistics of 2019's files; data like tensors. NumPy 1 had them elsewhere.
+_SCALAR = np.float64(0).__reduce__()[0]
+_NUMPY_SCALARS: list[Any] = [
+    (_SCALAR, "numpy.core.multiarray.scalar"),
+    (_SCALAR, "numpy._core.multiarray.scalar"),
+    np.dtype,
+    *(type(np.dtype(name)) for name in ("float64", "float32", "int64", "int32", "bool")),
+]
 
 
 def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
@@ -37,18 +55,19 @@ def save(path: Path, contents: dict[str, Any]) -> None:
 
     Raises OSError if it cannot be written, for example on a full disk.
     """
+    # torch writing into a file hides the reason when the disk is full.
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT_VERSION, **contents}, buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as file:
-            torch.save({"format": FORMAT_VERSION, **contents}, file)
+            file.write(buffer.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException as error:
+    except BaseException:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # torch's own writer says so when the disk is full.
-            raise OSError(str(error).splitlines()[0]) from error
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
@@ -62,7 +81,8 @@ def load(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UsageError(f"No checkpoint at {path}{_hint(path)}")
     try:
-        contents = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_NUMPY_SCALARS):
+            contents = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # torch raises a dozen types here, and the text explains its own options at length.
         raise UsageError(
@@ -92,3 +112,52 @@ def read_meta(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}
+
+
+def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
+    """What is in a checkpoint, line by line."""
+    state = contents["model_state_dict"]
+    version = contents.get("format")
+    yield f"{path}: {path.stat().st_size / 1e6:.1f} MB, " + (
+        f"format {version}" if version else "of the program of 2019"
+    )
+    yield f"  steps: {contents.get('steps', 'not recorded')}"
+    for name, value in contents.get("agent", {}).items():
+        if name != "tasks":
+            yield f"  {name}: {value}"
+    tasks = contents.get("agent", {}).get("tasks", ())
+    steps = contents.get("task_steps", [None] * len(tasks))
+    for i, task in enumerate(tasks):
+        line = f"  task {i}: {task}"
+        if steps[i] is not None:
+            line += f", {steps[i]:,} steps"
+        if "baseline.mu" in state:
+            line += f", mu {state['baseline.mu'][i]:.4g}, sigma {state['baseline.sigma'][i]:.4g}"
+        yield line
+    for name in ("preprocessing", "seed"):
+        if name in contents:
+            yield f"  {name}: {contents[name]}"
+    yield f"  optimizer: {'yes' if 'optimizer_state_dict' in contents else 'no'}"
+    yield f"  parameters and buffers: {sum(t.numel() for t in state.values()):,} numbers"
+    for name, tensor in state.items():
+        shape = "x".join(map(str, tensor.shape)) or "one number"
+        yield f"    {name:32} {shape:16} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        "python -m torchbeast.core.checkpoint", description="Shows what is in checkpoints."
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    for path in parser.parse_args(argv).files:
+        try:
+            contents = load(path)
+        except UsageError as error:
+            print(f"checkpoint: error: {error}", file=sys.stderr)
+            return 2
+        print("\n".join(describe(path, contents)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import importlib.metadata
@@ -10,6 +11,7 @@ import logging
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,21 @@ def default_xpid() -> str:
 class FileWriter:
     """Writes a run's records.
 
-    ``fields`` are the columns of logs.csv, fixed for the run. A directory with records of the same
-    columns is appended to.
+    ``fields`` are the columns of logs.csv, fixed for the run. With ``last_step`` the records of a
+    run are gone on with from that step: what a killed run wrote after its last checkpoint is
+    dropped. Without it earlier records are put aside.
+
+    Records never end a run: what cannot be written is said once and left out.
     """
 
-    def __init__(self, savedir: str, xpid: str, meta: dict[str, Any], fields: list[str]) -> None:
+    def __init__(
+        self,
+        savedir: str,
+        xpid: str,
+        meta: dict[str, Any],
+        fields: list[str],
+        last_step: int | None = None,
+    ) -> None:
         self.path = Path(savedir).expanduser().absolute() / xpid
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -37,14 +49,15 @@ class FileWriter:
                 raise PermissionError(f"no permission to write to {self.path}")
         except OSError as error:
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
-        self._handler = logging.FileHandler(self.path / "out.log")
+        self._handler = _QuietFileHandler(self.path / "out.log")
         self._handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
         self._write_meta(meta)
         self._fields = fields
-        self._file = self._open_logs()
+        self._failed: set[str] = set()
+        self._file = self._open_logs(last_step)
         self._csv = csv.DictWriter(self._file, fields, lineterminator="\n")
         if self._file.tell() == 0:
             self._csv.writeheader()
@@ -52,33 +65,53 @@ class FileWriter:
         self._link_latest()
         from torch.utils.tensorboard import SummaryWriter
 
-        self._tensorboard = SummaryWriter(str(self.path))
+        # Events of later steps are hidden, as their rows are dropped.
+        purge_step = None if last_step is None else last_step + 1
+        self._tensorboard = SummaryWriter(str(self.path), purge_step=purge_step)
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
-        self._csv.writerow(row)
-        self._file.flush()
+        with self._records("logs.csv"):
+            self._csv.writerow(row)
+            self._file.flush()
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Writes TensorBoard scalars."""
-        for name, value in values.items():
-            self._tensorboard.add_scalar(name, value, step)
+        with self._records("TensorBoard events"):
+            for name, value in values.items():
+                self._tensorboard.add_scalar(name, value, step)
 
     def close(self) -> None:
-        self._file.close()
-        self._tensorboard.close()
+        with self._records("logs.csv"):
+            self._file.close()
+        with self._records("TensorBoard events"):
+            self._tensorboard.close()
         logging.getLogger().removeHandler(self._handler)
-        self._handler.close()
+        with self._records("out.log"):
+            self._handler.close()
 
-    def _open_logs(self) -> Any:
+    @contextlib.contextmanager
+    def _records(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if name not in self._failed:
+                self._failed.add(name)
+                log.error("Cannot write %s: %s", self.path / name, error)
+
+    def _open_logs(self, last_step: int | None) -> Any:
         path = self.path / "logs.csv"
-        header = ",".join(self._fields)
-        if path.exists():
-            with open(path) as file:
-                first = file.readline().rstrip("\n")
-            if first and first != header:
-                # Other games or another version: keep it, but do not mix.
-                path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))
+        rows = path.read_text().splitlines() if path.exists() else []
+        if rows and (last_step is None or rows[0] != ",".join(self._fields)):
+            # Another attempt, other games or another version: keep it, but do not mix.
+            path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))
+        elif rows:
+            # The last row may be half a one.
+            kept = [r for r in rows[1:] if r.count(",") == rows[0].count(",")]
+            kept = [r for r in kept if int(r.partition(",")[0]) <= (last_step or 0)]
+            temporary = path.with_suffix(".csv.tmp")
+            temporary.write_text("\n".join([rows[0], *kept]) + "\n")
+            temporary.replace(path)
         return open(path, "a", newline="")
 
     def _write_meta(self, meta: dict[str, Any]) -> None:
@@ -96,6 +129,13 @@ class FileWriter:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             log.warning("Cannot link %s: %s", link, error)
+
+
+class _QuietFileHandler(logging.FileHandler):
+    """A full disk must not fill the console, too."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        pass
 
 
 def environment_facts() -> dict[str, Any]:

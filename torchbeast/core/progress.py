@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import statistics
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchbeast.core.file_writer import FileWriter
 from torchbeast.core.learner import StepStats
@@ -27,12 +28,23 @@ LOG_FIELDS = [
     "policy_lag",
     "learner_queue",
     "inference_queue",
+    "held_back_by",
 ]
+
+
+class Limit(NamedTuple):
+    """The stage that holds a run back and the flag that helps."""
+
+    stage: str
+    flag: str
+
+    def __str__(self) -> str:
+        return f"held back by {self.stage} ({self.flag})"
 
 
 def log_fields(names: list[str], use_popart: bool) -> list[str]:
     """The columns of logs.csv for games ``names``."""
-    per_game = ["steps", "games", "mean_episode_return"]
+    per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
     if use_popart:
         per_game += ["mu", "sigma"]
     return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
@@ -57,9 +69,7 @@ class Progress:
     ``record`` is called by learner threads, the rest by one other.
     """
 
-    def __init__(
-        self, writer: FileWriter, names: list[str], total_steps: int, first_step: int = 0
-    ) -> None:
+    def __init__(self, writer: FileWriter, names: list[str], total_steps: int) -> None:
         self._writer = writer
         self._names = names
         self._total_steps = total_steps
@@ -69,8 +79,30 @@ class Progress:
         self._games = [0] * len(names)
         self._task_steps = [0] * len(names)
         self._start = time.monotonic()
-        self._points = collections.deque([(self._start, first_step)], maxlen=30)
+        self._points = collections.deque([(self._start, 0)], maxlen=30)
+        self._logged_step = 0
         self._line_width = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run counts on from, as plain values."""
+        with self._lock:
+            return {
+                "seconds": time.monotonic() - self._start,
+                "returns": [list(returns) for returns in self._returns],
+                "games": list(self._games),
+                "task_steps": list(self._task_steps),
+            }
+
+    def load_state_dict(self, state: dict[str, Any], step: int) -> None:
+        """The inverse, at ``step``. What an earlier version did not save begins anew."""
+        now = time.monotonic()
+        self._start = now - state.get("seconds", 0.0)
+        self._points = collections.deque([(now, step)], maxlen=30)
+        self._logged_step = step
+        for returns, saved in zip(self._returns, state.get("returns", []), strict=False):
+            returns.extend(saved)
+        self._games = list(state.get("games", self._games))
+        self._task_steps = list(state.get("task_steps", self._task_steps))
 
     def record(self, stats: StepStats) -> None:
         """Takes in one learner step."""
@@ -101,20 +133,24 @@ class Progress:
         returns = self._returns[task]
         return sum(returns) / len(returns) if returns else None
 
-    def report(self, queues: dict[str, int], popart: Any = None) -> None:
+    def report(
+        self, queues: dict[str, int], limit: Limit | None = None, popart: Any = None
+    ) -> None:
         """Writes a row of logs.csv and the progress line."""
         with self._lock:
             stats = self._last
             means = [self.mean_return(i) for i in range(len(self._names))]
+            spreads = [statistics.pstdev(r) if r else None for r in self._returns]
             games, task_steps = list(self._games), list(self._task_steps)
         now = time.monotonic()
         steps = stats.steps if stats else self._points[-1][1]
         self._points.append((now, steps))
         (then, before) = self._points[0]
         sps = (steps - before) / (now - then) if now > then else 0.0
-        self._show(steps, sps, means, stats)
-        if stats is None:
+        self._show(steps, sps, means, stats, limit)
+        if stats is None or steps == self._logged_step:
             return
+        self._logged_step = steps
         row = {
             "step": steps,
             "seconds": f"{now - self._start:.1f}",
@@ -122,11 +158,13 @@ class Progress:
             **{name: getattr(stats, name) for name in LOG_FIELDS[3:11]},
             "learner_queue": queues["learner"],
             "inference_queue": queues["inference"],
+            "held_back_by": limit.stage if limit else "",
         }
         for i, name in enumerate(self._names):
             row[f"steps/{name}"] = task_steps[i]
             row[f"games/{name}"] = games[i]
             row[f"mean_episode_return/{name}"] = means[i]
+            row[f"std_episode_return/{name}"] = spreads[i]
         scalars = {"charts/SPS": sps}
         scalars.update({f"queues/{name}": size for name, size in queues.items()})
         if popart is not None:
@@ -141,7 +179,12 @@ class Progress:
         self._writer.scalars(scalars, steps)
 
     def _show(
-        self, steps: int, sps: float, means: list[float | None], stats: StepStats | None
+        self,
+        steps: int,
+        sps: float,
+        means: list[float | None],
+        stats: StepStats | None,
+        limit: Limit | None,
     ) -> None:
         left = human_time(max(0, self._total_steps - steps) / sps) if sps > 0 else "?"
         returns = "  ".join(
@@ -151,7 +194,7 @@ class Progress:
         loss = f"{stats.total_loss:.1f}" if stats else "-"
         line = (
             f"{steps:,} of {self._total_steps:,} steps  {sps:.0f} steps/s  {left} left  "
-            f"loss {loss}  {returns}"
+            f"loss {loss}  {returns}" + (f"  {limit}" if limit else "")
         )
         if sys.stderr.isatty():
             width = _terminal_width() - 1

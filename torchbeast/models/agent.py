@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import itertools
 import math
 from typing import Any, NamedTuple
@@ -85,6 +86,17 @@ class Agent(nn.Module, abc.ABC):
         self.frame_mean.fill_(mean)
         self.frame_scale.fill_(1.0 / max(std, 1e-6))
 
+    def inference_copy(self) -> Agent:
+        """A copy that acts but does not learn, with the encoder's weights in its precision.
+
+        Otherwise every forward pass would convert them anew.
+        """
+        agent = copy.deepcopy(self).requires_grad_(False)
+        for name, module in agent.named_children():
+            if name not in ("core", "policy", "baseline"):
+                module.to(self.compute_dtype)
+        return agent
+
     def initial_state(self, batch_size: int = 1) -> CoreState:
         """The recurrent state at an episode's start; empty without LSTM. Leaves ``[L, B, H]``."""
         if self.core is None:
@@ -143,7 +155,7 @@ class Agent(nn.Module, abc.ABC):
     def _features(self, frames: Tensor) -> Tensor:
         # Two conversions, layout first: one combined .to() is half as fast.
         x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
-        x = (x - self.frame_mean.to(x.dtype)) * self.frame_scale.to(x.dtype)
+        x = (x - self.frame_mean.to(x.dtype)).mul_(self.frame_scale.to(x.dtype))
         with torch.autocast(
             x.device.type, self.compute_dtype, enabled=self.compute_dtype.itemsize == 2
         ):

@@ -1,100 +1,37 @@
-"""A training run: what PolyBeast and MonoBeast share between their flags and their actors.
-
-:func:`prepare` checks everything that a user can get wrong before anything is started.
-:class:`TrainingRun` owns what a run consists of and watches over it until it ends.
-"""
+"""A run from its first step, or from its last checkpoint, to its end."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import logging
-import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from torchbeast.core import checkpoint
-from torchbeast.core.devices import Devices, choose_devices
-from torchbeast.core.file_writer import FileWriter, default_xpid
-from torchbeast.core.flags import DEFAULT_ENV
+from torchbeast.core.file_writer import FileWriter
 from torchbeast.core.learner import Learner, OptimizerConfig, StepStats
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
-from torchbeast.core.threads import StopSignals, ThreadPlan, Threads, available_cores, plan_threads
+from torchbeast.core.threads import StopSignals, Threads, available_cores
 from torchbeast.core.types import UsageError
 from torchbeast.core.weights import PublishedWeights
-from torchbeast.envs import EnvSpec, measure_frames, parse_games, plan_envs
+from torchbeast.envs import measure_frames
 from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.training.bottleneck import Bottleneck
+from torchbeast.training.setup import Setup
 
 log = logging.getLogger("torchbeast")
 
 REPORT_INTERVAL_S = 5.0
 # How long threads get to finish what they are at when a run ends.
 JOIN_TIMEOUT_S = 3.0
-
-
-class Setup(NamedTuple):
-    """What the flags amount to on this machine. Flags themselves are never changed."""
-
-    games: tuple[str, ...]
-    spec: EnvSpec
-    plan: ThreadPlan
-    devices: Devices
-    xpid: str
-    seed: int
-    clip_rewards: bool
-
-
-def prepare(flags: argparse.Namespace) -> Setup:
-    """Checks the flags. Raises UsageError."""
-    games = parse_games(flags.env or DEFAULT_ENV)
-    if len(games) > flags.num_actors:
-        raise UsageError(
-            f"{len(games)} games need at least as many actors: --num_actors {flags.num_actors}"
-        )
-    spec = plan_envs(games, flags.preprocessing)
-    if flags.num_actions is not None and flags.num_actions != spec.num_actions:
-        raise UsageError(
-            f"--num_actions {flags.num_actions} contradicts the games, which have "
-            f"{spec.num_actions}; leave it out"
-        )
-    if flags.xpid is not None and (flags.xpid in ("", ".", "..", "latest") or "/" in flags.xpid):
-        raise UsageError(f"--xpid '{flags.xpid}' cannot be the name of a run")
-    if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
-        raise UsageError("--max_learner_queue_size must be at least --batch_size")
-    devices = choose_devices(flags.disable_cuda)
-    plan = plan_threads(
-        flags.cores or available_cores(),
-        flags.num_actors,
-        len(games),
-        cuda=devices.learner.type == "cuda",
-        learner_threads=flags.num_learner_threads,
-        inference_threads=flags.num_inference_threads,
-        servers=flags.num_servers,
-    )
-    if plan.servers < len(games):
-        raise UsageError(f"{len(games)} games need at least as many servers, not {plan.servers}")
-    if flags.use_popart and flags.reward_clipping == "abs_one":
-        log.warning(
-            "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
-            "the games, which PopArt is for, are lost before it sees them"
-        )
-    clipping = flags.reward_clipping or ("none" if flags.use_popart else "abs_one")
-    return Setup(
-        games=games,
-        spec=spec,
-        plan=plan,
-        devices=devices,
-        xpid=flags.xpid or default_xpid(),
-        seed=flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little"),
-        clip_rewards=clipping == "abs_one",
-    )
 
 
 class TrainingRun:
@@ -110,7 +47,6 @@ class TrainingRun:
         self.threads = Threads()
         keep_freed_pages()
         torch.set_num_threads(setup.plan.torch_threads)
-        torch.manual_seed(setup.seed)
         names = [short_name(game) for game in setup.games]
         self._model_path = checkpoint.model_path(flags.savedir, setup.xpid)
         self._agent_config = AgentConfig(
@@ -124,8 +60,16 @@ class TrainingRun:
         )
         # Before anything is written: a run that cannot go on is left as it is.
         previous = self._load_previous()
+        if previous is not None and flags.seed is None and "seed" in previous:
+            self._setup = setup = setup._replace(seed=previous["seed"])
+        torch.manual_seed(setup.seed)
+        changes = self._changes() if previous is not None else []
         self._writer = FileWriter(
-            flags.savedir, setup.xpid, self._meta(), log_fields(names, flags.use_popart)
+            flags.savedir,
+            setup.xpid,
+            self._meta(),
+            log_fields(names, flags.use_popart),
+            last_step=previous["steps"] if previous is not None else None,
         )
         self.path = self._writer.path
         self.learner = Learner(
@@ -141,14 +85,25 @@ class TrainingRun:
             flags.batch_size,
             self._on_step,
         )
+        self._progress = Progress(self._writer, names, flags.total_steps)
         if previous is not None:
             self.learner.load_state_dict(previous)
+            self._progress.load_state_dict(previous.get("progress", {}), self.learner.steps)
+            if "random_state" in previous:
+                torch.set_rng_state(previous["random_state"])
             log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._model_path)
-        self._progress = Progress(self._writer, names, flags.total_steps, self.learner.steps)
+            for change in changes:
+                log.info("Changed since then: %s", change)
+        self._bottleneck = Bottleneck(
+            queue_size=flags.max_learner_queue_size or flags.batch_size,
+            num_actors=flags.num_actors,
+            learner_threads=setup.plan.learner_threads,
+            cores=flags.cores or available_cores(),
+            agent_type=flags.agent_type,
+            cuda=setup.devices.learner.type == "cuda",
+        )
         self.weights = PublishedWeights(
-            lambda: (
-                copy.deepcopy(self.learner.agent).requires_grad_(False).to(setup.devices.inference)
-            ),
+            lambda: self.learner.agent.inference_copy().to(setup.devices.inference),
             setup.plan.inference_threads,
         )
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
@@ -188,6 +143,7 @@ class TrainingRun:
                 self.threads.changed.wait(timeout=0.5)
                 self.threads.changed.clear()
                 check()
+                self._bottleneck.look(queues())
                 if trace is not None and trace.update(self.learner.learner_steps):
                     log.info("Trace in %s", self.path / "trace.json")
                 if time.monotonic() >= next_report:
@@ -254,25 +210,35 @@ class TrainingRun:
         every = self._flags.save_model_every_nsteps
         before = stats.steps - sum(stats.task_steps)
         if every and stats.steps // every > before // every:
-            contents = self._contents()
+            contents = self._agent_contents()
             del contents["optimizer_state_dict"]
-            path = checkpoint.intermediate_path(self.path, contents["steps"])
-            checkpoint.save(path, contents)
+            self._try_save(checkpoint.intermediate_path(self.path, contents["steps"]), contents)
 
-    def _contents(self) -> dict[str, Any]:
-        return {
-            **self.learner.state_dict(),
-            "preprocessing": self._flags.preprocessing,
-            "seed": self._setup.seed,
-        }
+    @property
+    def server_seed(self) -> int:
+        """A resumed run goes on with other games than those it began with."""
+        return (self._setup.seed + self.learner.steps) % 2**31
+
+    def _agent_contents(self) -> dict[str, Any]:
+        return {**self.learner.state_dict(), "preprocessing": self._flags.preprocessing}
 
     def _save(self) -> None:
         if self._flags.disable_checkpoint or self.learner.learner_steps == 0:
             return
+        contents = {
+            **self._agent_contents(),
+            "progress": self._progress.state_dict(),
+            "seed": self._setup.seed,
+            "random_state": torch.get_rng_state(),
+        }
+        self._try_save(self._model_path, contents)
+
+    def _try_save(self, path: Path, contents: dict[str, Any]) -> None:
+        """Training goes on without a checkpoint rather than not at all."""
         try:
-            checkpoint.save(self._model_path, self._contents())
+            checkpoint.save(path, contents)
         except OSError as error:
-            log.error("Cannot save %s (the last one stays): %s", self._model_path, error)
+            log.error("Cannot save %s (an earlier one stays as it is): %s", path, error)
 
     def _load_previous(self) -> dict[str, Any] | None:
         """The checkpoint to go on from, if there is one. UsageError if it is of another agent."""
@@ -292,6 +258,16 @@ class TrainingRun:
             )
         return contents
 
+    def _changes(self) -> list[str]:
+        """Flags that differ from those the run had before."""
+        before = checkpoint.read_meta(self._model_path).get("args", {})
+        here = {"mode", "savedir", "xpid"}
+        return [
+            f"--{name} {before[name]} -> {value}"
+            for name, value in vars(self._flags).items()
+            if name in before and before[name] != value and name not in here
+        ]
+
     def _report(self, queues: dict[str, int]) -> None:
         popart = self.learner.agent.baseline if self._flags.use_popart else None
-        self._progress.report(queues, popart)
+        self._progress.report(queues, self._bottleneck.find(), popart)

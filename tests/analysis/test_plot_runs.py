@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from torchbeast.analysis import plot_runs
+from torchbeast.analysis.runs import find_runs, read_reference
+from torchbeast.core.types import UsageError
+
+FIELDS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,mu/Pong,sigma/Pong"
+
+
+def write_run(path, rows, fields=FIELDS):
+    path.mkdir(parents=True)
+    (path / "logs.csv").write_text("\n".join([fields, *rows]) + "\n")
+
+
+@pytest.fixture
+def savedir(tmp_path):
+    write_run(tmp_path / "a", ["10,60,,,0,1", "20,3600,-20,1,0.5,2", "30,7200,-19,2,0.6,3"])
+    write_run(tmp_path / "b", ["10,60,-21,0.5,0,1", "30,7200,5,2,0.6,3"])
+    (tmp_path / "latest").symlink_to("a")
+    return tmp_path
+
+
+def test_a_curve_begins_with_the_first_full_game(savedir):
+    runs = find_runs([savedir])
+    assert [run.name for run in runs] == ["a", "b"]
+    curve = runs[0].curve("Pong")
+    assert curve.steps.tolist() == [20, 30]
+    assert curve.hours.tolist() == [1, 2]
+    assert curve.mean.tolist() == [-20, -19]
+    assert runs[0].moments("Pong").sigma.tolist() == [1, 2, 3]
+
+
+def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
+    assert plot_runs.main([str(savedir), "--output", str(savedir / "plots")]) == 0
+    paths = capsys.readouterr().out.split()
+    assert [path.rsplit("/", 1)[1] for path in paths] == [
+        "returns_by_steps.png",
+        "returns_by_hours.png",
+        "popart.png",
+    ]
+    for path in paths:
+        with Image.open(path) as picture:
+            assert np.asarray(picture.convert("L")).std() > 5
+
+
+def test_both_kinds_of_reference_are_read(tmp_path):
+    path = tmp_path / "reference.csv"
+    path.write_text("env,agent_steps,return_mean_of_3_seeds\nPongNoFrameskip-v4,100,3.5\n")
+    assert read_reference(path)["Pong"].mean.tolist() == [3.5]
+    path.write_text(
+        "env,agent_steps,episodes,return_mean,return_std\nPongNoFrameskip-v4,9,1,2,0.5\n"
+    )
+    assert read_reference(path)["Pong"].std.tolist() == [0.5]
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "env,agent_steps,return_mean\nPong,x,1\n"])
+def test_what_is_no_reference_is_one_clear_line(tmp_path, content):
+    path = tmp_path / "reference.csv"
+    path.write_text(content)
+    with pytest.raises(UsageError, match="needs columns env, agent_steps and return_mean"):
+        read_reference(path)
+
+
+def test_wrong_input_is_one_line_and_exit_code_2(savedir, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    for arguments in ([str(tmp_path / "empty")], [str(savedir), "--games=Breakout"]):
+        assert plot_runs.main(arguments) == 2
+        assert capsys.readouterr().err.count("\n") == 1

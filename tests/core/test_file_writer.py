@@ -1,0 +1,63 @@
+import logging
+
+import pytest
+
+from torchbeast.core.file_writer import FileWriter
+
+FIELDS = ["step", "loss"]
+
+
+@pytest.fixture
+def make(tmp_path):
+    writers = []
+
+    def run(last_step=None, fields=FIELDS):
+        writers.append(FileWriter(str(tmp_path), "run", {"args": {}}, fields, last_step))
+        return writers[-1]
+
+    yield run
+    for writer in writers:
+        writer.close()
+
+
+def rows(tmp_path):
+    return (tmp_path / "run" / "logs.csv").read_text().splitlines()
+
+
+def test_a_resumed_run_drops_what_came_after_its_checkpoint(make, tmp_path):
+    writer = make()
+    for step in (10, 20, 30):
+        writer.log({"step": step, "loss": 0.5})
+    with open(tmp_path / "run" / "logs.csv", "a") as file:
+        file.write("40")  # Killed in the middle of a row.
+    make(last_step=20).log({"step": 25, "loss": 0.5})
+    assert rows(tmp_path) == ["step,loss", "10,0.5", "20,0.5", "25,0.5"]
+
+
+@pytest.mark.parametrize(("last_step", "fields"), [(None, FIELDS), (10, ["step", "other"])])
+def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fields):
+    make().log({"step": 10, "loss": 0.5})
+    make(last_step, fields)
+    assert rows(tmp_path) == [",".join(fields)]
+    (aside,) = (tmp_path / "run").glob("logs.*.csv")
+    assert aside.read_text() == "step,loss\n10,0.5\n"
+
+
+def test_latest_follows_the_directory(make, tmp_path):
+    make()
+    assert (tmp_path / "latest").readlink().as_posix() == "run"
+
+
+def test_records_that_cannot_be_written_do_not_end_the_run(make, caplog, monkeypatch):
+    writer = make()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer._csv, "writerow", full)
+    monkeypatch.setattr(writer._tensorboard, "add_scalar", full)
+    with caplog.at_level(logging.ERROR, "torchbeast"):
+        for step in (1, 2):
+            writer.log({"step": step})
+            writer.scalars({"x": 1.0}, step)
+    assert len([r for r in caplog.records if "No space left" in r.getMessage()]) == 2

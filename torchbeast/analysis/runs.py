@@ -1,0 +1,121 @@
+"""The records of training runs, as arrays."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from torchbeast.core.types import UsageError
+
+
+class Curve(NamedTuple):
+    """One game of one run, or of a reference; arrays ``[N]``. ``hours`` is None if unknown."""
+
+    name: str
+    steps: np.ndarray  # Agent steps of the whole run.
+    hours: np.ndarray | None
+    mean: np.ndarray  # Full-game returns.
+    std: np.ndarray
+
+
+class Moments(NamedTuple):
+    """PopArt's statistics of one game of one run; arrays ``[N]``."""
+
+    name: str
+    steps: np.ndarray
+    mu: np.ndarray
+    sigma: np.ndarray
+
+
+class RunRecords:
+    """A run's logs.csv. Raises UsageError if it cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.resolve().name
+        try:
+            with open(path / "logs.csv", newline="") as file:
+                reader = csv.DictReader(file)
+                rows = list(reader)
+                self._fields = reader.fieldnames or []
+        except OSError as error:
+            raise UsageError(f"{path} is no run: {error.strerror}") from error
+        if not rows or "step" not in self._fields:
+            raise UsageError(f"{path / 'logs.csv'} has no records yet")
+        self._rows = rows
+
+    @property
+    def games(self) -> list[str]:
+        prefix = "mean_episode_return/"
+        return [f.removeprefix(prefix) for f in self._fields if f.startswith(prefix)]
+
+    def _column(self, name: str) -> np.ndarray:
+        return np.array([float(row.get(name) or "nan") for row in self._rows])
+
+    def curve(self, game: str) -> Curve:
+        """From the first full game on."""
+        mean = self._column(f"mean_episode_return/{game}")
+        known = np.isfinite(mean)
+        std = np.nan_to_num(self._column(f"std_episode_return/{game}"))
+        return Curve(
+            self.name,
+            self._column("step")[known],
+            self._column("seconds")[known] / 3600,
+            mean[known],
+            std[known],
+        )
+
+    def moments(self, game: str) -> Moments | None:
+        """None without PopArt."""
+        if f"mu/{game}" not in self._fields:
+            return None
+        columns = (self._column(name) for name in ("step", f"mu/{game}", f"sigma/{game}"))
+        return Moments(self.name, *columns)
+
+
+def find_runs(paths: list[Path]) -> list[RunRecords]:
+    """The runs that ``paths`` are, or contain. Raises UsageError if there is none."""
+    directories: list[Path] = []
+    for path in paths:
+        if (path / "logs.csv").exists():
+            directories.append(path)
+            continue
+        inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if not p.parent.is_symlink()]
+        if not inside:
+            raise UsageError(f"{path} is no run, and no directory of runs")
+        directories += inside
+    return [RunRecords(directory) for directory in directories]
+
+
+def read_reference(path: Path) -> dict[str, Curve]:
+    """Curves to compare with, by game, from a CSV.
+
+    Its columns are ``env`` or ``game``, ``agent_steps`` or ``step``, one that starts with
+    ``return_mean`` and, if known, ``return_std``. Raises UsageError.
+    """
+    from torchbeast.envs.games import short_name
+
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        fields = list(rows[0])
+        game = next(f for f in fields if f in ("env", "game"))
+        step = next(f for f in fields if f in ("agent_steps", "step"))
+        mean = next(f for f in fields if f.startswith("return_mean"))
+        points: dict[str, list[tuple[float, float, float]]] = {}
+        for row in rows:
+            point = (float(row[step]), float(row[mean]), float(row.get("return_std") or 0))
+            points.setdefault(short_name(row[game]), []).append(point)
+    except OSError as error:
+        raise UsageError(f"--reference {path}: {error.strerror}") from error
+    except (IndexError, StopIteration, ValueError) as error:
+        raise UsageError(
+            f"--reference {path}: needs columns env, agent_steps and return_mean"
+        ) from error
+    curves = {}
+    for name, values in points.items():
+        steps, means, stds = np.array(values).T
+        curves[name] = Curve(path.stem, steps, None, means, stds)
+    return curves
