@@ -13,15 +13,15 @@ ROOT = Path(__file__).parent.parent
 class Run:
     """A command of the program as a user starts it."""
 
-    def __init__(self, module, *arguments, tmp):
+    def __init__(self, module, *arguments, tmp, cwd=ROOT):
         self.tmp = tmp
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"torchbeast.{module}", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(tmp)},
+            cwd=cwd,
+            env={**os.environ, "TMPDIR": str(tmp), "PYTHONPATH": str(ROOT)},
         )
 
     def finish(self, timeout=100):
@@ -43,8 +43,8 @@ def start(tmp_path_factory):
     """Starts a module's command line; kills what is left of it at the end."""
     runs = []
 
-    def run(module, *arguments):
-        runs.append(Run(module, *arguments, tmp=tmp_path_factory.mktemp("tmp")))
+    def run(module, *arguments, **options):
+        runs.append(Run(module, *arguments, tmp=tmp_path_factory.mktemp("tmp"), **options))
         return runs[-1]
 
     yield run

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from torchbeast.core.flags import DEFAULT_ENV
+
 ROOT = Path(__file__).parent.parent
 # Appended, so that they win.
 SHORT_TRAINING = ["--total_steps=700", "--agent_type=atari", "--unroll_length=20"]
@@ -44,16 +46,30 @@ def savedir(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
+EXPECTED = {"train": "steps; run in", "test": "human", "record": "pong.mp4"}
+EXPECTED["test_render"] = f"Pong_700_{DEFAULT_ENV}.gif"  # No display here.
+
+
 # In the order of the README: what it trains is what it tests.
 @pytest.mark.parametrize("command", [c for c in COMMANDS if polybeast_arguments(c) is not None])
-def test_polybeast_commands_run(start, savedir, command):
+def test_polybeast_commands_run(start, savedir, command, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
     arguments = polybeast_arguments(command)
-    testing = "test" in arguments
+    mode = arguments[arguments.index("--mode") + 1] if "--mode" in arguments else "train"
+    short = SHORT_TRAINING if mode == "train" else SHORT_TEST
     code, out, err = start(
-        "polybeast", *arguments, "--savedir", savedir, *(SHORT_TEST if testing else SHORT_TRAINING)
+        "polybeast", *arguments, "--savedir", savedir, *short, cwd=savedir
     ).finish()
     assert code == 0, err
-    assert ("mean" if testing else "steps; run in") in out
+    assert EXPECTED[mode] in out
+
+
+def test_learning_curves_are_drawn_of_what_it_trained(start, savedir):
+    (command,) = (c for c in COMMANDS if "analysis.plot_runs" in c)
+    assert shlex.split(command)[3:] == ["~/logs/torchbeast"]
+    code, out, err = start("analysis.plot_runs", savedir).finish()
+    assert code == 0, err
+    assert "returns_by_steps.png" in out
 
 
 @pytest.mark.parametrize("target", ["train", "test", "build", "lint", "sanitize", "bench", "clean"])

@@ -31,6 +31,7 @@ log = logging.getLogger("torchbeast")
 def make_parser() -> argparse.ArgumentParser:
     parser = flags_lib.Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     flags_lib.add_mode_flag(parser)
+    flags_lib.add_preset_flag(parser)
     flags_lib.add_env_flags(parser)
     flags_lib.add_run_flags(parser)
     flags_lib.add_agent_flags(parser)

@@ -6,8 +6,11 @@ Nothing heavy is imported here: ``--help`` answers at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from torchbeast.core.presets import PRESETS
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,6 +21,15 @@ class Parser(argparse.ArgumentParser):
             prog=f"python -m torchbeast.{prog}", description=description, allow_abbrev=False
         )
         self._name = prog
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, with the defaults of ``--preset`` if that is given."""
+        first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        first.add_argument("--preset", nargs="?")
+        with contextlib.suppress(argparse.ArgumentError, SystemExit):
+            preset = first.parse_known_args(args)[0].preset
+            self.set_defaults(**PRESETS.get(preset, {}))
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self._name}: error: {message} (see --help)\n")
@@ -77,6 +89,20 @@ def add_mode_flag(parser: argparse.ArgumentParser) -> None:
         default="train",
         help="train: train an agent (default). test: score it over full games. test_render: watch "
         "it in a window. record: film a game. env_info: list games and their actions.",
+    )
+
+
+def add_preset_flag(parser: argparse.ArgumentParser) -> None:
+    """Which defaults the other flags have."""
+    parser.add_argument(
+        "--preset",
+        choices=list(PRESETS),
+        default="default",
+        help="Defaults for the other flags: "
+        + "; ".join(
+            f"{name}: " + (", ".join(f"{k} {v}" for k, v in preset.items()) or "as listed here")
+            for name, preset in PRESETS.items()
+        ),
     )
 
 

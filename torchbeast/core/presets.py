@@ -1,0 +1,21 @@
+"""Sets of flags that go together: ``--preset``. A flag that is given wins over the preset's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The flags' own defaults: the IMPALA ResNet, for a machine with many cores or a GPU.
+    "default": {},
+    # Two cores and a quarter of an hour: a shallow network, and small, frequent updates.
+    "small": {
+        "agent_type": "atari",
+        "total_steps": 1_200_000,
+        "unroll_length": 20,
+        "batch_size": 8,
+        "learning_rate": 0.0006,
+        "entropy_cost": 0.01,
+    },
+    # The program of 2019, whose frames were x / 255.
+    "2019": {"fixed_input_scale": True},
+}
