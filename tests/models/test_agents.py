@@ -1,5 +1,6 @@
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -227,3 +228,21 @@ def test_policy_begins_close_to_uniform():
     output, _ = make_agent(config)(make_inputs(config))
     assert torch.softmax(output.policy_logits, -1).sub(1 / 6).abs().max() < 0.05
     assert math.isclose(config.beta, 0.0003)
+
+
+def test_checkpoints_of_every_earlier_format_give_the_same_outputs():
+    # One file of each version, written by it; ``expected_*`` is what its program computed.
+    paths = sorted((Path(__file__).parent.parent / "data").glob("format_*.tar"))
+    assert len(paths) == checkpoint.FORMAT_VERSION
+    for path in paths:
+        contents = checkpoint.load(path)
+        agent = from_checkpoint(path)
+        frame = (torch.arange(3 * 2 * 36 * 36) % 251).to(torch.uint8).view(3, 2, 1, 36, 36)
+        inputs = {
+            "frame": frame,
+            "reward": torch.zeros(3, 2),
+            "done": torch.zeros(3, 2, dtype=torch.bool),
+        }
+        output, _ = agent(inputs)
+        torch.testing.assert_close(output.policy_logits, contents["expected_logits"])
+        torch.testing.assert_close(output.baseline, contents["expected_baseline"])

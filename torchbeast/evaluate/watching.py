@@ -84,7 +84,10 @@ def record(flags: argparse.Namespace) -> None:
 
     ``--actions`` with that file plays the same game again under the same ``--seed``.
     """
-    trained = load_trained(flags)
+    _record_games(flags, load_trained(flags))
+
+
+def _record_games(flags: argparse.Namespace, trained: Trained) -> None:
     games = choose_games(trained, flags.env)
     for game in games:
         _record_game(flags, trained, game, movie_path(flags, trained, game, len(games)))
@@ -116,11 +119,11 @@ def _record_game(flags: argparse.Namespace, trained: Trained, game: str, path: P
 
 def render(flags: argparse.Namespace) -> None:
     """``--mode test_render``: games in a window; recorded where there is no display."""
+    trained = load_trained(flags)
     if not _has_display():
         print("No display: recording instead", file=sys.stderr)
-        record(flags)
+        _record_games(flags, trained)
         return
-    trained = load_trained(flags)
     for game in choose_games(trained, flags.env):
         for episode in _show_games(flags, trained, game):
             values = (trained.xpid, trained.model_id, game)
