@@ -19,7 +19,7 @@ def test_learns_a_moving_target(start, tmp_path):
     with open(tmp_path / "run" / "logs.csv") as file:
         last = list(csv.DictReader(file))[-1]
     # Chance is -1/3; the best there is 1.
-    assert float(last["mean_episode_return/MovingTarget"]) > 0.8, out
+    assert float(last["mean_episode_return/MovingTarget"]) > 0.9, out
 
 
 def test_a_synchronous_run_repeats_bit_for_bit(start, tmp_path):

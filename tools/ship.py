@@ -18,7 +18,17 @@ import torch
 
 from torchbeast.core import checkpoint
 
-KEPT = ("agent", "steps", "learner_steps", "task_steps", "preprocessing", "seed")
+KEPT = (
+    "agent",
+    "steps",
+    "learner_steps",
+    "task_steps",
+    "seed",
+    "preprocessing",
+    "frame_format",
+    "frame_height",
+    "frame_width",
+)
 
 
 def slim(contents: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
 def server_arguments(flags: argparse.Namespace, setup: Setup, seed: int) -> list[str]:
     return [
         f"--env={','.join(setup.games)}",
-        f"--preprocessing={flags.preprocessing}",
+        *(f"--{name}={value}" for name, value in setup.shown._asdict().items()),
         f"--seed={seed}",
         *([f"--tls_dir={flags.tls_dir}"] if flags.tls_dir else []),
     ]

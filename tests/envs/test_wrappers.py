@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import make_env, measure_frames
+from torchbeast.envs import DEFAULT_PRESENTATION, make_env, measure_frames
 from torchbeast.envs.mock import Mock
 
 GAMES = ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"]
@@ -122,15 +122,15 @@ def test_both_spellings_are_the_same_game():
 
 
 def test_full_games_end_with_the_game_and_go_through_the_same_states():
-    lives = play("BreakoutNoFrameskip-v4", seed=1)
-    games = play("BreakoutNoFrameskip-v4", seed=1, full_games=True)
+    lives = watch("BreakoutNoFrameskip-v4", seed=1)
+    games = watch("BreakoutNoFrameskip-v4", seed=1, full_games=True)
     assert [(r, g) for _, r, _, g in lives] == [(r, g) for _, r, _, g in games]
     assert any(t and not g for _, _, t, g in lives)
     assert all(t == g for _, _, t, g in games)
 
 
 def test_machado_actions_are_sticky_and_lives_do_not_end_episodes():
-    history = play("BreakoutNoFrameskip-v4", seed=1, preprocessing="machado")
+    history = watch("BreakoutNoFrameskip-v4", seed=1, preprocessing="machado")
     assert all(t == g for _, _, t, g in history)
     env = make_env("PongNoFrameskip-v4", preprocessing="machado").unwrapped
     assert env.ale.getFloat("repeat_action_probability") == 0.25
@@ -182,10 +182,37 @@ def test_mock_episodes():
 
 
 def test_frames_are_measured_over_all_games():
-    options = {"preprocessing": "deepmind", "full_action_space": True, "seed": 0}
-    pong = measure_frames(GAMES[:1], **options)
-    invaders = measure_frames(GAMES[2:], **options)
-    both = measure_frames((GAMES[0], GAMES[2]), **options)
+    options = {"full_action_space": True, "seed": 0}
+    pong = measure_frames(GAMES[:1], DEFAULT_PRESENTATION, **options)
+    invaders = measure_frames(GAMES[2:], DEFAULT_PRESENTATION, **options)
+    both = measure_frames((GAMES[0], GAMES[2]), DEFAULT_PRESENTATION, **options)
     assert pong != invaders
     assert both[0] == pytest.approx((pong[0] + invaders[0]) / 2)
     assert both[1] > min(pong[1], invaders[1])
+
+
+def watch(frame_format, **size):
+    env = make_env(GAMES[2], frame_format=frame_format, seed=1, render_mode="rgb_array", **size)
+    observation = env.reset()[0]
+    pictures = [env.render()]
+    for step in range(30):
+        observation = env.step(step % 6)[0]
+        pictures.append(env.render())
+    assert env.observation_space.contains(observation)
+    return observation, pictures
+
+
+def test_colour_pictures_are_the_games_own():
+    last, pictures = watch("rgb_last", frame_height=210, frame_width=160)
+    assert np.array_equal(last, np.moveaxis(pictures[-1], 2, 0))
+    stack, _ = watch("rgb_stack", frame_height=210, frame_width=160)
+    assert stack.shape == (12, 210, 160)
+    for i, picture in enumerate(pictures[-4:]):
+        assert np.array_equal(stack[3 * i : 3 * i + 3], np.moveaxis(picture, 2, 0))
+
+
+def test_colour_pictures_are_resized_like_gray_ones():
+    last, pictures = watch("rgb_last", frame_height=42, frame_width=50)
+    expected = cv2.resize(pictures[-1], (50, 42), interpolation=cv2.INTER_AREA)
+    assert np.array_equal(last, np.moveaxis(expected, 2, 0))
+    assert watch("gray_stack", frame_height=42, frame_width=50)[0].shape == (4, 42, 50)

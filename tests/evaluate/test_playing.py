@@ -11,7 +11,7 @@ PONG = "PongNoFrameskip-v4"
 def make(num_actions=6, **config):
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(agent_type="atari", num_actions=num_actions, **config))
-    return playing.Trained(agent.eval(), "run", "7", "deepmind")
+    return playing.Trained(agent.eval(), "run", "7")
 
 
 def test_plays_full_games_to_their_end():

@@ -134,7 +134,7 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
         if "baseline.mu" in state:
             line += f", mu {state['baseline.mu'][i]:.4g}, sigma {state['baseline.sigma'][i]:.4g}"
         yield line
-    for name in ("preprocessing", "seed"):
+    for name in ("preprocessing", "frame_format", "frame_height", "frame_width", "seed"):
         if name in contents:
             yield f"  {name}: {contents[name]}"
     yield f"  optimizer: {'yes' if 'optimizer_state_dict' in contents else 'no'}"

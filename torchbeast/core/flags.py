@@ -122,6 +122,16 @@ def add_env_flags(parser: argparse.ArgumentParser) -> None:
         "machado: sticky actions, all 18 actions, whole games.",
     )
     group.add_argument(
+        "--frame_format",
+        "--aaa_input_format",
+        choices=["gray_stack", "rgb_last", "rgb_stack"],
+        default="gray_stack",
+        help="gray_stack: four gray pictures. rgb_last: the newest in colour. rgb_stack: four in "
+        "colour. (default: %(default)s)",
+    )
+    group.add_argument("--frame_height", type=positive, default=84, help="Rows; a game has 210.")
+    group.add_argument("--frame_width", type=positive, default=84, help="Columns; a game has 160.")
+    group.add_argument(
         "--seed", type=natural, help="Seed of everything random (default: a new one every run)."
     )
 

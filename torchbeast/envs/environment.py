@@ -17,6 +17,18 @@ from torchbeast.envs.mock import Mock
 cv2.setNumThreads(1)
 
 
+class Presentation(NamedTuple):
+    """How games are shown to an agent; plain values, saved with every checkpoint."""
+
+    preprocessing: str = "deepmind"
+    frame_format: str = "gray_stack"
+    frame_height: int = 84
+    frame_width: int = 84
+
+
+DEFAULT_PRESENTATION = Presentation()
+
+
 class EnvSpec(NamedTuple):
     """What all environments of a run have in common."""
 
@@ -29,6 +41,9 @@ def make_env(
     env_id: str,
     *,
     preprocessing: str = "deepmind",
+    frame_format: str = "gray_stack",
+    frame_height: int = 84,
+    frame_width: int = 84,
     full_action_space: bool = False,
     full_games: bool = False,
     seed: int | None = None,
@@ -40,15 +55,19 @@ def make_env(
         env_id: ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile decides
             about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium environment
             of the user's, or ``Mock``.
-        preprocessing: a profile of ``wrappers.PROFILES``; for games only.
+        preprocessing: a profile of ``wrappers.PROFILES``; for games only, as the next three.
+        frame_format: one of ``wrappers.FRAME_FORMATS``.
+        frame_height: rows of a picture; a game's own are 210.
+        frame_width: columns of a picture; a game's own are 160.
         full_action_space: all 18 actions, whatever the profile says.
         full_games: end episodes with the game only, not at lost lives.
         seed: seeds the environment. The sequence of all its games depends on it.
         render_mode: as in Gymnasium.
 
     Returns:
-        An environment with observations uint8 ``[4, 84, 84]`` for games and whatever it has, with
-        channels first, for others. ``info["game_over"]`` is False where only a life was lost.
+        An environment with observations uint8 ``[C, H, W]`` for games, ``[4, 84, 84]`` by default,
+        and whatever it has, with channels first, for others. ``info["game_over"]`` is False where
+        only a life was lost.
 
     Raises:
         UsageError: there is no such environment.
@@ -57,7 +76,8 @@ def make_env(
     if env_id == games.MOCK:
         env = Mock()
     elif games.is_atari(env_id):
-        env = _make_atari(env_id, preprocessing, full_action_space, full_games, render_mode)
+        shown = Presentation(preprocessing, frame_format, frame_height, frame_width)
+        env = _make_atari(env_id, shown, full_action_space, full_games, render_mode)
     else:
         games.parse_games(env_id)  # Says what is wrong.
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
@@ -71,12 +91,12 @@ def make_env(
 
 def _make_atari(
     env_id: str,
-    preprocessing: str,
+    shown: Presentation,
     full_action_space: bool,
     full_games: bool,
     render_mode: str | None,
 ) -> gymnasium.Env:
-    profile = wrappers.PROFILES[preprocessing]
+    profile = wrappers.PROFILES[shown.preprocessing]
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner per process.
     env = gymnasium.make(
         env_id,
@@ -86,7 +106,13 @@ def _make_atari(
         disable_env_checker=True,
     )
     return wrappers.AtariPreprocessing(
-        env, profile, full_action_space or profile.full_action_space, full_games
+        env,
+        profile,
+        full_action_space or profile.full_action_space,
+        full_games,
+        shown.frame_format,
+        shown.frame_height,
+        shown.frame_width,
     )
 
 
@@ -100,7 +126,7 @@ def _has_channels_last(space: Any) -> bool:
     )
 
 
-def plan_envs(env_ids: tuple[str, ...], preprocessing: str = "deepmind") -> EnvSpec:
+def plan_envs(env_ids: tuple[str, ...], shown: Presentation = DEFAULT_PRESENTATION) -> EnvSpec:
     """Finds out what the agent must fit by making each environment once.
 
     Games whose action sets differ all get the full one.
@@ -108,22 +134,22 @@ def plan_envs(env_ids: tuple[str, ...], preprocessing: str = "deepmind") -> EnvS
     Raises:
         UsageError: an environment cannot be had, or they do not go together.
     """
-    spec = _common_spec(env_ids, preprocessing, full_action_space=False)
+    spec = _common_spec(env_ids, shown, full_action_space=False)
     if spec is None:
-        spec = _common_spec(env_ids, preprocessing, full_action_space=True)
+        spec = _common_spec(env_ids, shown, full_action_space=True)
     if spec is None:
         raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}")
     return spec
 
 
 def _common_spec(
-    env_ids: tuple[str, ...], preprocessing: str, full_action_space: bool
+    env_ids: tuple[str, ...], shown: Presentation, full_action_space: bool
 ) -> EnvSpec | None:
     """The common spec; None if actions differ. Equal numbers of different actions differ, too."""
     actions = set()
     shapes = set()
     for env_id in env_ids:
-        env = make_env(env_id, preprocessing=preprocessing, full_action_space=full_action_space)
+        env = make_env(env_id, **shown._asdict(), full_action_space=full_action_space)
         if not isinstance(env.action_space, gymnasium.spaces.Discrete):
             raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
         shape = env.observation_space.shape
@@ -140,7 +166,7 @@ def _common_spec(
 
 
 def measure_frames(
-    env_ids: tuple[str, ...], *, preprocessing: str, full_action_space: bool, seed: int
+    env_ids: tuple[str, ...], shown: Presentation, *, full_action_space: bool, seed: int
 ) -> tuple[float, float]:
     """Mean and standard deviation of the pixels of all games together, each with equal weight.
 
@@ -150,9 +176,7 @@ def measure_frames(
     skip, count, every = 100, 50, 4
     sums = np.zeros(2)
     for env_id in env_ids:
-        env = make_env(
-            env_id, preprocessing=preprocessing, full_action_space=full_action_space, seed=seed
-        )
+        env = make_env(env_id, **shown._asdict(), full_action_space=full_action_space, seed=seed)
         env.action_space.seed(seed)
         env.reset()
         frames = []

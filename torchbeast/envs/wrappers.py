@@ -23,8 +23,6 @@ class Preprocessing(NamedTuple):
     sticky_action_probability: float  # The emulator repeats the last action with this probability.
     full_action_space: bool  # All 18 actions instead of those that the game knows.
     frame_skip: int = 4  # Emulator frames per agent step.
-    frame_stack: int = 4
-    screen_size: int = 84
 
 
 # Mnih et al. 2015, with the no-op starts of van Hasselt et al. 2015.
@@ -43,20 +41,35 @@ MACHADO = Preprocessing(
     sticky_action_probability=0.25,
     full_action_space=True,
 )
-EMULATOR_FPS = 60
 PROFILES = {"deepmind": DEEPMIND, "machado": MACHADO}
+EMULATOR_FPS = 60
+
+
+class FrameFormat(NamedTuple):
+    """What a picture is made of."""
+
+    colour: bool
+    num_pictures: int  # Of the last agent steps, the newest last.
+
+
+FRAME_FORMATS = {
+    "gray_stack": FrameFormat(colour=False, num_pictures=4),
+    "rgb_last": FrameFormat(colour=True, num_pictures=1),
+    "rgb_stack": FrameFormat(colour=True, num_pictures=4),
+}
 
 
 class AtariPreprocessing(gymnasium.Wrapper):
-    """Frame skip with maximum over the last two frames, gray 84x84, stack of 4, lives, starts.
+    """Frame skip with maximum over the last two frames, resizing, stacking, lives, starts.
 
-    Observations are uint8 ``[frame_stack, screen_size, screen_size]``, the newest plane last; at a
-    game's start all planes are its first picture. With ``episodic_life`` a lost life terminates the
-    episode and ``reset`` goes on with the same game; ``info["game_over"]`` tells both ends apart.
-    With ``full_games`` episodes last until the game is over; what ``reset`` would do after a lost
-    life is then done on the way, so that the agent sees what it saw in training. Rewards are the
-    game's own. What is earned while buttons are pressed for the agent is added to its next reward,
-    so that returns are full-game scores.
+    Observations are uint8 ``[C, H, W]``: of ``frame_format`` ``gray_stack`` four gray pictures
+    (``C`` is 4), of ``rgb_last`` one in colour (3), of ``rgb_stack`` four in colour (12), the
+    newest last; at a game's start all are its first picture. With ``episodic_life`` a lost life
+    terminates the episode and ``reset`` goes on with the same game; ``info["game_over"]`` tells
+    both ends apart. With ``full_games`` episodes last until the game is over; what ``reset`` would
+    do after a lost life is then done on the way, so that the agent sees what it saw in training.
+    Rewards are the game's own. What is earned while buttons are pressed for the agent is added to
+    its next reward, so that returns are full-game scores.
     """
 
     def __init__(
@@ -65,6 +78,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
         preprocessing: Preprocessing,
         full_action_space: bool = False,
         full_games: bool = False,
+        frame_format: str = "gray_stack",
+        frame_height: int = 84,
+        frame_width: int = 84,
     ) -> None:
         super().__init__(env)
         self._full_games = full_games
@@ -77,15 +93,23 @@ class AtariPreprocessing(gymnasium.Wrapper):
         )
         self.action_space = gymnasium.spaces.Discrete(len(self.actions))
         self._config = preprocessing
-        size = preprocessing.screen_size
+        self._format = FRAME_FORMATS[frame_format]
+        self._size = (frame_width, frame_height)
         height, width = self._ale.getScreenDims()
-        self._screens = np.zeros((2, height, width), np.uint8)
+        channels = 3 if self._format.colour else 1
+        self._screens = np.zeros((2, height, width, 3)[: 3 + self._format.colour], np.uint8)
+        self._get_screen = (
+            self._ale.getScreenRGB if self._format.colour else self._ale.getScreenGrayscale
+        )
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0
         self._colour_screens = np.zeros((colours, height, width, 3), np.uint8)
         self.metadata = {**env.metadata, "render_fps": EMULATOR_FPS / preprocessing.frame_skip}
-        self._stack = np.zeros((preprocessing.frame_stack, size, size), np.uint8)
-        self.observation_space = gymnasium.spaces.Box(0, 255, self._stack.shape, np.uint8)
+        # [picture, channel, row, column]
+        self._stack = np.zeros(
+            (self._format.num_pictures, channels, frame_height, frame_width), np.uint8
+        )
+        self.observation_space = gymnasium.spaces.Box(0, 255, self._observation().shape, np.uint8)
         self._fire_on_reset = preprocessing.fire_on_reset and ale_py.Action.FIRE in self.actions
         self._lives = 0
         self._life_lost = False
@@ -100,7 +124,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         self._life_lost = False
         self._start_life()
         self._lives = self._ale.lives()
-        return self._stack.copy(), {"lives": self._lives}
+        return self._observation(), {"lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One agent step: ``frame_skip`` emulator frames of ``action``."""
@@ -118,7 +142,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
                 self._life_lost = terminated = True
         self._lives = lives
         info = {"lives": lives, "game_over": game_over}
-        return self._stack.copy(), reward, terminated, truncated and not terminated, info
+        return self._observation(), reward, terminated, truncated and not terminated, info
 
     def render(self) -> Any:
         """With ``render_mode="rgb_array"`` what the newest plane shows, in colour and full size."""
@@ -138,7 +162,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
                 self._pending_reward += self._ale.act(ale_py.Action.NOOP)
                 if self._ale.game_over():
                     self.env.reset()
-        self._ale.getScreenGrayscale(self._screens[0])
+        self._get_screen(self._screens[0])
         self._stack[:] = self._resize(self._screens[0])
         if len(self._colour_screens):
             self._ale.getScreenRGB(self._colour_screens[0])
@@ -152,7 +176,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         for frame in range(self._config.frame_skip):
             reward += act(action)
             if frame >= last - 1:
-                self._ale.getScreenGrayscale(self._screens[last - frame])
+                self._get_screen(self._screens[last - frame])
                 if len(self._colour_screens):
                     self._ale.getScreenRGB(self._colour_screens[last - frame])
             if self._ale.game_over():
@@ -165,8 +189,14 @@ class AtariPreprocessing(gymnasium.Wrapper):
         return reward
 
     def _resize(self, screen: np.ndarray) -> np.ndarray:
-        size = (self._config.screen_size, self._config.screen_size)
-        return cv2.resize(screen, size, interpolation=cv2.INTER_AREA)
+        """``[channel, row, column]``."""
+        if screen.shape[1::-1] != self._size:
+            screen = cv2.resize(screen, self._size, interpolation=cv2.INTER_AREA)
+        return np.moveaxis(screen, 2, 0) if self._format.colour else screen
+
+    def _observation(self) -> np.ndarray:
+        pictures, channels, height, width = self._stack.shape
+        return self._stack.reshape(pictures * channels, height, width).copy()
 
 
 class ChannelsFirst(gymnasium.ObservationWrapper):

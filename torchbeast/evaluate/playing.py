@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 
 from torchbeast.core import checkpoint
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
-from torchbeast.envs import make_env, parse_games
+from torchbeast.envs import DEFAULT_PRESENTATION, Presentation, make_env, parse_games
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
@@ -28,7 +28,7 @@ class Trained(NamedTuple):
     agent: Agent
     xpid: str
     model_id: str  # The agent steps it was trained for, where the checkpoint says so.
-    preprocessing: str
+    shown: Presentation = DEFAULT_PRESENTATION
 
     def find_task(self, env_id: str) -> int:
         """The index of the game's value head, whatever the spelling of its id; 0 if none."""
@@ -57,8 +57,14 @@ def load_trained(flags: argparse.Namespace) -> Trained:
         from_contents(contents, path),
         path.parent.resolve().name if xpid == "latest" else xpid,
         str(flags.intermediate_model_id or contents.get("steps", "model")),
-        contents.get("preprocessing", "deepmind"),
+        read_presentation(contents),
     )
+
+
+def read_presentation(contents: dict[str, Any]) -> Presentation:
+    """How a checkpoint's agent was shown its games; what an earlier version did not save was so."""
+    fields = {name: contents[name] for name in Presentation._fields if name in contents}
+    return Presentation(**fields)
 
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
@@ -78,7 +84,7 @@ def make_games(
         envs = [
             make_env(
                 env_id,
-                preprocessing=trained.preprocessing,
+                **trained.shown._asdict(),
                 full_action_space=full_action_space,
                 full_games=True,
                 seed=seed + i,

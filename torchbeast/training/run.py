@@ -184,7 +184,7 @@ class TrainingRun:
         if measure:
             mean, std = measure_frames(
                 setup.games,
-                preprocessing=flags.preprocessing,
+                setup.shown,
                 full_action_space=setup.spec.full_action_space,
                 seed=setup.seed,
             )
@@ -220,7 +220,7 @@ class TrainingRun:
         return (self._setup.seed + self.learner.steps) % 2**31
 
     def _agent_contents(self) -> dict[str, Any]:
-        return {**self.learner.state_dict(), "preprocessing": self._flags.preprocessing}
+        return {**self.learner.state_dict(), **self._setup.shown._asdict()}
 
     def _save(self) -> None:
         if self._flags.disable_checkpoint or self.learner.learner_steps == 0:

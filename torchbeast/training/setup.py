@@ -12,7 +12,7 @@ from torchbeast.core.file_writer import default_xpid
 from torchbeast.core.flags import DEFAULT_ENV
 from torchbeast.core.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.core.types import UsageError
-from torchbeast.envs import EnvSpec, parse_games, plan_envs
+from torchbeast.envs import EnvSpec, Presentation, parse_games, plan_envs
 
 log = logging.getLogger("torchbeast")
 
@@ -21,6 +21,7 @@ class Setup(NamedTuple):
     """What the flags amount to on this machine. Flags themselves are never changed."""
 
     games: tuple[str, ...]
+    shown: Presentation
     spec: EnvSpec
     plan: ThreadPlan
     devices: Devices
@@ -36,7 +37,8 @@ def prepare(flags: argparse.Namespace) -> Setup:
         raise UsageError(
             f"{len(games)} games need at least as many actors: --num_actors {flags.num_actors}"
         )
-    spec = plan_envs(games, flags.preprocessing)
+    shown = Presentation(*(getattr(flags, name) for name in Presentation._fields))
+    spec = plan_envs(games, shown)
     if flags.num_actions is not None and flags.num_actions != spec.num_actions:
         raise UsageError(
             f"--num_actions {flags.num_actions} contradicts the games, which have "
@@ -66,6 +68,7 @@ def prepare(flags: argparse.Namespace) -> Setup:
     clipping = flags.reward_clipping or ("none" if flags.use_popart else "abs_one")
     return Setup(
         games=games,
+        shown=shown,
         spec=spec,
         plan=plan,
         devices=devices,
