@@ -122,15 +122,15 @@ def test_both_spellings_are_the_same_game():
 
 
 def test_full_games_end_with_the_game_and_go_through_the_same_states():
-    lives = watch("BreakoutNoFrameskip-v4", seed=1)
-    games = watch("BreakoutNoFrameskip-v4", seed=1, full_games=True)
+    lives = play("BreakoutNoFrameskip-v4", seed=1)
+    games = play("BreakoutNoFrameskip-v4", seed=1, full_games=True)
     assert [(r, g) for _, r, _, g in lives] == [(r, g) for _, r, _, g in games]
     assert any(t and not g for _, _, t, g in lives)
     assert all(t == g for _, _, t, g in games)
 
 
 def test_machado_actions_are_sticky_and_lives_do_not_end_episodes():
-    history = watch("BreakoutNoFrameskip-v4", seed=1, preprocessing="machado")
+    history = play("BreakoutNoFrameskip-v4", seed=1, preprocessing="machado")
     assert all(t == g for _, _, t, g in history)
     env = make_env("PongNoFrameskip-v4", preprocessing="machado").unwrapped
     assert env.ale.getFloat("repeat_action_probability") == 0.25
