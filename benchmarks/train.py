@@ -33,6 +33,7 @@ from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
 from torchbeast.core.threads import StopSignals, available_cores
 from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
 from torchbeast.training import TrainingRun, prepare
 
@@ -69,8 +70,14 @@ def network_alone(arguments: list[str], savedir: str) -> float:
     flags = polybeast.make_parser().parse_args(
         [*arguments, f"--savedir={savedir}", "--xpid=network", "--total_steps=1000000000"]
     )
-    setup = prepare(flags)
-    run = TrainingRun(flags, setup, StopSignals())
+    setup = prepare(flags, flags.num_actors)
+    run = TrainingRun(
+        flags,
+        setup,
+        StopSignals(),
+        lambda agent: PublishedWeights(agent.inference_copy, setup.plan.inference_threads),
+        queue_size=flags.batch_size,
+    )
     agent = run.learner.agent
     heads = len(setup.games) if flags.use_popart else 1
     inference_batch = max(1, flags.num_actors // 2)
@@ -118,7 +125,7 @@ def environment_alone(arguments: list[str]) -> float:
     """CPU seconds per step of the games, mean over them."""
     flags = polybeast.make_parser().parse_args(arguments)
     seconds = []
-    for game in prepare(flags).games:
+    for game in prepare(flags, flags.num_actors).games:
         env = make_env(game, preprocessing=flags.preprocessing, seed=0)
         env.reset()
         actions = np.random.default_rng(0).integers(env.action_space.n, size=ENVIRONMENT_STEPS)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
-import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchbeast.core import flags as flags_lib
+from torchbeast.core.command import run_command
+from torchbeast.core.parsing import Parser
 from torchbeast.core.threads import StopSignals
-from torchbeast.core.types import AgentOutput, EnvOutput, RunError, UsageError
+from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from torchbeast.core.weights import PublishedWeights
     from torchbeast.training import Setup
 
-log = logging.getLogger("torchbeast")
-
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = flags_lib.Parser("polybeast", "Trains and tests agents on one or many Atari games.")
+    parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     flags_lib.add_mode_flag(parser)
     flags_lib.add_preset_flag(parser)
     flags_lib.add_env_flags(parser)
@@ -37,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     flags_lib.add_agent_flags(parser)
     flags_lib.add_learner_flags(parser)
     flags_lib.add_machine_flags(parser)
+    flags_lib.add_pool_flags(parser)
     group = flags_lib.add_server_flags(parser)
     group.add_argument(
         "--start_servers",
@@ -57,15 +56,33 @@ def make_parser() -> argparse.ArgumentParser:
 def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.core import servers as servers_lib
+    from torchbeast.core.weights import PublishedWeights
     from torchbeast.training import TrainingRun, prepare
 
-    setup = prepare(flags)
+    setup = prepare(flags, flags.num_actors)
+    if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
+        raise UsageError("--max_learner_queue_size must be at least --batch_size")
+    if setup.plan.servers < len(setup.games):
+        raise UsageError(
+            f"{len(setup.games)} games need at least as many servers, not {setup.plan.servers}"
+        )
     if flags.pipes_basename is not None:
         servers_lib.check_basename(flags.pipes_basename, setup.plan.servers)
     elif not flags.start_servers:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
     with contextlib.ExitStack() as stack:
-        run = stack.enter_context(TrainingRun(flags, setup, signals))
+        run = stack.enter_context(
+            TrainingRun(
+                flags,
+                setup,
+                signals,
+                lambda agent: PublishedWeights(
+                    lambda: agent.inference_copy().to(setup.devices.inference),
+                    setup.plan.inference_threads,
+                ),
+                queue_size=flags.max_learner_queue_size or flags.batch_size,
+            )
+        )
         basename = stack.enter_context(servers_lib.socket_directory(flags.pipes_basename))
         servers = None
         if flags.start_servers:
@@ -205,24 +222,16 @@ def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    signals = StopSignals()
-    try:
-        with signals:
-            if flags.mode == "train":
-                return train(flags, signals)
-            from torchbeast import evaluate
 
-            evaluate.run(flags)
-            return 0
-    except (UsageError, RunError) as error:
-        print(f"polybeast: error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        return 128 + (signals.received or signal.SIGINT)
-    except Exception as error:
-        log.exception("%s", error)
-        return 1
+    def work(signals: StopSignals) -> int:
+        if flags.mode == "train":
+            return train(flags, signals)
+        from torchbeast import evaluate
+
+        evaluate.run(flags)
+        return 0
+
+    return run_command("polybeast", work)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core import servers as servers_lib
+from torchbeast.core.parsing import Parser
 from torchbeast.core.types import UsageError
 
 # A server process ends with this when its address cannot be had: trying again would not help.
@@ -30,9 +31,7 @@ MIN_LIFE_S = 10.0
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = flags_lib.Parser(
-        "polybeast_env", "Serves environments to `polybeast --no_start_servers`."
-    )
+    parser = Parser("polybeast_env", "Serves environments to `polybeast --no_start_servers`.")
     flags_lib.add_env_flags(parser)
     flags_lib.add_server_flags(parser)
     parser.set_defaults(pipes_basename="unix:/tmp/polybeast")

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
-from torchbeast.core import flags as flags_lib
+from torchbeast.core.parsing import Parser
 from torchbeast.core.types import UsageError
 
 COLUMNS = 3
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = flags_lib.Parser("analysis.plot_runs", "Draws the learning curves of runs as PNG.")
+    parser = Parser("analysis.plot_runs", "Draws the learning curves of runs as PNG.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="DIR", help="A run, or a directory of runs.")
     add("--output", type=Path, help="Directory for the pictures (default: the first DIR).")

@@ -92,4 +92,5 @@ def wait_event(event: torch.cuda.Event | None) -> None:
 def _map(function: Any, tensors: Any) -> Any:
     if isinstance(tensors, torch.Tensor):
         return function(tensors)
-    return tuple(_map(function, item) for item in tensors)
+    items = [_map(function, item) for item in tensors]
+    return type(tensors)(*items) if hasattr(tensors, "_fields") else tuple(items)

@@ -6,79 +6,11 @@ Nothing heavy is imported here: ``--help`` answers at once.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import math
-from typing import Any, NoReturn
 
+from torchbeast.core.parsing import amount, fraction, natural, positive
 from torchbeast.core.presets import PRESETS
 
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without reciting all flags. No abbreviations."""
-
-    def __init__(self, prog: str, description: str) -> None:
-        super().__init__(
-            prog=f"python -m torchbeast.{prog}", description=description, allow_abbrev=False
-        )
-        self._name = prog
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, with the defaults of ``--preset`` if that is given."""
-        first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        first.add_argument("--preset", nargs="?")
-        with contextlib.suppress(argparse.ArgumentError, SystemExit):
-            preset = first.parse_known_args(args)[0].preset
-            self.set_defaults(**PRESETS.get(preset, {}))
-        return super().parse_known_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self._name}: error: {message} (see --help)\n")
-
-
 DEFAULT_ENV = "PongNoFrameskip-v4"
-
-
-def natural(text: str) -> int:
-    """An argparse type: an integer from 0 on, also written 3e8 or 300_000_000."""
-    try:
-        value = int(text)
-    except ValueError:
-        try:
-            value = int(float(text))
-            if value != float(text):
-                raise argparse.ArgumentTypeError(f"not a whole number: {text}")
-        except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"not a number: {text}") from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
-    return value
-
-
-def positive(text: str) -> int:
-    """An argparse type: an integer from 1 on."""
-    value = natural(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return value
-
-
-def amount(text: str) -> float:
-    """An argparse type: a finite number from 0 on."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a number: {text}") from None
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 on, got {text}")
-    return value
-
-
-def fraction(text: str) -> float:
-    """An argparse type: a number from 0 to 1."""
-    value = amount(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text}")
-    return value
 
 
 def add_mode_flag(parser: argparse.ArgumentParser) -> None:
@@ -243,20 +175,17 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add("--grad_norm_clipping", type=amount, default=40.0, help="Largest norm of the gradient.")
 
 
-def add_machine_flags(parser: argparse.ArgumentParser) -> None:
-    """How the machine is used."""
+def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """How the machine is used. Returns the group, for more."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
-    add("--num_actors", type=positive, default=16, help="Environments in parallel.")
-    add("--num_learner_threads", type=positive, help="Default: by cores.")
-    add("--num_inference_threads", type=positive, help="Default: by cores.")
-    add("--max_learner_queue_size", type=positive, help="Rollouts (default: batch_size).")
     add(
-        "--synchronous",
-        action="store_true",
-        help="Act only with weights that have learned from all steps before. With --num_actors 1, "
-        "--num_learner_threads 1 and --seed a run repeats bit for bit.",
+        "--num_actors",
+        type=positive,
+        default=16,
+        help="Environments in parallel (default: %(default)s).",
     )
+    add("--num_learner_threads", "--num_threads", type=positive, help="Default: by cores.")
     add("--cores", type=positive, help="Cores to use (default: those this process may use).")
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add(
@@ -264,6 +193,21 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
         choices=["auto", "float32", "bfloat16"],
         default="auto",
         help="Of the convolutions; auto: bfloat16 where the hardware has it.",
+    )
+    return group
+
+
+def add_pool_flags(parser: argparse.ArgumentParser) -> None:
+    """How the actor pool feeds inference and learner."""
+    group = parser.add_argument_group("actor pool")
+    add = group.add_argument
+    add("--num_inference_threads", type=positive, help="Default: by cores.")
+    add("--max_learner_queue_size", type=positive, help="Rollouts (default: batch_size).")
+    add(
+        "--synchronous",
+        action="store_true",
+        help="Act only with weights that have learned from all steps before. With --num_actors 1, "
+        "--num_learner_threads 1 and --seed a run repeats bit for bit.",
     )
 
 

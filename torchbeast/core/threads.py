@@ -29,7 +29,7 @@ def available_cores() -> int:
 
 
 class ThreadPlan(NamedTuple):
-    """Threads of a PolyBeast run."""
+    """Threads and processes of a run; MonoBeast has neither inference threads nor servers."""
 
     learner_threads: int
     # Intra-op threads of each learner and inference thread.
@@ -38,10 +38,10 @@ class ThreadPlan(NamedTuple):
     servers: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.servers} environment servers, {self.inference_threads} inference threads, "
-            f"{self.learner_threads} learner threads of {self.torch_threads} cores"
-        )
+        parts = {"environment servers": self.servers, "inference threads": self.inference_threads}
+        counts = [f"{count} {name}" for name, count in parts.items() if count]
+        learners = f"{self.learner_threads} learner threads of {self.torch_threads} cores"
+        return ", ".join([*counts, learners])
 
 
 def plan_threads(

@@ -20,7 +20,6 @@ from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
 from torchbeast.core.threads import StopSignals, Threads, available_cores
 from torchbeast.core.types import UsageError
-from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import measure_frames
 from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
@@ -40,7 +39,18 @@ class TrainingRun:
     A context manager: inside it a signal ends :meth:`watch` instead of the program.
     """
 
-    def __init__(self, flags: argparse.Namespace, setup: Setup, signals: StopSignals) -> None:
+    def __init__(
+        self,
+        flags: argparse.Namespace,
+        setup: Setup,
+        signals: StopSignals,
+        make_weights: Callable[[Any], Any],
+        queue_size: int,
+    ) -> None:
+        """``make_weights``: from an agent what is to :meth:`publish` it to those who act.
+
+        ``queue_size``: rollouts that wait for a slow learner at most.
+        """
         self._flags = flags
         self._setup = setup
         self._signals = signals
@@ -95,23 +105,20 @@ class TrainingRun:
             for change in changes:
                 log.info("Changed since then: %s", change)
         self._bottleneck = Bottleneck(
-            queue_size=flags.max_learner_queue_size or flags.batch_size,
-            num_actors=flags.num_actors,
+            queue_size=queue_size,
+            num_actors=setup.num_actors,
             learner_threads=setup.plan.learner_threads,
             cores=flags.cores or available_cores(),
             agent_type=flags.agent_type,
             cuda=setup.devices.learner.type == "cuda",
         )
-        self.weights = PublishedWeights(
-            lambda: self.learner.agent.inference_copy().to(setup.devices.inference),
-            setup.plan.inference_threads,
-        )
+        self.weights = make_weights(self.learner.agent)
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
 
     def __enter__(self) -> TrainingRun:
         self._signals.notify = self.threads.changed.set
         log.info("Run %s in %s", self._setup.xpid, self.path)
-        log.info("%s, %s", self._setup.plan, self._setup.devices)
+        log.info("%d actors, %s, %s", self._setup.num_actors, self._setup.plan, self._setup.devices)
         log.info("Curves: tensorboard --logdir %s", self.path.parent)
         return self
 

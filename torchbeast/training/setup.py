@@ -21,6 +21,7 @@ class Setup(NamedTuple):
     """What the flags amount to on this machine. Flags themselves are never changed."""
 
     games: tuple[str, ...]
+    num_actors: int
     shown: Presentation
     spec: EnvSpec
     plan: ThreadPlan
@@ -30,12 +31,16 @@ class Setup(NamedTuple):
     clip_rewards: bool
 
 
-def prepare(flags: argparse.Namespace) -> Setup:
-    """Checks the flags. Raises UsageError."""
+def prepare(flags: argparse.Namespace, num_actors: int, *, has_pool: bool = True) -> Setup:
+    """Checks the flags. Raises UsageError.
+
+    ``num_actors``: environments of the whole run. ``has_pool``: whether servers and inference
+    threads are needed.
+    """
     games = parse_games(flags.env or DEFAULT_ENV)
-    if len(games) > flags.num_actors:
+    if len(games) > num_actors:
         raise UsageError(
-            f"{len(games)} games need at least as many actors: --num_actors {flags.num_actors}"
+            f"{len(games)} games need at least as many actors: --num_actors {num_actors}"
         )
     shown = Presentation(*(getattr(flags, name) for name in Presentation._fields))
     spec = plan_envs(games, shown)
@@ -46,20 +51,18 @@ def prepare(flags: argparse.Namespace) -> Setup:
         )
     if flags.xpid is not None and (flags.xpid in ("", ".", "..", "latest") or "/" in flags.xpid):
         raise UsageError(f"--xpid '{flags.xpid}' cannot be the name of a run")
-    if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
-        raise UsageError("--max_learner_queue_size must be at least --batch_size")
     devices = choose_devices(flags.disable_cuda)
     plan = plan_threads(
         flags.cores or available_cores(),
-        flags.num_actors,
+        num_actors,
         len(games),
         cuda=devices.learner.type == "cuda",
         learner_threads=flags.num_learner_threads,
-        inference_threads=flags.num_inference_threads,
-        servers=flags.num_servers,
+        inference_threads=getattr(flags, "num_inference_threads", None),
+        servers=getattr(flags, "num_servers", None),
     )
-    if plan.servers < len(games):
-        raise UsageError(f"{len(games)} games need at least as many servers, not {plan.servers}")
+    if not has_pool:
+        plan = plan._replace(inference_threads=0, servers=0)
     if flags.use_popart and flags.reward_clipping == "abs_one":
         log.warning(
             "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
@@ -68,6 +71,7 @@ def prepare(flags: argparse.Namespace) -> Setup:
     clipping = flags.reward_clipping or ("none" if flags.use_popart else "abs_one")
     return Setup(
         games=games,
+        num_actors=num_actors,
         shown=shown,
         spec=spec,
         plan=plan,

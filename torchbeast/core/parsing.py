@@ -1,0 +1,75 @@
+"""Command lines: a parser that is brief about mistakes, and types that say what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+from typing import Any, NoReturn
+
+from torchbeast.core.presets import PRESETS
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without reciting all flags. No abbreviations."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=f"python -m torchbeast.{prog}", description=description, allow_abbrev=False
+        )
+        self._name = prog
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, with the defaults of ``--preset`` if that is given."""
+        first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        first.add_argument("--preset", nargs="?")
+        with contextlib.suppress(argparse.ArgumentError, SystemExit):
+            preset = first.parse_known_args(args)[0].preset
+            self.set_defaults(**PRESETS.get(preset, {}))
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self._name}: error: {message} (see --help)\n")
+
+
+def natural(text: str) -> int:
+    """An argparse type: an integer from 0 on, also written 3e8 or 300_000_000."""
+    try:
+        value = int(text)
+    except ValueError:
+        try:
+            value = int(float(text))
+            if value != float(text):
+                raise argparse.ArgumentTypeError(f"not a whole number: {text}")
+        except (ValueError, OverflowError):
+            raise argparse.ArgumentTypeError(f"not a number: {text}") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    return value
+
+
+def positive(text: str) -> int:
+    """An argparse type: an integer from 1 on."""
+    value = natural(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return value
+
+
+def amount(text: str) -> float:
+    """An argparse type: a finite number from 0 on."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a number: {text}") from None
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 on, got {text}")
+    return value
+
+
+def fraction(text: str) -> float:
+    """An argparse type: a number from 0 to 1."""
+    value = amount(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text}")
+    return value

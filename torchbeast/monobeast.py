@@ -1,0 +1,134 @@
+"""MonoBeast: ``python -m torchbeast.monobeast``. Flags, then wiring.
+
+The same learner as PolyBeast's on one machine, without compiled code: every actor is a process that
+steps one environment, acts on its own, and writes rollouts into shared memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torchbeast.core import flags as flags_lib
+from torchbeast.core.command import run_command
+from torchbeast.core.parsing import Parser, positive
+from torchbeast.core.threads import StopSignals
+from torchbeast.core.types import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchbeast.core.learner import Learner
+    from torchbeast.training import Setup
+    from torchbeast.training.actors import ActorProcesses
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser("monobeast", "Trains and tests agents without compiled code.")
+    flags_lib.add_mode_flag(parser)
+    flags_lib.add_preset_flag(parser)
+    flags_lib.add_env_flags(parser)
+    flags_lib.add_run_flags(parser)
+    flags_lib.add_agent_flags(parser)
+    flags_lib.add_learner_flags(parser)
+    group = flags_lib.add_machine_flags(parser)
+    group.add_argument(
+        "--num_buffers",
+        type=positive,
+        help="Rollouts in shared memory (default: one per actor and --batch_size more).",
+    )
+    parser.set_defaults(num_actors=4)
+    flags_lib.add_test_flags(parser)
+    return parser
+
+
+def train(flags: argparse.Namespace, signals: StopSignals) -> int:
+    """Trains until --total_steps or a signal. Returns the exit code."""
+    from torchbeast.core.flags import DEFAULT_ENV
+    from torchbeast.envs import parse_games
+    from torchbeast.training import TrainingRun, prepare
+    from torchbeast.training.actors import ActorProcesses
+    from torchbeast.training.shared import RolloutBuffers, SharedWeights
+
+    # --num_actors is per game, as in 2019.
+    setup = prepare(
+        flags, flags.num_actors * len(parse_games(flags.env or DEFAULT_ENV)), has_pool=False
+    )
+    num_buffers = flags.num_buffers or setup.num_actors + flags.batch_size
+    if num_buffers < flags.batch_size + 1:
+        raise UsageError(f"--num_buffers must be more than --batch_size: {flags.batch_size}")
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(
+            TrainingRun(flags, setup, signals, SharedWeights, queue_size=flags.batch_size)
+        )
+        agent = run.learner.agent
+        buffers = RolloutBuffers(agent.config, flags.unroll_length, num_buffers)
+        actors = stack.enter_context(
+            ActorProcesses(actor_config(setup, run.server_seed, agent), buffers, run.weights)
+        )
+        run.threads.start("actors", actors.run)
+        for i in range(setup.plan.learner_threads):
+            run.threads.start(
+                f"learner-{i}",
+                learner_loop,
+                actors,
+                run.learner,
+                setup.devices.learner,
+                1 if setup.devices.learner.type == "cpu" else flags.batch_size,
+            )
+        return run.watch(
+            check=lambda: None,
+            queues=lambda: {"learner": actors.num_full(), "inference": 0},
+            stop=actors.stop,
+        )
+
+
+def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
+    from torchbeast.training.actors import ActorConfig
+
+    env_options = {**setup.shown._asdict(), "full_action_space": setup.spec.full_action_space}
+    return ActorConfig(setup.num_actors, agent.config, env_options, agent.compute_dtype, seed)
+
+
+def learner_loop(
+    actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
+) -> None:
+    """A learner thread: learns from ``batch_size`` rollouts at a time."""
+    from torchbeast.core.devices import Lane
+    from torchbeast.core.learner import LearnerClosed
+    from torchbeast.training.shared import join_rollouts
+
+    lane = Lane(device)
+    while True:
+        indices = actors.get(batch_size)
+        if indices is None:
+            return
+        rollout = lane.upload(join_rollouts([actors.buffers[i] for i in indices]))
+        if device.type != "cpu":
+            actors.give_back(indices)  # The rollouts are on the device.
+        try:
+            learner.learn(rollout.env, rollout.actor, rollout.initial_state, rollout.policy_version)
+        except LearnerClosed:
+            return
+        if device.type == "cpu":
+            actors.give_back(indices)
+
+
+def main(argv: list[str] | None = None) -> int:
+    flags = make_parser().parse_args(argv)
+
+    def work(signals: StopSignals) -> int:
+        if flags.mode == "train":
+            return train(flags, signals)
+        from torchbeast import evaluate
+
+        evaluate.run(flags)
+        return 0
+
+    return run_command("monobeast", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

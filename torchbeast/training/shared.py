@@ -1,0 +1,191 @@
+"""What MonoBeast's processes share: rollout buffers and the newest weights."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing.reduction
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.models import AgentConfig, make_agent
+
+
+class Rollout(NamedTuple):
+    """One rollout, leaves ``[T + 1, 1, ...]``."""
+
+    env: EnvOutput
+    actor: AgentOutput
+    policy_version: torch.Tensor  # int64 [T + 1, 1]
+    initial_state: tuple[torch.Tensor, ...]  # [L, 1, H], before the first row.
+
+
+class RolloutBuffers:
+    """``count`` rollouts in shared memory; one piece per field, however many there are."""
+
+    def __init__(self, config: AgentConfig, unroll_length: int, count: int) -> None:
+        self.num_rows = unroll_length + 1
+        self._count = count
+        num_heads = len(config.tasks) if config.use_popart else 1
+        shared = self._shared
+        self._all = Rollout(
+            EnvOutput(
+                frame=shared(*config.observation_shape, dtype=torch.uint8),
+                reward=shared(),
+                done=shared(dtype=torch.bool),
+                task=shared(dtype=torch.int32),
+                episode_step=shared(dtype=torch.int32),
+                episode_return=shared(),
+                truncated=shared(dtype=torch.bool),
+                game_over=shared(dtype=torch.bool),
+                last_action=shared(dtype=torch.int64),
+            ),
+            AgentOutput(
+                shared(1, dtype=torch.int64),
+                shared(config.num_actions),
+                shared(num_heads),
+                shared(num_heads),
+            ),
+            shared(dtype=torch.int64),
+            tuple(
+                state.expand(count, *state.shape).clone().share_memory_()
+                for state in make_agent(config).initial_state(1)
+            ),
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Rollout:
+        """A view."""
+        env, actor, version, state = self._all
+        return Rollout(
+            EnvOutput(*(field[index] for field in env)),
+            AgentOutput(*(field[index] for field in actor)),
+            version[index],
+            tuple(field[index] for field in state),
+        )
+
+    def _shared(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype).share_memory_()
+
+
+def join_rollouts(rollouts: list[Rollout]) -> Rollout:
+    """Rollouts side by side, leaves ``[T + 1, B, ...]``; a single one as it is, without a copy."""
+    if len(rollouts) == 1:
+        return rollouts[0]
+    envs, actors, versions, states = zip(*rollouts, strict=True)
+    return Rollout(
+        EnvOutput(*(torch.cat(fields, dim=1) for fields in zip(*envs, strict=True))),
+        AgentOutput(*(torch.cat(fields, dim=1) for fields in zip(*actors, strict=True))),
+        torch.cat(versions, dim=1),
+        tuple(torch.cat(fields, dim=1) for fields in zip(*states, strict=True)),
+    )
+
+
+class SharedWeights:
+    """The newest weights, for all processes. Readers copy all of one version or none.
+
+    Guarded by a lock on a file: the kernel frees it when the process that holds it is killed, which
+    a lock in shared memory would not survive. One thread per process.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        self._state = {
+            name: value.detach().cpu().clone().share_memory_()
+            for name, value in agent.state_dict().items()
+        }
+        self._version = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": multiprocessing.reduction.DupFd(self._file.fileno())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._file = os.fdopen(state["_file"].detach(), "w+b")
+
+    @torch.no_grad()
+    def publish(self, agent: Any, version: int) -> None:
+        """Makes the weights of ``agent`` the newest."""
+        with self._locked(fcntl.LOCK_EX):
+            for name, value in agent.state_dict().items():
+                self._state[name].copy_(value)
+            self._version.fill_(version)
+
+    @torch.no_grad()
+    def copy_to(self, agent: Any) -> int:
+        """Copies the newest weights into ``agent``; returns their version."""
+        targets = agent.state_dict()
+        with self._locked(fcntl.LOCK_SH):
+            for name, value in self._state.items():
+                targets[name].copy_(value)
+            return int(self._version)
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        # Belongs to the process, not to the file handle, which all processes inherit.
+        fcntl.lockf(self._file, kind)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+
+class EnvStream:
+    """An environment as a stream of rows, reset where an episode ends. What a server is in Python.
+
+    Scores and step counts are those of full games; see ``EnvOutput`` for every field.
+    """
+
+    def __init__(self, env: Any, task: int) -> None:
+        self._env = env
+        self._task = task
+        self._steps, self._return = 0, 0.0
+
+    def initial(self) -> EnvOutput:
+        """The row before the first step, plain values."""
+        return self._row(self._env.reset()[0], 0.0, True, False, True, 0)
+
+    def step(self, action: int) -> EnvOutput:
+        """The row that ``action`` leads to."""
+        frame, reward, terminated, truncated, info = self._env.step(action)
+        self._steps += 1
+        self._return += float(reward)
+        done = bool(terminated or truncated)
+        game_over = done and bool(info.get("game_over", True))
+        if done:
+            frame = self._env.reset()[0]
+        row = self._row(
+            frame, float(reward), done, bool(truncated and not terminated), game_over, action
+        )
+        if game_over:
+            self._steps, self._return = 0, 0.0
+        return row
+
+    def _row(
+        self,
+        frame: np.ndarray,
+        reward: float,
+        done: bool,
+        truncated: bool,
+        game_over: bool,
+        action: int,
+    ) -> EnvOutput:
+        return EnvOutput(
+            frame=torch.from_numpy(frame),
+            reward=reward,  # type: ignore[arg-type]
+            done=done,  # type: ignore[arg-type]
+            task=self._task,  # type: ignore[arg-type]
+            episode_step=self._steps,  # type: ignore[arg-type]
+            episode_return=self._return,  # type: ignore[arg-type]
+            truncated=truncated,  # type: ignore[arg-type]
+            game_over=game_over,  # type: ignore[arg-type]
+            last_action=action,  # type: ignore[arg-type]
+        )
