@@ -70,7 +70,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
     flags = polybeast.make_parser().parse_args(
         [*arguments, f"--savedir={savedir}", "--xpid=network", "--total_steps=1000000000"]
     )
-    setup = prepare(flags, flags.num_actors)
+    setup = prepare(flags)
     run = TrainingRun(
         flags,
         setup,
@@ -125,7 +125,7 @@ def environment_alone(arguments: list[str]) -> float:
     """CPU seconds per step of the games, mean over them."""
     flags = polybeast.make_parser().parse_args(arguments)
     seconds = []
-    for game in prepare(flags, flags.num_actors).games:
+    for game in prepare(flags).games:
         env = make_env(game, preprocessing=flags.preprocessing, seed=0)
         env.reset()
         actions = np.random.default_rng(0).integers(env.action_space.n, size=ENVIRONMENT_STEPS)

@@ -46,16 +46,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.core.flags import DEFAULT_ENV
-    from torchbeast.envs import parse_games
     from torchbeast.training import TrainingRun, prepare
     from torchbeast.training.actors import ActorProcesses
     from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
-    # --num_actors is per game, as in 2019.
-    setup = prepare(
-        flags, flags.num_actors * len(parse_games(flags.env or DEFAULT_ENV)), has_pool=False
-    )
+    setup = prepare(flags, has_pool=False)
     num_buffers = flags.num_buffers or setup.num_actors + flags.batch_size
     if num_buffers < flags.batch_size + 1:
         raise UsageError(f"--num_buffers must be more than --batch_size: {flags.batch_size}")

@@ -59,7 +59,8 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     from torchbeast.core.weights import PublishedWeights
     from torchbeast.training import TrainingRun, prepare
 
-    setup = prepare(flags, flags.num_actors)
+    check_compiled()
+    setup = prepare(flags)
     if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
     if setup.plan.servers < len(setup.games):
@@ -126,6 +127,17 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
             queues=lambda: {"learner": queue.size(), "inference": batcher.size()},
             stop=stop,
         )
+
+
+def check_compiled() -> None:
+    """Raises UsageError where the extension modules are missing."""
+    try:
+        import libtorchbeast  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "PolyBeast's C++ part was not compiled (make build, or pip install .); "
+            "python -m torchbeast.monobeast needs none"
+        ) from error
 
 
 def server_arguments(flags: argparse.Namespace, setup: Setup, seed: int) -> list[str]:

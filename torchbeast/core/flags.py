@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.core.parsing import amount, fraction, natural, positive
+from torchbeast.core.parsing import agent_type, amount, fraction, natural, positive
 from torchbeast.core.presets import PRESETS
 
 DEFAULT_ENV = "PongNoFrameskip-v4"
@@ -124,9 +124,10 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("agent")
     group.add_argument(
         "--agent_type",
-        choices=["resnet", "atari"],
+        type=agent_type,
         default="resnet",
-        help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast.",
+        help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast. aaa: the "
+        "attention-augmented agent. package.module:Class: your own. (default: %(default)s)",
     )
     group.add_argument("--use_lstm", action="store_true", help="Give the agent a memory.")
     group.add_argument(

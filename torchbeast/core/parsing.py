@@ -73,3 +73,12 @@ def fraction(text: str) -> float:
     if value > 1:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text}")
     return value
+
+
+def agent_type(text: str) -> str:
+    """An argparse type: an agent of this program or ``package.module:Class``."""
+    if text not in ("resnet", "atari", "aaa") and not text.partition(":")[2]:
+        raise argparse.ArgumentTypeError(
+            f"choose resnet, atari, aaa or package.module:Class, not {text}"
+        )
+    return text

@@ -54,7 +54,7 @@ def load_trained(flags: argparse.Namespace) -> Trained:
     path = checkpoint.model_path(flags.savedir, xpid, flags.intermediate_model_id)
     contents = checkpoint.load(path)
     return Trained(
-        from_contents(contents, path),
+        from_contents(contents, path, flags.agent_type),
         path.parent.resolve().name if xpid == "latest" else xpid,
         str(flags.intermediate_model_id or contents.get("steps", "model")),
         read_presentation(contents),

@@ -44,6 +44,8 @@ class Agent(nn.Module, abc.ABC):
     frame_scale: Tensor
     # Whether the core sees a one-hot of the last action, too.
     uses_last_action = False
+    # Modules behind the encoder, which compute in float32 whatever ``compute_dtype`` is.
+    float32_modules: tuple[str, ...] = ("core", "policy", "baseline")
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__()
@@ -68,6 +70,11 @@ class Agent(nn.Module, abc.ABC):
         if config.use_lstm:
             self.core = nn.LSTM(size, hidden_size or size, num_layers)
             size = hidden_size or size
+        self.build_outputs(size)
+
+    def build_outputs(self, size: int) -> None:
+        """Makes ``policy`` and ``baseline`` on ``size`` features."""
+        config = self.config
         self.policy = nn.Linear(size, config.num_actions)
         with torch.no_grad():
             # Begin close to the uniform policy: large random preferences take long to unlearn.
@@ -93,7 +100,7 @@ class Agent(nn.Module, abc.ABC):
         """
         agent = copy.deepcopy(self).requires_grad_(False)
         for name, module in agent.named_children():
-            if name not in ("core", "policy", "baseline"):
+            if name not in self.float32_modules:
                 module.to(self.compute_dtype)
         return agent
 
@@ -118,25 +125,7 @@ class Agent(nn.Module, abc.ABC):
         training mode only.
         """
         fields = inputs if isinstance(inputs, dict) else inputs._asdict()
-        frame, reward, done = fields["frame"], fields["reward"], fields["done"]
-        num_steps, batch_size = frame.shape[:2]
-        features = self._features(frame.flatten(0, 1))
-        parts = [features]
-        if self.uses_last_action:
-            last_action = fields.get("last_action")
-            if last_action is None:
-                last_action = torch.zeros_like(reward, dtype=torch.int64)
-            parts.append(
-                nn.functional.one_hot(last_action.flatten(), self.config.num_actions).to(features)
-            )
-        parts.append(reward.reshape(-1, 1).clamp(-1, 1).to(features))
-        core_input = torch.cat(parts, dim=-1)
-        if self.core is not None:
-            core_input = core_input.view(num_steps, batch_size, -1)
-            core_output, core_state = self._recur(core_input, done, core_state)
-            core_output = core_output.flatten(0, 1)
-        else:
-            core_output = core_input
+        core_output, core_state = self.represent(fields, core_state)
         logits = self.policy(core_output)
         if isinstance(self.baseline, PopArtLayer):
             baseline, normalized = self.baseline(core_output)
@@ -146,13 +135,37 @@ class Agent(nn.Module, abc.ABC):
             action = torch.multinomial(torch.softmax(logits.detach(), dim=-1), num_samples=1)
         else:
             action = logits.argmax(dim=-1, keepdim=True)
-        lead = (num_steps, batch_size, -1)
+        lead = (*fields["frame"].shape[:2], -1)
         output = AgentOutput(
             action.view(lead), logits.view(lead), baseline.view(lead), normalized.view(lead)
         )
         return output, core_state
 
-    def _features(self, frames: Tensor) -> Tensor:
+    def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
+        """What policy and value are computed from, ``[T * B, F]``, and the next recurrent state."""
+        frame, reward, done = fields["frame"], fields["reward"], fields["done"]
+        features = self.encode_frames(frame.flatten(0, 1))
+        parts = [features]
+        if self.uses_last_action:
+            parts.append(self.one_hot_last_action(fields).to(features))
+        parts.append(reward.reshape(-1, 1).clamp(-1, 1).to(features))
+        core_input = torch.cat(parts, dim=-1)
+        if self.core is not None:
+            core_output, core_state = self._recur(
+                core_input.view(*done.shape, -1), done, core_state
+            )
+            return core_output.flatten(0, 1), core_state
+        return core_input, core_state
+
+    def one_hot_last_action(self, fields: dict[str, Any]) -> Tensor:
+        """``[T * B, A]``; action 0 where it is not known."""
+        last_action = fields.get("last_action")
+        if last_action is None:
+            last_action = torch.zeros_like(fields["reward"], dtype=torch.int64)
+        return nn.functional.one_hot(last_action.flatten(), self.config.num_actions)
+
+    def encode_frames(self, frames: Tensor) -> Tensor:
+        """Features of frames uint8 ``[N, C, H, W]``, float32."""
         # Two conversions, layout first: one combined .to() is half as fast.
         x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
         x = (x - self.frame_mean.to(x.dtype)).mul_(self.frame_scale.to(x.dtype))

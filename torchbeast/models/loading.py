@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,50 @@ from torchbeast.core import checkpoint
 from torchbeast.core.types import UsageError
 from torchbeast.models.agent import Agent, AgentConfig
 from torchbeast.models.atari_net import AtariNet
+from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
 
-AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet}
+AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
 
 
 def make_agent(config: AgentConfig) -> Agent:
-    """A new agent."""
-    return AGENTS[config.agent_type](config)
+    """A new agent. Raises UsageError if its type cannot be found."""
+    return find_agent_type(config.agent_type)(config)
 
 
-def from_checkpoint(path: str | Path) -> Agent:
+def find_agent_type(agent_type: str) -> type[Agent]:
+    """One of this program's agents, or the class that ``package.module:Class`` names."""
+    if agent_type in AGENTS:
+        return AGENTS[agent_type]
+    module, _, name = agent_type.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"Cannot find --agent_type {agent_type}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Agent)):
+        raise UsageError(f"--agent_type {agent_type} is no torchbeast.models.Agent")
+    return found
+
+
+def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:
     """The agent in a ``model.tar`` (or in a directory with one), in evaluation mode.
+
+    ``agent_type``: the class of an agent of your own, ``package.module:Class``.
 
     Raises UsageError if there is none or it is not an agent's.
     """
     path = Path(path).expanduser()
     if path.is_dir():
         path = path / "model.tar"
-    return from_contents(checkpoint.load(path), path)
+    return from_contents(checkpoint.load(path), path, agent_type)
 
 
-def from_contents(contents: dict[str, Any], path: Path) -> Agent:
-    """As from_checkpoint, for a file that was loaded already."""
+def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None = None) -> Agent:
+    """As from_checkpoint, for a file that was loaded already.
+
+    ``agent_type``: the only class of a user's own that may be imported. A checkpoint is data; what
+    it names must not decide which code runs.
+    """
     try:
         state = contents["model_state_dict"]
         if "agent" in contents:
@@ -41,6 +63,11 @@ def from_contents(contents: dict[str, Any], path: Path) -> Agent:
             for name in ("observation_shape", "tasks"):
                 values[name] = tuple(values[name])
             config = AgentConfig(**values)
+            if config.agent_type not in AGENTS and config.agent_type != agent_type:
+                raise UsageError(
+                    f"{path} is of an agent of your own: allow it with "
+                    f"--agent_type {config.agent_type}"
+                )
         else:
             config = config_from_state(state, checkpoint.read_meta(path))
         agent = make_agent(config)

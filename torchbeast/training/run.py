@@ -23,6 +23,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs import measure_frames
 from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.models.loading import find_agent_type
 from torchbeast.training.bottleneck import Bottleneck
 from torchbeast.training.setup import Setup
 
@@ -68,6 +69,7 @@ class TrainingRun:
             use_popart=flags.use_popart,
             beta=flags.beta,
         )
+        find_agent_type(flags.agent_type)
         # Before anything is written: a run that cannot go on is left as it is.
         previous = self._load_previous()
         if previous is not None and flags.seed is None and "seed" in previous:

@@ -31,13 +31,14 @@ class Setup(NamedTuple):
     clip_rewards: bool
 
 
-def prepare(flags: argparse.Namespace, num_actors: int, *, has_pool: bool = True) -> Setup:
+def prepare(flags: argparse.Namespace, *, has_pool: bool = True) -> Setup:
     """Checks the flags. Raises UsageError.
 
-    ``num_actors``: environments of the whole run. ``has_pool``: whether servers and inference
-    threads are needed.
+    ``has_pool``: whether servers and inference threads are needed. Without them, in MonoBeast,
+    ``--num_actors`` is per game, as in 2019.
     """
     games = parse_games(flags.env or DEFAULT_ENV)
+    num_actors = flags.num_actors * (1 if has_pool else len(games))
     if len(games) > num_actors:
         raise UsageError(
             f"{len(games)} games need at least as many actors: --num_actors {num_actors}"

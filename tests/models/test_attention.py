@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.models.attention import ConvLSTM, attend, spatial_basis
+
+CONFIG = AgentConfig(agent_type="aaa", observation_shape=(3, 48, 40), num_actions=4)
+
+
+def make_inputs(steps=5, batch=3, config=CONFIG):
+    generator = torch.Generator().manual_seed(0)
+    frame = torch.randint(256, (steps, batch, *config.observation_shape), generator=generator)
+    return {
+        "frame": frame.to(torch.uint8),
+        "reward": torch.randn(steps, batch, generator=generator),
+        "done": torch.rand(steps, batch, generator=generator) < 0.3,
+        "last_action": torch.randint(4, (steps, batch), generator=generator),
+    }
+
+
+def test_a_rollout_equals_its_steps_with_resets():
+    torch.manual_seed(0)
+    agent = make_agent(CONFIG).eval()
+    torch.nn.init.normal_(agent.memory.peepholes)
+    inputs = make_inputs()
+    assert inputs["done"][1:].any()
+    whole, end = agent(inputs, agent.initial_state(3))
+    state = agent.initial_state(3)
+    for t in range(5):
+        step, state = agent({k: v[t : t + 1] for k, v in inputs.items()}, state)
+        torch.testing.assert_close(step.policy_logits[0], whole.policy_logits[t])
+        torch.testing.assert_close(step.baseline[0], whole.baseline[t])
+    for a, b in zip(end, state, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_attention_is_a_distribution_over_places_for_each_query():
+    agent = make_agent(CONFIG)
+    agent(make_inputs(), agent.initial_state(3))
+    assert agent.attention.shape == (5, 3, 4, 6, 5)
+    torch.testing.assert_close(agent.attention.sum(dim=(-1, -2)), torch.ones(5, 3, 4))
+
+
+def test_a_query_finds_the_place_with_its_key():
+    keys = torch.eye(6).unsqueeze(0) * 100
+    values = torch.arange(12.0).view(1, 6, 2)
+    attention, answers = attend(keys, values, torch.eye(6)[[4, 1]].view(1, -1))
+    assert attention[0].argmax(dim=-1).tolist() == [4, 1]
+    torch.testing.assert_close(answers[0], values[0, [4, 1]])
+
+
+def test_every_place_has_a_basis_of_its_own():
+    basis = spatial_basis(6, 5, 64)
+    assert basis.shape == (30, 64)
+    distances = torch.cdist(basis, basis) + torch.eye(30) * 100
+    assert distances.min() > 0.5
+    # cos(pi x) cos(pi y) in the middle of the first place.
+    x, y = torch.tensor(0.5 / 6), torch.tensor(0.5 / 5)
+    assert basis[0, 0] == pytest.approx(float(torch.cos(torch.pi * x) * torch.cos(torch.pi * y)))
+
+
+def test_conv_lstm_on_one_pixel_is_the_formula():
+    torch.manual_seed(0)
+    module = ConvLSTM(1, 1, 1, 1)
+    torch.nn.init.normal_(module.peepholes)
+    wx, b = module.of_input.weight[:, 0, 1, 1], module.of_input.bias
+    wh, (pi, pf, po) = module.of_hidden.weight[:, 0, 1, 1], module.peepholes.flatten()
+    x, h, c = torch.tensor(0.7), torch.tensor(-0.4), torch.tensor(0.9)
+    i, f, g, o = wx * x + b + wh * h
+    new_c = torch.sigmoid(f + pf * c) * c + torch.sigmoid(i + pi * c) * torch.tanh(g)
+    new_h = torch.sigmoid(o + po * new_c) * torch.tanh(new_c)
+    one = (1, 1, 1, 1)
+    output, (hidden, cell) = module(
+        x.view(1, *one), torch.zeros(1, 1, dtype=torch.bool), (h.view(one), c.view(one))
+    )
+    assert output.item() == hidden.item() == pytest.approx(new_h.item())
+    assert cell.item() == pytest.approx(new_c.item())
+
+
+def test_every_parameter_learns():
+    torch.manual_seed(0)
+    agent = make_agent(CONFIG._replace(use_popart=True, tasks=("a", "b")))
+    inputs = make_inputs(steps=8)
+    output, _ = agent(inputs, agent.initial_state(3))
+    (output.policy_logits.square().sum() + output.normalized_baseline.sum()).backward()
+    for name, parameter in agent.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_bfloat16_is_for_the_vision_only():
+    agent = make_agent(CONFIG)
+    agent.compute_dtype = torch.bfloat16
+    copy = agent.inference_copy()
+    assert copy.vision[0].weight.dtype == torch.bfloat16
+    assert copy.memory.peepholes.dtype == copy.core.weight_ih_l0.dtype == torch.float32
+    output, _ = copy(make_inputs(), copy.initial_state(3))
+    assert output.policy_logits.dtype == torch.float32

@@ -1,0 +1,166 @@
+"""MonoBeast as users run it: real processes, real games, real signals."""
+
+import csv
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torchbeast import monobeast
+from torchbeast.core import checkpoint
+from torchbeast.models import from_checkpoint
+
+ROOT = Path(__file__).parent.parent
+FAST = ["--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
+ENDLESS = [*FAST, "--total_steps=1e9"]
+TWO_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
+
+
+def read_logs(run):
+    path = run / "logs.csv"
+    if not path.exists():
+        return []
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def wait_until(condition, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def nothing_left(family):
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 10)
+
+
+@pytest.mark.parametrize("extra", [["--use_popart", "--use_lstm"], ["--agent_type=resnet"]])
+def test_trains_several_games_with_and_without_popart(start, tmp_path, extra):
+    code, out, err = start(
+        "monobeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=400",
+        "--env", TWO_GAMES, *extra,
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    assert "400 steps; run in" in out
+    assert "4 actors, 2 learner threads" in err or "learner threads" in err
+    last = read_logs(tmp_path / "run")[-1]
+    assert int(last["steps/Pong"]) + int(last["steps/Breakout"]) == 400
+    assert int(last["steps/Pong"]) > 0
+    assert from_checkpoint(tmp_path / "run").config.num_actions == 18
+    code, out, err = start(
+        "monobeast", "--mode=test", "--savedir", tmp_path, "--num_episodes=1", "--sample",
+        "--env=BreakoutNoFrameskip-v4",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    assert "Breakout" in out
+
+
+def test_resumes_where_it_stopped_and_polybeast_goes_on_with_it(start, tmp_path):
+    options = ["--savedir", tmp_path, "--xpid=run", *FAST]
+    for module, steps in (("monobeast", 200), ("monobeast", 400), ("polybeast", 600)):
+        code, _, err = start(module, *options, f"--total_steps={steps}").finish()
+        assert code == 0, err
+    assert "Going on at step 400" in err
+    assert checkpoint.load(tmp_path / "run" / "model.tar")["steps"] == 600
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_and_saves(start, tmp_path, signum):
+    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
+    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
+    family = run.family()
+    run.process.send_signal(signum)
+    code, _, err = run.finish(timeout=20)
+    assert code == 128 + signum, err
+    assert "Traceback" not in err
+    nothing_left(family)
+    assert checkpoint.load(tmp_path / "run" / "model.tar")["steps"] > 0
+
+
+def test_a_killed_actor_is_replaced(start, tmp_path):
+    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_buffers=3")
+    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
+    # The fork server's children are the actors.
+    parents = {p.pid: p.ppid() for p in run.family()}
+    actors = [p for p in run.family() if parents.get(p.ppid()) == run.process.pid]
+    assert len(actors) == 2
+    for actor in actors:
+        actor.kill()
+    before = int(read_logs(tmp_path / "run")[-1]["step"])
+    # With three buffers it could not go on if one of them were lost.
+    wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 300)
+    family = run.family()
+    run.process.send_signal(signal.SIGINT)
+    code, _, err = run.finish(timeout=20)
+    assert code == 130
+    assert err.count("restarting it") == 2
+    nothing_left(family)
+
+
+def test_a_killed_learner_takes_its_actors_along(start, tmp_path):
+    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
+    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
+    family = run.family()
+    run.process.kill()
+    nothing_left(family)
+
+
+def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_path):
+    code = (
+        "import sys\n"
+        "for name in ('nest._C', 'libtorchbeast._C'): sys.modules[name] = None\n"
+        "from torchbeast import {module} as command\n"
+        "if __name__ == '__main__': sys.exit(command.main(sys.argv[1:]))\n"
+    )
+    results = {}
+    for module in ("monobeast", "polybeast"):
+        script = tmp_path / f"{module}_pure.py"
+        script.write_text(code.format(module=module))
+        results[module] = subprocess.run(
+            [sys.executable, script, *FAST, "--total_steps=40", "--savedir", tmp_path],
+            capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert results["monobeast"].returncode == 0, results["monobeast"].stderr
+    assert results["polybeast"].returncode == 2
+    (line,) = results["polybeast"].stderr.splitlines()
+    assert "was not compiled" in line
+    assert "torchbeast.monobeast" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--num_buffers=8", "--batch_size=8"], "--num_buffers must be more than --batch_size"),
+        (["--agent_type=big"], "choose resnet, atari, aaa or package.module:Class"),
+        (["--agent_type=no.such:Thing"], "Cannot find --agent_type no.such:Thing"),
+        (["--agent_type=torch.nn:Linear"], "is no torchbeast.models.Agent"),
+        (["--num_inference_threads=2"], "unrecognized arguments"),
+        (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
+    ],
+)
+def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, capsys):
+    try:
+        code = monobeast.main([*arguments, "--savedir", str(tmp_path)])
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_flag_of_2019_is_there():
+    flags = vars(monobeast.make_parser().parse_args(["--aaa_input_format=rgb_last"]))
+    assert flags["frame_format"] == "rgb_last"
+    names = (
+        "env mode xpid savedir num_actors total_steps batch_size unroll_length num_buffers "
+        "num_learner_threads disable_cuda use_lstm agent_type frame_height frame_width "
+        "save_model_every_nsteps entropy_cost baseline_cost discounting reward_clipping "
+        "learning_rate alpha momentum epsilon grad_norm_clipping use_popart"
+    )
+    assert set(names.split()) <= set(flags)

@@ -1,0 +1,167 @@
+"""The attention-augmented agent (Mott et al. 2019, arXiv:1906.02500)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchbeast.models.agent import Agent, AgentConfig, CoreState, conv_output_size
+
+NUM_QUERIES = 4
+KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.
+BASIS_SIZE = 64  # Channels of the spatial basis.
+HIDDEN_SIZE = 256
+
+
+class AttentionNet(Agent):
+    """Asks the picture questions: queries that depend on the memory of the policy alone.
+
+    Vision (two convolutions and a convolutional LSTM) says what is where. Each query is compared
+    with the keys of all places, the softmax over places is the attention, and the answer is the
+    mean value under it. A spatial basis, concatenated to keys and values, lets queries ask for
+    places and answers tell them. Answers and queries feed the policy's LSTM.
+
+    ``attention`` holds the maps of the last forward pass, ``[T, B, Q, H, W]``.
+    """
+
+    basis: Tensor
+    core: nn.LSTM
+
+    float32_modules = ("memory", "query", "answer", "core", "policy", "baseline")
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__(config)
+        channels, height, width = config.observation_shape
+        self.vision = nn.Sequential(
+            nn.Conv2d(channels, 32, kernel_size=8, stride=4, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=4, stride=2, padding=1),
+            nn.ReLU(),
+        )
+        for kernel, stride, padding in ((8, 4, 2), (4, 2, 1)):
+            height, width = (conv_output_size(n, kernel, stride, padding) for n in (height, width))
+        self.memory = ConvLSTM(64, KEY_SIZE + VALUE_SIZE, height, width)
+        self.register_buffer("basis", spatial_basis(height, width, BASIS_SIZE), persistent=False)
+        query_size, answer_size = KEY_SIZE + BASIS_SIZE, VALUE_SIZE + BASIS_SIZE
+        self.query = nn.Sequential(
+            nn.Linear(HIDDEN_SIZE, 128), nn.ReLU(), nn.Linear(128, NUM_QUERIES * query_size)
+        )
+        num_inputs = NUM_QUERIES * (query_size + answer_size) + 1 + config.num_actions
+        self.answer = nn.Sequential(
+            nn.Linear(num_inputs, 512), nn.ReLU(), nn.Linear(512, HIDDEN_SIZE), nn.ReLU()
+        )
+        self.core = nn.LSTM(HIDDEN_SIZE, HIDDEN_SIZE)
+        self.build_outputs(HIDDEN_SIZE)
+        self.attention: Tensor | None = None
+
+    def encode(self, frames: Tensor) -> Tensor:
+        return self.vision(frames)
+
+    def initial_state(self, batch_size: int = 1) -> CoreState:
+        """Of the vision, ``[1, B, C, H, W]`` twice, and of the policy, ``[1, B, F]`` twice."""
+        vision = (1, batch_size, *self.memory.shape)
+        policy = (1, batch_size, HIDDEN_SIZE)
+        device = self.frame_mean.device
+        return tuple(torch.zeros(s, device=device) for s in (vision, vision, policy, policy))
+
+    def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
+        frame, reward, done = fields["frame"], fields["reward"], fields["done"]
+        num_steps, batch_size = done.shape
+        pictures = self.encode_frames(frame.flatten(0, 1))
+        pictures = pictures.view(num_steps, batch_size, *pictures.shape[1:])
+        # What is seen does not depend on what is asked: the memory of all steps comes first.
+        seen, vision_state = self.memory(pictures, done, (core_state[0][0], core_state[1][0]))
+        places = self._places(seen)
+        known = [reward.reshape(-1, 1).clamp(-1, 1), self.one_hot_last_action(fields)]
+        extra = torch.cat([part.to(pictures) for part in known], dim=1)
+        extra = extra.view(num_steps, batch_size, -1)
+
+        policy_state = core_state[2:]
+        outputs, maps = [], []
+        for t in range(num_steps):
+            keep = (~done[t]).to(pictures).view(1, -1, 1)
+            policy_state = tuple(state * keep for state in policy_state)
+            queries = self.query(policy_state[0][0])
+            attention, answers = attend(places.keys[t], places.values[t], queries)
+            inputs = torch.cat([answers.flatten(1), queries, extra[t]], dim=1)
+            output, policy_state = self.core(self.answer(inputs).unsqueeze(0), policy_state)
+            outputs.append(output)
+            maps.append(attention)
+        self.attention = torch.stack(maps).detach().unflatten(-1, self.memory.shape[1:])
+        state = (*(part.unsqueeze(0) for part in vision_state), *policy_state)
+        return torch.cat(outputs).flatten(0, 1), state
+
+    def _places(self, seen: Tensor) -> Places:
+        """Splits the memory ``[T, B, C, H, W]`` into keys and values, each with the basis."""
+        num_steps, batch_size = seen.shape[:2]
+        flat = seen.flatten(3).transpose(2, 3)  # [T, B, H * W, C]
+        basis = self.basis.expand(num_steps, batch_size, -1, -1)
+        keys, values = flat.split([KEY_SIZE, VALUE_SIZE], dim=-1)
+        return Places(torch.cat([keys, basis], dim=-1), torch.cat([values, basis], dim=-1))
+
+
+class Places(NamedTuple):
+    """Keys ``[T, B, N, K]`` and values ``[T, B, N, V]`` of the ``N`` places of a picture."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def attend(keys: Tensor, values: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention maps ``[B, Q, N]`` and answers ``[B, Q, V]`` of queries ``[B, Q * K]``."""
+    queries = queries.view(len(queries), -1, keys.shape[-1])
+    # Scaled as in Vaswani et al. 2017: the softmax of unscaled products of so many channels begins
+    # close to one-hot, where its gradient vanishes.
+    logits = queries @ keys.transpose(1, 2) / math.sqrt(keys.shape[-1])
+    attention = functional.softmax(logits, dim=-1)
+    return attention, attention @ values
+
+
+def spatial_basis(height: int, width: int, size: int) -> Tensor:
+    """Products of cosines along both axes, ``[H * W, size]`` (equation 3 of the paper)."""
+    per_axis = math.isqrt(size)
+    frequencies = torch.arange(1, per_axis + 1) * math.pi
+
+    def axis(length: int) -> Tensor:
+        positions = (torch.arange(length) + 0.5) / length
+        return torch.cos(positions.unsqueeze(1) * frequencies)  # [length, per_axis]
+
+    basis = torch.einsum("hi,wj->hwij", axis(height), axis(width))
+    return basis.reshape(height * width, per_axis**2)
+
+
+class ConvLSTM(nn.Module):
+    """A convolutional LSTM with peepholes (Shi et al. 2015, equation 3)."""
+
+    def __init__(self, num_inputs: int, num_channels: int, height: int, width: int) -> None:
+        super().__init__()
+        self.shape = (num_channels, height, width)
+        self.of_input = nn.Conv2d(num_inputs, 4 * num_channels, kernel_size=3, padding=1)
+        self.of_hidden = nn.Conv2d(
+            num_channels, 4 * num_channels, kernel_size=3, padding=1, bias=False
+        )
+        # Of the input, forget and output gates.
+        self.peepholes = nn.Parameter(torch.zeros(3, *self.shape))
+
+    def forward(
+        self, inputs: Tensor, done: Tensor, state: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Outputs ``[T, B, C, H, W]`` for inputs likewise; from a zero state where ``done``."""
+        hidden, cell = state
+        gates_of_input = self.of_input(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+        outputs = []
+        for gates, ended in zip(gates_of_input.unbind(), done.unbind(), strict=True):
+            keep = (~ended).to(gates).view(-1, 1, 1, 1)
+            hidden, cell = hidden * keep, cell * keep
+            i, f, g, o = (gates + self.of_hidden(hidden)).chunk(4, dim=1)
+            i = torch.sigmoid(i + self.peepholes[0] * cell)
+            f = torch.sigmoid(f + self.peepholes[1] * cell)
+            cell = f * cell + i * torch.tanh(g)
+            o = torch.sigmoid(o + self.peepholes[2] * cell)
+            hidden = o * torch.tanh(cell)
+            outputs.append(hidden)
+        return torch.stack(outputs), (hidden, cell)
