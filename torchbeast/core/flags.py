@@ -11,6 +11,7 @@ from torchbeast.core.parsing import agent_type, amount, fraction, natural, posit
 from torchbeast.core.presets import PRESETS
 
 DEFAULT_ENV = "PongNoFrameskip-v4"
+DEFAULT_SAVEDIR = "~/logs/torchbeast"
 
 
 def add_mode_flag(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +97,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--savedir",
-        default="~/logs/torchbeast",
+        default=DEFAULT_SAVEDIR,
         help="Directory of all runs (default: %(default)s).",
     )
     group.add_argument("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
@@ -224,17 +225,33 @@ def server_address(basename: str, index: int) -> str:
     return f"{host}:{int(port) + index}"
 
 
+def add_intermediate_flag(parser: argparse.ArgumentParser) -> None:
+    """Which of a run's checkpoints."""
+    parser.add_argument(
+        "--intermediate_model_id",
+        type=natural,
+        help="Step number of intermediate/model.<step>.tar to take (default: model.tar).",
+    )
+
+
+def add_trained_flags(parser: argparse.ArgumentParser) -> None:
+    """Which trained agent, for programs that look at one."""
+    group = parser.add_argument_group("agent")
+    add = group.add_argument
+    add("--savedir", default=DEFAULT_SAVEDIR, help="Directory of all runs (default: %(default)s).")
+    add("--xpid", help="Name of the run (default: latest).")
+    add_intermediate_flag(parser)
+    add("--agent_type", type=agent_type, help="Allows an agent of your own: package.module:Class.")
+    add("--use_lstm", action="store_true", help="As in 2019; the checkpoint decides.")
+
+
 def add_test_flags(parser: argparse.ArgumentParser) -> None:
     """How an agent is watched and scored."""
+    add_intermediate_flag(parser)
     group = parser.add_argument_group("test")
     add = group.add_argument
     add(
         "--num_episodes", type=positive, default=10, help="Full games per game (test, test_render)."
-    )
-    add(
-        "--intermediate_model_id",
-        type=natural,
-        help="Step number of intermediate/model.<step>.tar to take.",
     )
     add(
         "--sample",

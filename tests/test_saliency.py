@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from torchbeast import saliency
+from torchbeast.core import checkpoint
+from torchbeast.models import AgentConfig, make_agent
+
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float32"]
+
+
+@pytest.fixture
+def make_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def make(xpid, shown=None, **config):
+        torch.manual_seed(0)
+        agent = make_agent(AgentConfig(**{"agent_type": "atari", **config}))
+        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+        checkpoint.save(tmp_path / xpid / "model.tar", {**contents, **(shown or {})})
+
+    return make
+
+
+def run(tmp_path, *arguments):
+    return saliency.main(["--savedir", str(tmp_path), *QUICK, *arguments])
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        ({"use_lstm": True}, {}),
+        ({"agent_type": "resnet"}, {}),
+        (
+            {"agent_type": "aaa", "observation_shape": (3, 105, 80)},
+            {"frame_format": "rgb_last", "frame_height": 105, "frame_width": 80},
+        ),
+        ({"observation_shape": (12, 84, 84)}, {"frame_format": "rgb_stack"}),
+    ],
+)
+def test_shows_every_agent_and_every_frame_format(make_run, tmp_path, config, shown):
+    make_run("mine", shown, **config)
+    assert run(tmp_path, "--xpid=mine", "--movie=film.gif") == 0
+    directory = tmp_path / "saliency" / "mine" / PONG
+    assert sorted(p.name for p in directory.iterdir()) == [
+        "000005.png",
+        "000006.png",
+        "scores.npz",
+    ]
+    with Image.open(directory / "000005.png") as image:
+        assert image.size == (2 * (4 * 160 + 3 * 4), 2 * 210)
+    scores = np.load(directory / "scores.npz")
+    assert scores["step"].tolist() == [5, 6]
+    assert np.isfinite(scores["policy"]).all()
+    assert scores["policy"].max() > 0
+    with Image.open(tmp_path / "film.gif") as film:
+        assert film.n_frames <= 2
+
+
+def test_the_same_seed_gives_the_same_scores(make_run, tmp_path):
+    make_run("mine")
+    results = []
+    for name in ("a", "b"):
+        assert run(tmp_path, "--xpid=mine", f"--saliencydir={name}", "--seed=3") == 0
+        results.append(np.load(tmp_path / name / "mine" / PONG / "scores.npz"))
+    for field in ("policy", "value", "action"):
+        assert np.array_equal(results[0][field], results[1][field])
+
+
+def test_agents_are_compared_on_the_same_game(make_run, tmp_path):
+    make_run("one")
+    make_run("both", tasks=(BREAKOUT, PONG), use_popart=True)
+    code = run(tmp_path, "--xpid=one", "--env", PONG, "--compare=both", "--movie=two.mp4")
+    assert code == 0
+    scores = [np.load(p) for p in sorted((tmp_path / "saliency").glob(f"*/{PONG}/scores.npz"))]
+    assert len(scores) == 2
+    assert np.array_equal(scores[0]["action"], scores[1]["action"])
+    assert (tmp_path / "two.mp4").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--first_frame=100000"], "the game ends after"),
+        (["--density=0"], "must be at least 1"),
+        (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
+        (["--env=SpaceInvadersNoFrameskip-v4"], None),
+        (["--xpid=none"], "No checkpoint at"),
+        (["--movie=film.avi"], r"Movies are .gif or .mp4"),
+        (["--env=FreewayNoFrameskip-v4"], "it was not trained on a game with these"),
+    ],
+)
+def test_edges_are_right_or_one_clear_line(make_run, tmp_path, capsys, arguments, message):
+    make_run("mine")
+    try:
+        code = run(tmp_path, "--xpid=mine", *arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    err = capsys.readouterr().err
+    if message is None:
+        assert code == 0
+    else:
+        assert code == 2
+        assert message in err.splitlines()[-1]
+
+
+def test_density_and_radius_at_their_limits(make_run, tmp_path):
+    make_run("mine")
+    assert run(tmp_path, "--xpid=mine", "--density=1000", "--radius=500") == 0
+    scores = np.load(tmp_path / "saliency" / "mine" / PONG / "scores.npz")
+    assert scores["policy"].shape == (2, 1, 1)
