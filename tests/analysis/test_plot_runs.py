@@ -45,6 +45,17 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
+def test_tracked_gradients_are_drawn(savedir, capsys):
+    (savedir / "b" / "gradients.csv").write_text(
+        "step,fc.weight/norm,fc.weight/mean\n10,1.5,0\n20,2.5,0\n"
+    )
+    assert plot_runs.main([str(savedir)]) == 0
+    assert "gradients_b.png" in capsys.readouterr().out
+    steps, norms = find_runs([savedir])[1].gradient_norms()
+    assert steps.tolist() == [10, 20]
+    assert norms["fc.weight"].tolist() == [1.5, 2.5]
+
+
 def test_both_kinds_of_reference_are_read(tmp_path):
     path = tmp_path / "reference.csv"
     path.write_text("env,agent_steps,return_mean_of_3_seeds\nPongNoFrameskip-v4,100,3.5\n")

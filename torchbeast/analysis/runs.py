@@ -34,6 +34,7 @@ class RunRecords:
     """A run's logs.csv. Raises UsageError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.name = path.resolve().name
         try:
             with open(path / "logs.csv", newline="") as file:
@@ -66,6 +67,17 @@ class RunRecords:
             mean[known],
             std[known],
         )
+
+    def gradient_norms(self) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
+        """Steps and, by parameter, norms of gradients; None if they were not tracked."""
+        path = self.path / "gradients.csv"
+        if not path.exists():
+            return None
+        with open(path, newline="") as file:
+            rows = [row for row in csv.DictReader(file) if None not in row.values()]
+        names = [n.removesuffix("/norm") for n in (rows[0] if rows else {}) if n.endswith("/norm")]
+        norms = {n: np.array([float(row[f"{n}/norm"]) for row in rows]) for n in names}
+        return np.array([float(row["step"]) for row in rows]), norms
 
     def moments(self, game: str) -> Moments | None:
         """None without PopArt."""

@@ -114,6 +114,12 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         help="Keep a copy of the model as intermediate/model.<step>.tar every so many steps.",
     )
     group.add_argument(
+        "--track_gradients",
+        action="store_true",
+        help="Record norm, mean, spread and peak of each layer's gradient: gradients.csv, "
+        "TensorBoard, and a plot by torchbeast.analysis.plot_runs.",
+    )
+    group.add_argument(
         "--write_profiler_trace",
         action="store_true",
         help="Write a trace of some learner steps, trace.json, for chrome://tracing or Perfetto.",

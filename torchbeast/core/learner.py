@@ -79,7 +79,9 @@ class Learner:
         optimizer: OptimizerConfig,
         batch_size: int,
         on_step: Callable[[StepStats], None],
+        on_gradients: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_step`` is told about every step, ``on_gradients`` before gradients are applied."""
         self.agent = agent
         self.steps = 0
         self.learner_steps = 0
@@ -89,6 +91,7 @@ class Learner:
         self._config = optimizer
         self._batch_size = batch_size
         self._on_step = on_step
+        self._on_gradients = on_gradients
         self._parameters = [p for p in agent.parameters() if p.requires_grad]
         self._optimizer = make_optimizer(self._parameters, optimizer)
 
@@ -166,6 +169,7 @@ class Learner:
         """One optimizer step from the summed gradients, then PopArt's."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
+        self._on_gradients()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.grad_norm_clipping)
         learning_rate = self.learning_rate()
         for group in self._optimizer.param_groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch
 
 from torchbeast.core import checkpoint
 from torchbeast.core.file_writer import FileWriter
+from torchbeast.core.gradients import GradientTracker
 from torchbeast.core.learner import Learner, OptimizerConfig, StepStats
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
@@ -96,7 +98,9 @@ class TrainingRun:
             OptimizerConfig(**{name: getattr(flags, name) for name in OptimizerConfig._fields}),
             flags.batch_size,
             self._on_step,
+            self._on_gradients if flags.track_gradients else lambda: None,
         )
+        self._gradients = GradientTracker(self.path / "gradients.csv")
         self._progress = Progress(self._writer, names, flags.total_steps)
         if previous is not None:
             self.learner.load_state_dict(previous)
@@ -222,6 +226,13 @@ class TrainingRun:
             contents = self._agent_contents()
             del contents["optimizer_state_dict"]
             self._try_save(checkpoint.intermediate_path(self.path, contents["steps"]), contents)
+
+    def _on_gradients(self) -> None:
+        steps, learner_steps = self.learner.steps, self.learner.learner_steps
+        with contextlib.suppress(OSError):  # A full disk; the writer has said so.
+            self._writer.scalars(
+                self._gradients.track(self.learner.agent, learner_steps, steps), steps
+            )
 
     @property
     def server_seed(self) -> int:

@@ -1,0 +1,102 @@
+"""Saliency: all masks in batches, beside one blurred picture at a time.
+
+    python benchmarks/saliency.py [--agent_type resnet] [--masks 200]
+
+Seconds per frame of Pong at density 2, policy and value map together. The other method, as programs
+after Greydanus et al. had it, makes a mask, blurs the picture and asks the network once per place,
+in float32; it is timed on some of the places and scaled up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter
+
+from torchbeast.analysis.perturbation import PerturbationSaliency
+from torchbeast.core.precision import choose_dtype, keep_freed_pages
+from torchbeast.core.threads import available_cores
+from torchbeast.evaluate.playing import GameLoop, Trained, make_games
+from torchbeast.models import AgentConfig, make_agent
+
+GAME = "PongNoFrameskip-v4"
+DENSITY, RADIUS = 2, 5
+FRAMES = 3
+
+
+def one_at_a_time(agent, inputs, places: list[tuple[int, int]]) -> np.ndarray:
+    """Scores ``[places, 2]``: policy and value."""
+    frame = inputs.frame[0, 0].numpy().astype(np.float32)
+    fields = inputs._asdict()
+    scores = []
+    with torch.no_grad():
+        before, _ = agent(fields)
+        for row, column in places:
+            mask = np.zeros(frame.shape[1:], np.float32)
+            mask[row, column] = 1
+            mask = gaussian_filter(mask, RADIUS, truncate=30, mode="constant")
+            mask /= mask.max()
+            blurred = np.stack([gaussian_filter(plane, 3) for plane in frame])
+            picture = frame * (1 - mask) + blurred * mask
+            fields["frame"] = torch.from_numpy(picture).view(1, 1, *frame.shape)
+            after, _ = agent(fields)
+            scores.append(
+                [
+                    0.5 * (after.policy_logits - before.policy_logits).square().sum().item(),
+                    0.5 * (after.baseline - before.baseline).square().sum().item(),
+                ]
+            )
+    return np.array(scores)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--agent_type", default="resnet")
+    parser.add_argument("--masks", type=int, default=200, help="Timed one at a time.")
+    flags = parser.parse_args()
+    keep_freed_pages()
+    torch.set_num_threads(available_cores())
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig(agent_type=flags.agent_type)).eval()
+    agent.set_frame_statistics(90.0, 40.0)
+    trained = Trained(agent, "benchmark", "0")
+    loop = GameLoop(trained, GAME, make_games(trained, GAME))
+    for _ in range(60):
+        loop.step()
+
+    rng = np.random.default_rng(0)
+    count = len(range(0, 84, DENSITY))
+    chosen = rng.choice(count * count, size=flags.masks, replace=False)
+    places = [(DENSITY * (i // count), DENSITY * (i % count)) for i in chosen.tolist()]
+    start = time.perf_counter()
+    slow = one_at_a_time(agent, loop.inputs, places)
+    baseline = (time.perf_counter() - start) / len(places) * count * count
+    print(f"one picture at a time, float32    {baseline:8.2f} s a frame")
+    for dtype in dict.fromkeys((torch.float32, choose_dtype("auto", torch.device("cpu")))):
+        agent.compute_dtype = dtype
+        saliency = PerturbationSaliency(agent, 0, density=DENSITY, radius=RADIUS)
+        maps = saliency(loop.inputs, loop.state)
+        start = time.perf_counter()
+        for _ in range(FRAMES):
+            saliency(loop.inputs, loop.state)
+        seconds = (time.perf_counter() - start) / FRAMES
+        errors = [
+            np.abs(fast.ravel()[chosen] - slow[:, i]).max() / slow[:, i].max()
+            for i, fast in enumerate(maps)
+        ]
+        name = str(dtype).removeprefix("torch.")
+        print(
+            f"batches of masks, {name:14}  {seconds:8.2f} s a frame, {baseline / seconds:5.1f} x, "
+            f"largest difference {max(errors):.1e} of the peak"
+        )
+
+
+if __name__ == "__main__":
+    main()
