@@ -120,7 +120,7 @@ def _record_game(flags: argparse.Namespace, trained: Trained, game: str, path: P
 def render(flags: argparse.Namespace) -> None:
     """``--mode test_render``: games in a window; recorded where there is no display."""
     trained = load_trained(flags)
-    if not _has_display():
+    if not has_display():
         print("No display: recording instead", file=sys.stderr)
         _record_games(flags, trained)
         return
@@ -154,7 +154,7 @@ def _show_games(flags: argparse.Namespace, trained: Trained, game: str) -> Itera
                 yield episode
 
 
-def _has_display() -> bool:
+def has_display() -> bool:
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

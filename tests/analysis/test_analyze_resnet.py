@@ -1,0 +1,193 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from torchbeast.analysis import analyze_resnet, comparison, excitation
+from torchbeast.core import checkpoint
+from torchbeast.models import AgentConfig, make_agent
+
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+
+
+def save_agent(path, steps, seed=0, **config):
+    torch.manual_seed(seed)
+    for step in steps:
+        agent = make_agent(AgentConfig(**config))
+        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+        checkpoint.save(checkpoint.intermediate_path(path, step), {**contents, "steps": step})
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models")
+    save_agent(path / "Pong", (100, 200, 300))
+    save_agent(path / "Breakout", (100, 200), seed=1, tasks=(BREAKOUT,), num_actions=4)
+    multi = {"tasks": (PONG, BREAKOUT), "num_actions": 18, "use_popart": True}
+    save_agent(path / "Both", (100, 250), seed=2, **multi)
+    # 2019: no description of the agent, the meta data tell.
+    old = make_agent(AgentConfig(tasks=(PONG, BREAKOUT), num_actions=18)).state_dict()
+    (path / "MultiTask").mkdir()
+    torch.save({"model_state_dict": old}, path / "MultiTask" / "model.tar")
+    (path / "MultiTask" / "meta.json").write_text(
+        json.dumps({"args": {"env": f"{PONG},{BREAKOUT}"}})
+    )
+    # What must not stop the rest.
+    save_agent(path / "Shallow", (100,), agent_type="atari")
+    (path / "Empty").mkdir()
+    (path / "Corrupt" / "intermediate").mkdir(parents=True)
+    (path / "Corrupt" / "intermediate" / "model.000000100.tar").write_text("nonsense")
+    return path
+
+
+def run(*arguments):
+    return analyze_resnet.main([*map(str, arguments)])
+
+
+def read(path):
+    with open(path / "filter_comp.csv") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def results(directory, tmp_path_factory):
+    path = tmp_path_factory.mktemp("results")
+    assert run("--model_load_path", directory, "--comp_num_models=2", "--save_dir", path) == 0
+    return path
+
+
+def test_finds_agents_by_what_they_are_and_names_what_it_leaves_out(
+    directory, tmp_path, caplog, capsys
+):
+    assert run("--load_path", directory, "--comp_between", "single_multi", "--save_dir", tmp_path,
+               "--comp_no_optimal") == 0  # fmt: skip
+    out = capsys.readouterr().out
+    for line in (
+        "Pong: single, 3",
+        "Breakout: single, 2",
+        "Both: multipop, 2",
+        "MultiTask: multi, 1",
+    ):
+        assert line in out
+    left_out = [r.getMessage() for r in caplog.records]
+    assert any("Shallow is left out: it is no ResNet" in m for m in left_out)
+    assert any("Empty is left out: there is no checkpoint" in m for m in left_out)
+    assert any("Corrupt is left out" in m for m in left_out)
+    assert {(row["agent_a"], row["agent_b"]) for row in read(tmp_path)} == {
+        ("Pong", "MultiTask"),
+        ("Breakout", "MultiTask"),
+    }
+
+
+def test_compares_all_pairs_in_all_layers(results):
+    rows = read(results)
+    pairs = {(r["comparison"], r["agent_a"], r["agent_b"], r["step_a"], r["step_b"]) for r in rows}
+    assert ("single_multipop", "Pong", "Both", "300", "250") in pairs
+    assert ("multi_multipop", "MultiTask", "Both", "0", "250") in pairs
+    assert ("time_steps", "Pong", "Pong", "100", "300") in pairs
+    assert len(rows) == len(pairs) * 15 * 3
+    value = {(r["match"], *p): 0.0 for r in rows for p in pairs}
+    for r in rows:
+        key = (r["comparison"], r["agent_a"], r["agent_b"], r["step_a"], r["step_b"])
+        value[(r["match"], *key)] += float(r["sum"])
+    for pair in pairs:
+        assert value[("optimal", *pair)] <= value[("rebasin", *pair)] <= value[("default", *pair)]
+    arrays = np.load(results / "filter_comp.npz", allow_pickle=False)
+    assert len(arrays["sum"]) == len(rows)
+
+
+def test_equal_steps_are_compared_if_asked_for(directory, tmp_path):
+    assert run("--load_path", directory, "--comp_between", "single_multipop", "--match_num_models",
+               "--comp_num_models=3", "--save_dir", tmp_path, "--comp_no_optimal") == 0  # fmt: skip
+    steps = {(r["agent_a"], r["step_a"], r["step_b"]) for r in read(tmp_path)}
+    assert steps == {
+        ("Breakout", "100", "100"),
+        ("Breakout", "200", "250"),
+        ("Pong", "100", "100"),
+        ("Pong", "200", "250"),
+    }
+
+
+def test_agents_can_be_named(directory, tmp_path):
+    assert run("--load_path", directory, "--models", "a=Pong,b=Breakout", "--save_dir", tmp_path,
+               "--comp_no_optimal", "--comp_between", "single_single") == 0  # fmt: skip
+    assert {(r["agent_a"], r["agent_b"]) for r in read(tmp_path)} == {("a", "b")}
+
+
+@pytest.mark.parametrize("extra", [[], ["--plot_heatmaps"], ["--plot_match_type=rebasin"]])
+def test_figures(results, tmp_path, capsys, extra):
+    assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",
+               *extra) == 0  # fmt: skip
+    paths = capsys.readouterr().out.split()
+    assert len(paths) == 5
+    for path in paths:
+        with Image.open(path) as picture:
+            assert np.asarray(picture.convert("L")).std() > 5
+
+
+def test_excitation_climbs():
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig()).eval()
+    pictures = excitation.excite(agent, "resnet1_0_1", [0, 5])
+    assert pictures.shape == (2, 4, 84, 84)
+    activation = []
+    module = excitation.find_layer(agent, "resnet1_0_1")
+    module.register_forward_hook(lambda _, __, output: activation.append(output))
+    with torch.no_grad():
+        agent.encode_frames(torch.from_numpy(pictures))
+        agent.encode_frames(torch.randint(256, (2, 4, 84, 84)).float())
+    for i, k in enumerate((0, 5)):
+        assert activation[0][i, k].mean() > activation[1][i, k].mean() + 0.01
+
+
+def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
+    path = checkpoint.intermediate_path(directory / "Pong", 300)
+    for extra, name in (([], "feat_conv0"), (["--filter=3", "--layer=14"], "resnet2_2_3_3")):
+        assert run("--mode=filter_vis", "--load_path", path, "--save_dir", tmp_path, *extra) == 0
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            assert min(picture.size) >= 168
+    other = checkpoint.intermediate_path(directory / "Pong", 100)
+    assert run("--mode=_filter_comp", "--load_path", path, "--other", other, "--save_dir", tmp_path,
+               "--layer=feat_conv1") == 0  # fmt: skip
+    assert np.load(tmp_path / "pairwise_feat_conv1.npz")["distances"].shape == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--load_path=/nowhere"], "/nowhere is no directory"),
+        (["--mode=filter_comp_plot", "--load_path=/nowhere"], "run --mode filter_comp first"),
+        (["--models=Pong"], "--models wants name=directory"),
+        (["--mode=filter_vis", "--load_path=/nowhere"], "No checkpoint at"),
+        (["--mode=_filter_comp"], "needs --other"),
+        (["--comp_between=all"], "invalid choice"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, message, capsys):
+    try:
+        code = run(*arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    assert code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsys):
+    save_agent(tmp_path / "Pong", (100,))
+    assert run("--load_path", tmp_path) == 2
+    assert "nothing to compare among Pong (single)" in capsys.readouterr().err
+
+
+def test_steps_are_chosen_evenly(tmp_path):
+    save_agent(tmp_path / "a", (10, 20))
+    (agent,) = comparison_agents(tmp_path)
+    assert comparison.choose_steps(agent, agent, 5, match_steps=False) == [(10, 20)]
+
+
+def comparison_agents(path):
+    from torchbeast.analysis.agents import find_agents
+
+    return find_agents(path)

@@ -1,0 +1,99 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from torchbeast.analysis import filters
+from torchbeast.models import AgentConfig, make_agent
+
+
+def weights(seed):
+    torch.manual_seed(seed)
+    return filters.read_weights(make_agent(AgentConfig()).state_dict())
+
+
+def random_permutations(seed):
+    rng = np.random.default_rng(seed)
+    sizes = {layer.output: len(weights(0)[layer.name]) for layer in filters.LAYERS}
+    return {name: rng.permutation(size) for name, size in {**sizes, "fc": 256}.items()}
+
+
+def test_there_are_fifteen_layers_in_the_order_of_the_data():
+    names = filters.LAYER_NAMES
+    assert len(names) == 15
+    assert names[:6] == [
+        "feat_conv0",
+        "resnet1_0_1",
+        "resnet1_0_3",
+        "resnet2_0_1",
+        "resnet2_0_3",
+        "feat_conv1",
+    ]
+
+
+def test_distances_equal_a_plain_loop():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 4, 3, 3, 3))
+    table = [[sum((x - y) ** 2 for x, y in zip(f.flat, g.flat, strict=True)) for g in b] for f in a]
+    np.testing.assert_allclose(filters.pairwise(a, b), table)
+    straight = sum(table[i][i] for i in range(4))
+    assert filters.in_order(a, b) == pytest.approx((straight, straight / 4))
+    best = min(
+        sum(table[i][j] for i, j in enumerate(order)) for order in itertools.permutations(range(4))
+    )
+    assert filters.optimal(a, b) == pytest.approx((best, best / 4))
+
+
+def test_a_network_with_other_channel_order_computes_the_same():
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig()).eval()
+    inputs = {
+        "frame": torch.randint(256, (1, 2, 4, 84, 84), dtype=torch.uint8),
+        "reward": torch.zeros(1, 2),
+        "done": torch.zeros(1, 2, dtype=torch.bool),
+    }
+    before, _ = agent(inputs)
+    permutations = random_permutations(1)
+    permuted = filters.permute(filters.read_weights(agent.state_dict()), permutations)
+    state = agent.state_dict()
+    for layer in filters.LAYERS:
+        state[layer.parameter] = torch.from_numpy(permuted[layer.name])
+        bias = layer.parameter.replace("weight", "bias")
+        state[bias] = state[bias][torch.from_numpy(permutations[layer.output])]
+    order = torch.from_numpy(permutations["fc"])
+    state["fc.weight"] = torch.from_numpy(permuted["fc"].reshape(256, -1))
+    state["fc.bias"] = state["fc.bias"][order]
+    for head in ("policy.weight", "baseline.weight"):
+        state[head][:, :256] = state[head][:, order]
+    agent.load_state_dict(state)
+    after, _ = agent(inputs)
+    torch.testing.assert_close(after.policy_logits, before.policy_logits, atol=1e-5, rtol=1e-4)
+
+
+def test_permutations_are_found_again_through_the_whole_network():
+    a = weights(0)
+    b = filters.permute(a, random_permutations(1))
+    assert filters.in_order(a["feat_conv1"], b["feat_conv1"]).sum > 1
+    # Its input has one order only, so the first layer can be matched for itself.
+    assert filters.optimal(a["feat_conv0"], b["feat_conv0"]).sum == pytest.approx(0, abs=1e-20)
+    assert filters.optimal(a["feat_conv1"], b["feat_conv1"]).sum > 1
+    for distance in filters.carried(a, b).values():
+        assert distance.sum == pytest.approx(0, abs=1e-20)
+
+
+def test_matching_only_brings_unrelated_networks_closer():
+    a, b = weights(0), weights(1)
+    matched = filters.carried(a, b)
+    straight = {name: filters.in_order(a[name], b[name]) for name in filters.LAYER_NAMES}
+    assert sum(d.sum for d in matched.values()) < sum(d.sum for d in straight.values())
+
+
+def test_cka():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 8))
+    assert filters.linear_cka(x, x) == pytest.approx(1)
+    rotation, _ = np.linalg.qr(rng.normal(size=(8, 8)))
+    assert filters.linear_cka(x, 3 * x @ rotation + 5) == pytest.approx(1)
+    assert filters.linear_cka(x, rng.normal(size=(200, 8))) < 0.2
+    assert filters.linear_cka(x, np.ones((200, 8))) == 0

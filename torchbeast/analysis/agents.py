@@ -1,0 +1,126 @@
+"""Trained ResNet agents in a directory, and their checkpoints over training."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchbeast.analysis.filters import Weights, read_weights
+from torchbeast.core import checkpoint
+from torchbeast.core.types import UsageError
+
+log = logging.getLogger("torchbeast")
+
+# What an agent is: trained on one game, on several, on several with PopArt.
+SINGLE, MULTI, MULTIPOP = "single", "multi", "multipop"
+# Directories of 2019, in both of its spellings.
+OLD_NAMES = {"MultiTask": MULTI, "MultiTaskPopArt": MULTIPOP, "MultiTaskPopart": MULTIPOP}
+
+
+class Snapshot(NamedTuple):
+    """One checkpoint of an agent."""
+
+    agent: str
+    step: int
+    weights: Weights
+
+
+class RunAgent(NamedTuple):
+    """An agent and the steps of its checkpoints, ascending."""
+
+    name: str
+    kind: str
+    checkpoints: dict[int, Path]
+
+
+def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
+    """The ResNet agents in ``directory``, or those that ``models`` names as ``name=dir,...``.
+
+    What cannot be used is named in a warning and left out. Raises UsageError if nothing is left.
+    """
+    if models:
+        named = [part.partition("=") for part in models.split(",")]
+        if any(not name or not path for name, _, path in named):
+            raise UsageError(f"--models wants name=directory,..., not {models}")
+        places = [(name, directory / Path(path).expanduser()) for name, _, path in named]
+    else:
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is no directory")
+        places = [
+            (p.name, p) for p in sorted(directory.iterdir()) if p.is_dir() and not p.is_symlink()
+        ]
+    agents = []
+    for name, path in places:
+        try:
+            agents.append(_read_agent(name, path))
+        except UsageError as error:
+            log.warning("%s is left out: %s", name, error)
+    if not agents:
+        raise UsageError(f"There is no ResNet agent in {directory}")
+    return agents
+
+
+def _read_agent(name: str, path: Path) -> RunAgent:
+    checkpoints = {
+        int(p.name.split(".")[1]): p for p in sorted((path / "intermediate").glob("model.*.tar"))
+    }
+    newest = path / "model.tar"
+    if not checkpoints and not newest.exists():
+        raise UsageError(f"there is no checkpoint in {path}")
+    contents = checkpoint.load(next(iter(checkpoints.values()), newest))
+    if "feat_convs.0.0.weight" not in contents["model_state_dict"]:
+        raise UsageError("it is no ResNet")
+    if not checkpoints:
+        checkpoints = {int(contents.get("steps", 0)): newest}
+    return RunAgent(name, _kind(name, contents, checkpoint.read_meta(newest)), checkpoints)
+
+
+def _kind(name: str, contents: dict[str, Any], meta: dict[str, Any]) -> str:
+    agent = contents.get("agent")
+    if agent is not None:
+        tasks, popart = agent["tasks"], agent["use_popart"]
+    else:
+        args = meta.get("args", {})
+        if "env" not in args:
+            return OLD_NAMES.get(name, SINGLE)
+        named = {"three": 3, "six": 6, "all": 50}
+        tasks = range(named.get(args["env"], len(str(args["env"]).split(","))))
+        popart = "baseline.mu" in contents["model_state_dict"]
+    if len(tasks) < 2:
+        return SINGLE
+    return MULTIPOP if popart else MULTI
+
+
+def spread(steps: list[int], count: int) -> list[int]:
+    """``count`` of ``steps``, evenly spread, the last one always among them.
+
+    >>> spread([10, 20, 30, 40, 50], 3), spread([10, 20], 3), spread([10, 20], 1)
+    ([10, 30, 50], [10, 20], [20])
+    """
+    count = min(count, len(steps))
+    if count == 1:
+        return steps[-1:]
+    return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
+
+
+class SnapshotReader:
+    """Reads every checkpoint once. What cannot be read is named and None."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[tuple[str, int], Snapshot | None] = {}
+
+    def read(self, agent: RunAgent, step: int) -> Snapshot | None:
+        key = (agent.name, step)
+        if key not in self._snapshots:
+            self._snapshots[key] = self._read(agent, step)
+        return self._snapshots[key]
+
+    def _read(self, agent: RunAgent, step: int) -> Snapshot | None:
+        path = agent.checkpoints[step]
+        try:
+            state = checkpoint.load(path)["model_state_dict"]
+            return Snapshot(agent.name, step, read_weights(state))
+        except (UsageError, KeyError, ValueError) as error:
+            log.warning("%s is left out: %s", path, str(error).splitlines()[0])
+            return None

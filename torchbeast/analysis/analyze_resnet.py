@@ -1,0 +1,199 @@
+"""What a ResNet agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchbeast.core.command import run_command
+from torchbeast.core.parsing import Parser, natural, positive
+from torchbeast.core.threads import StopSignals, available_cores
+from torchbeast.core.types import UsageError
+
+COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser("analysis.analyze_resnet", "Compares and shows the filters of ResNet agents.")
+    add = parser.add_argument
+    add(
+        "--mode",
+        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp"],
+        default="filter_comp",
+        help="filter_comp: distances between agents over training. filter_comp_plot: their "
+        "figures. filter_vis: the inputs that excite filters most. _filter_comp: two checkpoints.",
+    )
+    add(
+        "--load_path",
+        "--model_load_path",
+        type=Path,
+        default=Path("models"),
+        help="Directory of agents, of filter_comp's results, or a checkpoint (default: models).",
+    )
+    add("--save_dir", type=Path, help="Where results go (default: filter_comp in --load_path).")
+    group = parser.add_argument_group("filter_comp")
+    add = group.add_argument
+    add("--models", help="Agents: name=directory,... (default: all in --load_path).")
+    add("--comp_num_models", type=positive, default=10, help="Checkpoints of each agent.")
+    add("--comp_between", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
+    add("--match_num_models", action="store_true", help="Compare at equal steps.")
+    add("--comp_no_optimal", action="store_true", help="Filters in order only.")
+    add("--comp_single_single_model", help="single_single: this agent with each other one only.")
+    add(
+        "--metric",
+        nargs="+",
+        choices=["default", "optimal", "rebasin"],
+        default=["default", "optimal", "rebasin"],
+        help="Pairing of filters: in order; the best in each layer; carried through the network.",
+    )
+    add("--cores", type=positive, help="Pairs at a time.")
+    group = parser.add_argument_group("filter_comp_plot")
+    add = group.add_argument
+    add("--plot_match_type", choices=["default", "optimal", "rebasin"], default="optimal")
+    add("--plot_metric_type", choices=["sum", "mean"], default="mean")
+    add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
+    add("--save_figures", action="store_true", help="Write PNG files.")
+    add("--hide_plots", action="store_true", help="Open no window.")
+    group = parser.add_argument_group("filter_vis, _filter_comp")
+    add = group.add_argument
+    add("--layer", default="feat_conv0", help="A layer's name or number (0 to 14).")
+    add("--filter", type=natural, help="One filter (default: the whole layer, as a sheet).")
+    add("--other", type=Path, help="_filter_comp: the second checkpoint.")
+    return parser
+
+
+def results_directory(flags: argparse.Namespace) -> Path:
+    path = (flags.save_dir or flags.load_path / "filter_comp").expanduser()
+    if flags.save_dir is None and (flags.load_path / "filter_comp.csv").exists():
+        return flags.load_path
+    return path
+
+
+def filter_comp(flags: argparse.Namespace) -> None:
+    from torchbeast.analysis import comparison
+    from torchbeast.analysis.agents import find_agents
+
+    agents = find_agents(flags.load_path.expanduser(), flags.models)
+    for agent in agents:
+        print(f"{agent.name}: {agent.kind}, {len(agent.checkpoints)} checkpoints")
+    pairs = comparison.make_pairs(
+        agents,
+        flags.comp_between,
+        flags.comp_num_models,
+        match_steps=flags.match_num_models,
+        only=flags.comp_single_single_model,
+    )
+    metrics = ["default"] if flags.comp_no_optimal else flags.metric
+    rows = comparison.compare_all(pairs, metrics, flags.cores or available_cores())
+    for path in comparison.save(rows, results_directory(flags)):
+        print(path)
+
+
+def filter_comp_plot(flags: argparse.Namespace) -> None:
+    import matplotlib
+
+    if flags.hide_plots or not _has_display():
+        matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from torchbeast.analysis import comparison, filter_plots
+
+    directory = results_directory(flags)
+    rows = comparison.load(directory)
+    match, metric = flags.plot_match_type, flags.plot_metric_type
+    figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
+    if not figures:
+        raise UsageError(f"The results have no {match} matching: run filter_comp with it")
+    if flags.save_figures or flags.hide_plots or not _has_display():
+        suffix = f"{match}_{metric}" + ("_heatmap" if flags.plot_heatmaps else "")
+        for path in filter_plots.save(figures, directory, suffix):
+            print(path)
+    if not flags.hide_plots and _has_display():
+        pyplot.show()
+
+
+def filter_vis(flags: argparse.Namespace) -> None:
+    from PIL import Image
+
+    from torchbeast.analysis import excitation
+    from torchbeast.models import from_checkpoint
+    from torchbeast.models.resnet import ResNet
+
+    agent = from_checkpoint(flags.load_path)
+    if not isinstance(agent, ResNet):
+        raise UsageError(f"{flags.load_path} is no ResNet")
+    layer = find_layer_name(flags.layer)
+    count = excitation.find_layer(agent, layer).out_channels
+    if flags.filter is not None and flags.filter >= count:
+        raise UsageError(f"--filter: {layer} has filters 0 to {count - 1}")
+    chosen = list(range(count)) if flags.filter is None else [flags.filter]
+    pictures = excitation.excite(agent, layer, chosen)
+    directory = (flags.save_dir or Path("filters")).expanduser()
+    directory.mkdir(parents=True, exist_ok=True)
+    name = layer if flags.filter is None else f"{layer}_{flags.filter}"
+    Image.fromarray(excitation.sheet(pictures).repeat(2, 0).repeat(2, 1)).save(
+        directory / f"{name}.png"
+    )
+    print(directory / f"{name}.png")
+
+
+def compare_two(flags: argparse.Namespace) -> None:
+    """``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
+    import numpy as np
+
+    from torchbeast.analysis import filters
+    from torchbeast.core import checkpoint
+
+    if flags.other is None:
+        raise UsageError("--mode _filter_comp needs --other: the second checkpoint")
+    layer = find_layer_name(flags.layer)
+    states = [checkpoint.load(p.expanduser()) for p in (flags.load_path, flags.other)]
+    try:
+        a, b = (filters.read_weights(state["model_state_dict"])[layer] for state in states)
+    except KeyError as error:
+        raise UsageError(f"Both checkpoints must be of ResNets: no {error}") from error
+    directory = (flags.save_dir or Path("filters")).expanduser()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"pairwise_{layer}.npz"
+    np.savez_compressed(path, distances=filters.pairwise(a, b))
+    straight, best = filters.in_order(a, b), filters.optimal(a, b)
+    print(f"{layer}: in order {straight.sum:.4g}, best matching {best.sum:.4g}; {path}")
+
+
+def find_layer_name(text: str) -> str:
+    from torchbeast.analysis.filters import LAYER_NAMES
+
+    if text.isdecimal() and int(text) < len(LAYER_NAMES):
+        return LAYER_NAMES[int(text)]
+    if text not in LAYER_NAMES:
+        raise UsageError(f"--layer: choose one of {', '.join(LAYER_NAMES)}, or 0 to 14")
+    return text
+
+
+def _has_display() -> bool:
+    from torchbeast.evaluate.watching import has_display
+
+    return has_display()
+
+
+MODES = {
+    "filter_comp": filter_comp,
+    "filter_comp_plot": filter_comp_plot,
+    "filter_vis": filter_vis,
+    "_filter_comp": compare_two,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    flags = make_parser().parse_args(argv)
+
+    def work(_: StopSignals) -> int:
+        MODES[flags.mode](flags)
+        return 0
+
+    return run_command("analyze_resnet", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

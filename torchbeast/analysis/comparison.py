@@ -1,0 +1,170 @@
+"""Filter distances between agents over training: which pairs, computed in parallel, on disk."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import csv
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from torchbeast.analysis import filters
+from torchbeast.analysis.agents import (
+    MULTI,
+    MULTIPOP,
+    SINGLE,
+    RunAgent,
+    Snapshot,
+    SnapshotReader,
+    spread,
+)
+from torchbeast.core.types import UsageError
+
+COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
+METRICS = ("default", "optimal", "rebasin")
+
+
+class Pair(NamedTuple):
+    """Two checkpoints to compare."""
+
+    comparison: str
+    a: Snapshot
+    b: Snapshot
+
+
+class Row(NamedTuple):
+    """One layer of one pair under one metric."""
+
+    comparison: str
+    agent_a: str
+    agent_b: str
+    step_a: int
+    step_b: int
+    layer: str
+    match: str
+    sum: float
+    mean: float
+
+
+def agent_pairs(
+    agents: list[RunAgent], comparison: str, only: str | None = None
+) -> list[tuple[RunAgent, RunAgent]]:
+    """Which agents ``comparison`` compares; ``only``: single_single with this one alone."""
+    by_kind = {k: [a for a in agents if a.kind == k] for k in (SINGLE, MULTI, MULTIPOP)}
+    if comparison == "time_steps":
+        return [(agent, agent) for agent in agents]
+    if comparison == "single_single":
+        pairs = list(itertools.combinations(by_kind[SINGLE], 2))
+        return [p for p in pairs if only is None or only in (p[0].name, p[1].name)]
+    first, second = comparison.split("_")
+    return list(itertools.product(by_kind[first], by_kind[second]))
+
+
+def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> list[tuple[int, int]]:
+    """Steps of ``a`` and ``b`` to compare: as far in training each, or at equal steps."""
+    if a is b:
+        steps = spread(list(a.checkpoints), count)
+        return list(itertools.pairwise(steps))
+    if not match_steps:
+        count = min(count, len(a.checkpoints), len(b.checkpoints))
+        one, other = (spread(list(x.checkpoints), count) for x in (a, b))
+        return list(zip(one, other, strict=True))
+    end = min(max(a.checkpoints), max(b.checkpoints))
+    steps = spread([step for step in a.checkpoints if step <= end] or list(a.checkpoints), count)
+    return [(step, min(b.checkpoints, key=lambda other: abs(other - step))) for step in steps]
+
+
+def make_pairs(
+    agents: list[RunAgent],
+    comparisons: Iterable[str],
+    count: int,
+    *,
+    match_steps: bool = False,
+    only: str | None = None,
+) -> list[Pair]:
+    """All pairs of checkpoints. Raises UsageError if there is none."""
+    reader = SnapshotReader()
+    pairs = []
+    for comparison in comparisons:
+        for one, other in agent_pairs(agents, comparison, only):
+            for step_a, step_b in choose_steps(one, other, count, match_steps):
+                a, b = reader.read(one, step_a), reader.read(other, step_b)
+                if a is not None and b is not None:
+                    pairs.append(Pair(comparison, a, b))
+    if not pairs:
+        kinds = ", ".join(f"{agent.name} ({agent.kind})" for agent in agents)
+        raise UsageError(f"There is nothing to compare among {kinds}")
+    return pairs
+
+
+def compare(pair: Pair, metrics: Iterable[str] = METRICS) -> list[Row]:
+    """All layers of a pair."""
+    a, b = pair.a.weights, pair.b.weights
+    rows = []
+    for metric in metrics:
+        carried = filters.carried(a, b) if metric == "rebasin" else {}
+        for layer in filters.LAYER_NAMES:
+            if a[layer].shape != b[layer].shape:
+                continue  # Other frame formats differ in their first layer.
+            if metric == "rebasin":
+                distance = carried[layer]
+            else:
+                function = filters.in_order if metric == "default" else filters.optimal
+                distance = function(a[layer], b[layer])
+            key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
+            rows.append(Row(*key, layer, metric, *distance))
+    return rows
+
+
+def compare_all(pairs: list[Pair], metrics: Iterable[str], workers: int) -> list[Row]:
+    """In parallel; NumPy and SciPy compute without the interpreter's lock."""
+    metrics = tuple(metrics)
+    with concurrent.futures.ThreadPoolExecutor(workers) as executor:
+        results = executor.map(lambda pair: compare(pair, metrics), pairs)
+        return [row for rows in tqdm(results, total=len(pairs), unit="pair") for row in rows]
+
+
+def save(rows: list[Row], directory: Path) -> list[Path]:
+    """Writes ``filter_comp.csv``, a row per layer, and ``filter_comp.npz`` with its columns."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--save_dir {directory}: {error.strerror}") from error
+    table, arrays = directory / "filter_comp.csv", directory / "filter_comp.npz"
+    with open(table, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows(rows)
+    columns: dict[str, Any] = {n: np.array([getattr(r, n) for r in rows]) for n in Row._fields}
+    np.savez_compressed(arrays, **columns)
+    return [table, arrays]
+
+
+def load(directory: Path) -> list[Row]:
+    """What :func:`save` wrote. Raises UsageError."""
+    path = directory / "filter_comp.csv"
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            Row(
+                row["comparison"],
+                row["agent_a"],
+                row["agent_b"],
+                int(row["step_a"]),
+                int(row["step_b"]),
+                row["layer"],
+                row["match"],
+                float(row["sum"]),
+                float(row["mean"]),
+            )
+            for row in rows
+        ]
+    except OSError as error:
+        raise UsageError(f"No {path}: run --mode filter_comp first") from error
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} is not what --mode filter_comp writes") from error

@@ -1,0 +1,158 @@
+"""How alike the convolution filters of two ResNet agents are.
+
+Three ways to pair the filters of a layer: in order; one to one so that the distance is least, each
+layer for itself; and one to one with permutations carried through the network (weight matching,
+algorithm 1 of Ainsworth et al. 2022, "Git Re-Basin", arXiv:2209.04836), since a filter that has
+moved is read from another input channel by the next layer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+SECTIONS = 3
+MAX_SWEEPS = 100
+
+Weights = dict[str, np.ndarray]  # Layer name -> [O, I, k, k]; "fc" -> [F, C, h * w].
+
+
+class Distance(NamedTuple):
+    """Sum of squared differences of a layer's filters, and the same per filter."""
+
+    sum: float
+    mean: float
+
+
+class Layer(NamedTuple):
+    """A convolution and the permutations that act on its output and its input channels."""
+
+    name: str
+    parameter: str
+    output: str
+    input: str | None
+
+
+def _layers() -> list[Layer]:
+    layers = []
+    stream: str | None = None
+    for i in range(SECTIONS):
+        # All that is added to one residual stream has to be permuted alike.
+        layers.append(Layer(f"feat_conv{i}", f"feat_convs.{i}.0.weight", f"stream{i}", stream))
+        stream = f"stream{i}"
+        for block in (1, 2):
+            inner = f"inner{block}_{i}"
+            for position, output, source in ((1, inner, stream), (3, stream, inner)):
+                name = f"resnet{block}.{i}.{position}"
+                layers.append(Layer(name.replace(".", "_"), f"{name}.weight", output, source))
+    return layers
+
+
+# In the order of the data: 15 convolutions.
+LAYERS = _layers()
+LAYER_NAMES = [layer.name for layer in LAYERS]
+
+
+def read_weights(state: dict) -> Weights:
+    """The filters in a state dict of a ResNet. KeyError if it is another network's."""
+    weights = {
+        layer.name: state[layer.parameter].float().numpy().astype(np.float64) for layer in LAYERS
+    }
+    channels = weights[LAYERS[-1].name].shape[0]
+    fc = state["fc.weight"].float().numpy().astype(np.float64)
+    weights["fc"] = fc.reshape(len(fc), channels, -1)
+    return weights
+
+
+def pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Sums of squared differences ``[O, O]`` of every filter of ``a`` and every one of ``b``."""
+    a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    # Not by |a|^2 + |b|^2 - 2ab, which loses the small distances that matter here.
+    return np.square(a[:, None] - b[None]).sum(axis=-1)
+
+
+def in_order(a: np.ndarray, b: np.ndarray) -> Distance:
+    """Filter by filter; layers ``[O, I, k, k]``."""
+    return _total(np.square(a - b).reshape(len(a), -1).sum(axis=1))
+
+
+def optimal(a: np.ndarray, b: np.ndarray) -> Distance:
+    """Under the best one-to-one matching of the filters."""
+    distances = pairwise(a, b)
+    return _total(distances[linear_sum_assignment(distances)])
+
+
+def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray]:
+    """Permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
+
+    ``permutation[i]`` is the channel of ``b`` that takes place ``i``. Coordinate descent: each
+    permutation in turn is the best one given the others, until none changes.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = {layer.output: len(a[layer.name]) for layer in LAYERS}
+    permutations = {name: np.arange(size) for name, size in sizes.items()}
+    permutations["fc"] = np.arange(len(a["fc"]))
+    for _ in range(MAX_SWEEPS):
+        changed = False
+        for name in rng.permutation(list(permutations)).tolist():
+            similarity = _similarity(a, b, permutations, name)
+            best = linear_sum_assignment(similarity, maximize=True)[1]
+            gain = similarity[np.arange(len(best)), best].sum()
+            before = similarity[np.arange(len(best)), permutations[name]].sum()
+            if gain > before + 1e-9 * max(1.0, abs(before)):
+                permutations[name] = best
+                changed = True
+        if not changed:
+            break
+    return permutations
+
+
+def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:
+    """The same function of the input with its channels in another order."""
+    result = {}
+    for layer in LAYERS:
+        w = weights[layer.name][permutations[layer.output]]
+        result[layer.name] = w if layer.input is None else w[:, permutations[layer.input]]
+    result["fc"] = weights["fc"][permutations["fc"]][:, permutations[LAYERS[-1].output]]
+    return result
+
+
+def carried(a: Weights, b: Weights) -> dict[str, Distance]:
+    """By layer, with permutations carried through the network."""
+    matched = permute(b, match_weights(a, b))
+    return {name: in_order(a[name], matched[name]) for name in LAYER_NAMES}
+
+
+def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
+    """Similarity in [0, 1] of activations ``[samples, features]`` (Kornblith et al. 2019, eq. 3).
+
+    Blind to the order of channels, to rotation and to scale.
+    """
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    norm = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+    return float(np.square(np.linalg.norm(y.T @ x)) / norm) if norm > 0 else 0.0
+
+
+def _similarity(
+    a: Weights, b: Weights, permutations: dict[str, np.ndarray], name: str
+) -> np.ndarray:
+    """Inner products ``[O, O]`` that permutation ``name`` decides about, given the others."""
+    fc_input = LAYERS[-1].output
+    parts = []
+    if name == "fc":
+        parts.append((a["fc"], b["fc"][:, permutations[fc_input]]))
+    for layer in LAYERS:
+        wa, wb = a[layer.name], b[layer.name]
+        if layer.output == name:
+            parts.append((wa, wb if layer.input is None else wb[:, permutations[layer.input]]))
+        if layer.input == name:
+            parts.append((wa.swapaxes(0, 1), wb[permutations[layer.output]].swapaxes(0, 1)))
+    if name == fc_input:
+        parts.append((a["fc"].swapaxes(0, 1), b["fc"][permutations["fc"]].swapaxes(0, 1)))
+    return sum(x.reshape(len(x), -1) @ y.reshape(len(y), -1).T for x, y in parts)
+
+
+def _total(distances: np.ndarray) -> Distance:
+    return Distance(float(distances.sum()), float(distances.mean()))
