@@ -20,7 +20,7 @@ help:
 	@echo "make clean     remove everything that the above made"
 
 train: build
-	$(PYTHON) -m torchbeast.polybeast --mode train $(ARGS)
+	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
 test: build tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest $(ARGS)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
+# Small networks everywhere: more threads only wait for each other.
+torch.set_num_threads(1)
 
 
 class Run:

@@ -6,13 +6,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
+from torchbeast.core import checkpoint
 from torchbeast.core.flags import DEFAULT_ENV
+from torchbeast.models import AgentConfig, make_agent
 
 ROOT = Path(__file__).parent.parent
 # Appended, so that they win.
 SHORT_TRAINING = ["--total_steps=700", "--agent_type=atari", "--unroll_length=20"]
-SHORT_TEST = ["--num_episodes=1"]
+SHORT_TEST = ["--num_episodes=1", "--sample"]
 
 
 def blocks():
@@ -30,7 +33,7 @@ def polybeast_arguments(command):
     if command.startswith("make train"):
         words = shlex.split(command)
         arguments = [w.removeprefix("ARGS=") for w in words[2:]]
-        return shlex.split(arguments[0]) if arguments else []
+        return ["--preset", "small", *shlex.split("".join(arguments))]
     if command.startswith("python -m torchbeast.polybeast "):
         return shlex.split(command)[3:]
     return None
@@ -47,7 +50,7 @@ def savedir(tmp_path_factory):
 
 
 EXPECTED = {"train": "steps; run in", "test": "human", "record": "pong.mp4"}
-EXPECTED["test_render"] = f"Pong_700_{DEFAULT_ENV}.gif"  # No display here.
+EXPECTED["test_render"] = f"_{DEFAULT_ENV}.gif"  # No display here.
 
 
 # In the order of the README: what it trains is what it tests.
@@ -70,6 +73,25 @@ def test_learning_curves_are_drawn_of_what_it_trained(start, savedir):
     code, out, err = start("analysis.plot_runs", savedir).finish()
     assert code == 0, err
     assert "returns_by_steps.png" in out
+
+
+def test_saliency_and_analysis_and_monobeast_run(start, savedir):
+    for xpid, seed in (("One", 1), ("Two", 2)):
+        torch.manual_seed(seed)
+        agent = make_agent(AgentConfig())
+        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+        checkpoint.save(savedir / xpid / "model.tar", contents)
+    short = {
+        "saliency": ["--savedir", savedir, "--num_frames=2", "--first_frame=2", "--density=20"],
+        "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "filters"],
+        "monobeast": ["--savedir", savedir, *SHORT_TRAINING, "--num_actors=2"],
+    }
+    for module, arguments in short.items():
+        (command,) = (c for c in COMMANDS if c.startswith(f"python -m torchbeast.{module} "))
+        code, out, err = start(module, *shlex.split(command)[3:], *arguments, cwd=savedir).finish()
+        assert code == 0, err
+        assert out
+    assert (savedir / "saliency.gif").exists()
 
 
 @pytest.mark.parametrize("target", ["train", "test", "build", "lint", "sanitize", "bench", "clean"])

@@ -7,6 +7,11 @@ import argparse
 
 def run(flags: argparse.Namespace) -> None:
     """Runs any ``--mode`` but train. Raises UsageError."""
+    if flags.mode != "env_info":
+        import torch
+
+        # A few pictures at a time: a second thread gains little, and on a busy machine it costs.
+        torch.set_num_threads(1)
     if flags.mode == "test":
         from torchbeast.evaluate.scoring import run_test
 

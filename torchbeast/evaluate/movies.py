@@ -15,6 +15,31 @@ from torchbeast.core.types import UsageError
 MAX_GIF_FRAMES = 10_000
 
 
+class Palette:
+    """Numbers the colours of a film as they turn up. Games have at most 128 of them."""
+
+    def __init__(self) -> None:
+        self._colours: list[int] = []
+        # One past the number of each packed colour; 0: not seen yet.
+        self._numbers = np.zeros(1 << 24, np.uint16)
+
+    def apply(self, picture: np.ndarray) -> Image.Image:
+        """The picture with a palette, exact while there are at most 256 colours."""
+        red, green, blue = (picture[..., i].astype(np.uint32) for i in range(3))
+        packed = red << 16 | green << 8 | blue
+        numbers = self._numbers[packed]
+        if not numbers.all():
+            new = np.unique(packed[numbers == 0])
+            if len(self._colours) + len(new) > 256:
+                return Image.fromarray(picture).quantize(256)
+            self._numbers[new] = len(self._colours) + 1 + np.arange(len(new))
+            self._colours += new.tolist()
+            numbers = self._numbers[packed]
+        image = Image.fromarray((numbers - 1).astype(np.uint8))
+        image.putpalette([c >> shift & 255 for c in self._colours for shift in (16, 8, 0)])
+        return image
+
+
 class MovieWriter:
     """Writes pictures uint8 ``[H, W, 3]`` to a ``.gif`` or ``.mp4`` at ``fps``. A context manager.
 
@@ -28,6 +53,7 @@ class MovieWriter:
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps
         self._pictures: list[Any] = []
+        self._palette = Palette()
         self._mp4: Any = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,8 +81,7 @@ class MovieWriter:
 
     def append(self, picture: np.ndarray) -> None:
         if self._path.suffix == ".gif":
-            # Games have at most 128 colours: a palette keeps them all.
-            self._pictures.append(Image.fromarray(picture).quantize(256))
+            self._pictures.append(self._palette.apply(picture))
             return
         if self._mp4 is None:
             # Even sizes, as the codec wants, without rescaling to multiples of 16.

@@ -18,6 +18,7 @@ from torchbeast.core.gradients import GradientTracker
 from torchbeast.core.learner import Learner, OptimizerConfig, StepStats
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
+from torchbeast.core.presets import EXPECTATIONS
 from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
 from torchbeast.core.threads import StopSignals, Threads, available_cores
@@ -126,6 +127,10 @@ class TrainingRun:
         log.info("Run %s in %s", self._setup.xpid, self.path)
         log.info("%d actors, %s, %s", self._setup.num_actors, self._setup.plan, self._setup.devices)
         log.info("Curves: tensorboard --logdir %s", self.path.parent)
+        for game in map(short_name, self._setup.games):
+            expected = EXPECTATIONS.get((self._flags.preset, game))
+            if expected:
+                log.info("What to expect of %s: %s", game, expected)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,48 @@
+"""The example in docs/agents.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.core.types import UsageError
+from torchbeast.models import AgentConfig, from_checkpoint, make_agent
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "agents.md"
+TYPE = "tiny_example:Tiny"
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+    (tmp_path / "tiny_example.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_the_documented_agent_does_all_that_others_do(example, tmp_path, use_lstm):
+    config = AgentConfig(agent_type=TYPE, use_lstm=use_lstm, use_popart=True, tasks=("a", "b"))
+    agent = make_agent(config).eval()
+    agent.compute_dtype = torch.bfloat16
+    inputs = {
+        "frame": torch.randint(256, (3, 2, 4, 84, 84), dtype=torch.uint8),
+        "reward": torch.zeros(3, 2),
+        "done": torch.zeros(3, 2, dtype=torch.bool),
+    }
+    output, _ = agent.inference_copy()(inputs, agent.initial_state(2))
+    assert output.policy_logits.shape == (3, 2, 6)
+    assert output.baseline.shape == (3, 2, 2)
+    path = tmp_path / "model.tar"
+    contents = {"agent": config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(path, contents)
+    assert from_checkpoint(path, TYPE).config == config
+
+
+def test_a_checkpoint_alone_does_not_decide_which_code_runs(tmp_path):
+    path = tmp_path / "model.tar"
+    config = AgentConfig(agent_type="this:Agent")._asdict()
+    checkpoint.save(path, {"agent": config, "model_state_dict": {}})
+    with pytest.raises(UsageError, match="allow it with --agent_type this:Agent"):
+        from_checkpoint(path)

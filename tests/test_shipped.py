@@ -1,0 +1,39 @@
+"""The agents in models/ still play: wrappers, network and checkpoint format at once."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.evaluate.playing import Trained, play, read_presentation
+from torchbeast.models.loading import from_contents
+
+MODELS = Path(__file__).parent.parent / "models"
+
+
+def load(path):
+    contents = checkpoint.load(path)
+    agent = from_contents(contents, path)
+    return Trained(agent, path.parent.name, str(contents["steps"]), read_presentation(contents))
+
+
+def test_the_pong_agent_wins():
+    trained = load(MODELS / "Pong" / "model.tar")
+    (game,) = play(trained, trained.agent.config.tasks[0], 1, seed=1)
+    assert game.episode_return >= 15
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*/model.tar")), ids=lambda p: p.parent.name)
+def test_every_shipped_agent_is_whole(path):
+    trained = load(path)
+    meta = json.loads((path.parent / "meta.json").read_text())
+    assert tuple(meta["tasks"]) == trained.agent.config.tasks
+    assert (path.parent / "README.md").exists()
+    assert (path.parent / "logs.csv").exists()
+    assert "optimizer_state_dict" not in checkpoint.load(path)
+    steps = [int(p.name.split(".")[1]) for p in sorted(path.parent.glob("intermediate/*.tar"))]
+    assert len(steps) >= 2
+    assert steps[-1] <= int(trained.model_id)
+    assert all(torch.isfinite(p).all() for p in trained.agent.parameters())
