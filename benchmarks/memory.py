@@ -16,19 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from processes import process_tree
+from _processes import process_tree, proportional_set_size
 
 SAMPLE_SECONDS = 10
 WARM_UP_SECONDS = 60
-
-
-def proportional_set_size(process: int) -> int:
-    """In bytes; 0 if the process is gone."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
 def growth(samples: list[tuple[float, int]]) -> float:

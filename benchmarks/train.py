@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 import torch
-from processes import process_tree, thread_seconds
+from _processes import process_tree, thread_seconds
 
 from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
