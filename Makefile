@@ -23,7 +23,7 @@ train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
 test: build tests/cpp/build/plain/tests
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 	tests/cpp/build/plain/tests --gtest_brief=1
 
 build: $(STAMPS)/build

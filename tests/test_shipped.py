@@ -35,5 +35,6 @@ def test_every_shipped_agent_is_whole(path):
     assert "optimizer_state_dict" not in checkpoint.load(path)
     steps = [int(p.name.split(".")[1]) for p in sorted(path.parent.glob("intermediate/*.tar"))]
     assert len(steps) >= 2
-    assert steps[-1] <= int(trained.model_id)
+    for step in steps:
+        assert load(checkpoint.intermediate_path(path.parent, step)).model_id == str(step)
     assert all(torch.isfinite(p).all() for p in trained.agent.parameters())

@@ -20,11 +20,21 @@ def run_command(name: str, work: Callable[[StopSignals], int]) -> int:
     try:
         with signals:
             return work(signals)
-    except (UsageError, RunError) as error:
+    except BaseException as error:
+        # After a signal whatever fails fails because of it: code that is being imported turns the
+        # interrupt into errors of its own.
+        if signals.received is not None:
+            return 128 + signals.received
+        return _report(name, error)
+
+
+def _report(name: str, error: BaseException) -> int:
+    if isinstance(error, (UsageError, RunError)):
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        return 128 + (signals.received or signal.SIGINT)
-    except Exception as error:
-        log.exception("%s", error)
-        return 1
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    if not isinstance(error, Exception):
+        raise error
+    log.exception("%s", error)
+    return 1

@@ -155,7 +155,7 @@ class TrainingRun:
         """
         trace = StepTrace(self.path / "trace.json") if self._flags.write_profiler_trace else None
         next_save = time.monotonic() + self._flags.checkpoint_interval_s
-        next_report = time.monotonic() + REPORT_INTERVAL_S
+        next_report = time.monotonic() + 1.0  # The first sign of life comes soon.
         try:
             while not self._is_over():
                 self.threads.changed.wait(timeout=0.5)
@@ -166,7 +166,8 @@ class TrainingRun:
                     log.info("Trace in %s", self.path / "trace.json")
                 if time.monotonic() >= next_report:
                     self._report(queues())
-                    next_report = time.monotonic() + REPORT_INTERVAL_S
+                    started = self.learner.learner_steps > 0
+                    next_report = time.monotonic() + (REPORT_INTERVAL_S if started else 1.0)
                 if time.monotonic() >= next_save:
                     self._save()
                     next_save = time.monotonic() + self._flags.checkpoint_interval_s
