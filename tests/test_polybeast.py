@@ -137,6 +137,18 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     assert kept == list(range(500, total + 1, 500))
 
 
+def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
+    # A directory in the place of the temporary file: not even root can write there.
+    (tmp_path / "run" / "model.tar.tmp").mkdir(parents=True)
+    code, _, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=60", "--env=Mock"
+    ).finish()
+    assert code == 1
+    assert "Cannot save" in err
+    assert "polybeast: error: the last steps are not saved" in err
+    assert "Traceback" not in err
+
+
 def test_keeps_intermediate_models(start, tmp_path):
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=400",

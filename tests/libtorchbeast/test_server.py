@@ -85,7 +85,9 @@ def test_ctrl_c_reaches_the_caller_of_run(tmp_path, busy):
         [
             sys.executable,
             "-c",
-            "import time\n"
+            "import signal, time\n"
+            # A shell that starts tests in the background has it ignored.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "from libtorchbeast import Server\n"
             "from torchbeast.envs.mock import Mock\n"
             "class Slow(Mock):\n"

@@ -22,7 +22,7 @@ from torchbeast.core.presets import EXPECTATIONS
 from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
 from torchbeast.core.threads import StopSignals, Threads, available_cores
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import measure_frames
 from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
@@ -176,7 +176,7 @@ class TrainingRun:
             self.learner.close()
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
-            self._save()
+            saved = self._save()
             if trace is not None:
                 trace.close()
             self._report(last_queues)
@@ -187,6 +187,8 @@ class TrainingRun:
         for line in summary:
             print(line)
         print(f"{self.learner.steps:,} steps; run in {self.path}", flush=True)
+        if not saved:
+            raise RunError("the last steps are not saved")
         return 0 if signum is None else 128 + signum
 
     def _is_over(self) -> bool:
@@ -248,23 +250,26 @@ class TrainingRun:
     def _agent_contents(self) -> dict[str, Any]:
         return {**self.learner.state_dict(), **self._setup.shown._asdict()}
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
+        """Whether all is well: saved, or nothing to save."""
         if self._flags.disable_checkpoint or self.learner.learner_steps == 0:
-            return
+            return True
         contents = {
             **self._agent_contents(),
             "progress": self._progress.state_dict(),
             "seed": self._setup.seed,
             "random_state": torch.get_rng_state(),
         }
-        self._try_save(self._model_path, contents)
+        return self._try_save(self._model_path, contents)
 
-    def _try_save(self, path: Path, contents: dict[str, Any]) -> None:
+    def _try_save(self, path: Path, contents: dict[str, Any]) -> bool:
         """Training goes on without a checkpoint rather than not at all."""
         try:
             checkpoint.save(path, contents)
         except OSError as error:
             log.error("Cannot save %s (an earlier one stays as it is): %s", path, error)
+            return False
+        return True
 
     def _load_previous(self) -> dict[str, Any] | None:
         """The checkpoint to go on from, if there is one. UsageError if it is of another agent."""
