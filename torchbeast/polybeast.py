@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
-    flags_lib.add_mode_flag(parser)
-    flags_lib.add_preset_flag(parser)
-    flags_lib.add_env_flags(parser)
-    flags_lib.add_run_flags(parser)
-    flags_lib.add_agent_flags(parser)
-    flags_lib.add_learner_flags(parser)
-    flags_lib.add_machine_flags(parser)
+    flags_lib.add_training_flags(parser)
     flags_lib.add_pool_flags(parser)
     group = flags_lib.add_server_flags(parser)
     group.add_argument(

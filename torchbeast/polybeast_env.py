@@ -47,26 +47,21 @@ def make_parser() -> argparse.ArgumentParser:
 
 def serve(config: dict[str, Any], index: int, generation: int) -> None:
     """A server process: serves one game until it is killed."""
-    import numpy as np
-
     from libtorchbeast import Server
-    from torchbeast.core.threads import end_with_parent
-    from torchbeast.envs import make_env
+    from torchbeast.core.threads import begin_worker
+    from torchbeast.envs import derive_seed, make_env
 
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor's business.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    begin_worker()
     task = index % len(config["games"])
     counter = itertools.count()
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
-        entropy = [config["seed"], index, generation, next(counter)]
         return make_env(
             config["games"][task],
             **config["shown"],
             full_action_space=config["full_action_space"],
-            seed=int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1),
+            seed=derive_seed(config["seed"], index, generation, next(counter)),
         )
 
     address = flags_lib.server_address(config["pipes_basename"], index)
@@ -151,7 +146,7 @@ def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
     num_servers = flags.num_servers or max(available_cores(), len(games))
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
-    shown = Presentation(*(getattr(flags, name) for name in Presentation._fields))
+    shown = Presentation.from_flags(flags)
     spec = plan_envs(games, shown)
     servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")

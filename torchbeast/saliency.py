@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core.command import run_command
-from torchbeast.core.parsing import Parser, natural, positive
+from torchbeast.core.parsing import Parser, positive
 from torchbeast.core.threads import StopSignals
-from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,13 +25,7 @@ def make_parser() -> argparse.ArgumentParser:
         "saliency", "Shows where a blur changes an agent's policy (red) and value (green)."
     )
     flags_lib.add_trained_flags(parser)
-    group = parser.add_argument_group("game")
-    add = group.add_argument
-    add("--env", help="Game (default: the agent's, if it knows one only).")
-    add("--seed", type=natural, default=0, help="Seed of the game (default: %(default)s).")
-    add("--actions", help="File of actions (integers) to play instead of the agent's.")
-    add("--first_frame", type=natural, default=150, help="Step to begin at (default: %(default)s).")
-    add("--num_frames", type=positive, default=20, help="Steps to show (default: %(default)s).")
+    flags_lib.add_watched_game_flags(parser, first_frame=150, num_frames=20)
     group = parser.add_argument_group("saliency")
     add = group.add_argument
     add("--density", type=positive, default=2, help="Pixels between masks (default: %(default)s).")
@@ -50,7 +43,6 @@ def make_parser() -> argparse.ArgumentParser:
         default="saliency",
         help="Directory for <xpid>/<env>/<step>.png and scores.npz (default: ./%(default)s).",
     )
-    add("--movie", help="Film it, too: a .gif or .mp4.")
     add(
         "--compare",
         metavar="XPIDS",
@@ -64,10 +56,8 @@ def frames_of(
 ) -> Iterator[tuple[int, np.ndarray, Any, int]]:
     """Step, picture, Saliency and action, for the steps asked for."""
     from torchbeast.analysis.perturbation import PerturbationSaliency
-    from torchbeast.evaluate.playing import GameLoop, make_games
+    from torchbeast.evaluate.playing import watch_game
 
-    (env,) = make_games(trained, game, seed=flags.seed, render_mode="rgb_array")
-    loop = GameLoop(trained, game, [env], seed=flags.seed, actions=actions)
     saliency = PerturbationSaliency(
         trained.agent,
         trained.find_task(game),
@@ -75,20 +65,17 @@ def frames_of(
         radius=flags.radius,
         batch_size=flags.batch_size,
     )
-    with contextlib.closing(env):
-        for step in range(flags.first_frame + flags.num_frames):
-            picture: Any = None
-            if step >= flags.first_frame:
-                picture, scores = env.render(), saliency(loop.inputs, loop.state)
-            ended = loop.step()
-            if picture is not None:
-                yield step, picture, scores, int(loop.last_actions[0])
-            if ended and step < flags.first_frame:
-                raise UsageError(
-                    f"--first_frame {flags.first_frame}: the game ends after {step + 1} steps"
-                )
-            if ended:
-                return
+    watched = watch_game(
+        trained,
+        game,
+        lambda loop: saliency(loop.inputs, loop.state),
+        seed=flags.seed,
+        actions=actions,
+        first_frame=flags.first_frame,
+        num_frames=flags.num_frames,
+    )
+    for step, picture, scores, loop in watched:
+        yield step, picture, scores, int(loop.last_actions[0])
 
 
 def show(flags: argparse.Namespace) -> None:
@@ -97,22 +84,20 @@ def show(flags: argparse.Namespace) -> None:
 
     from torchbeast.analysis import saliency_files
     from torchbeast.core.precision import choose_dtype, keep_freed_pages
-    from torchbeast.evaluate.playing import choose_games, load_trained, read_actions
+    from torchbeast.evaluate.playing import choose_game, load_trained, read_actions
 
     keep_freed_pages()
     agents = [load_trained(flags)]
     for xpid in flags.compare.split(",") if flags.compare else []:
         agents.append(load_trained(argparse.Namespace(**{**vars(flags), "xpid": xpid})))
-    games = choose_games(agents[0], flags.env)
-    if len(games) > 1:
-        raise UsageError(f"--env: choose one of {', '.join(games)}")
+    game = choose_game(agents[0], flags.env)
     films, actions = [], read_actions(flags.actions, agents[0].agent.config.num_actions)
     if not actions and len(agents) > 1:
-        actions = play_actions(flags, agents[0], games[0])
+        actions = play_actions(flags, agents[0], game)
     for trained in agents:
         trained.agent.compute_dtype = choose_dtype(flags.precision, torch.device("cpu"))
-        directory = Path(flags.saliencydir).expanduser() / trained.xpid / games[0]
-        frames = frames_of(flags, trained, games[0], actions)
+        directory = Path(flags.saliencydir).expanduser() / trained.xpid / game
+        frames = frames_of(flags, trained, game, actions)
         films.append(saliency_files.write(directory, frames, flags.num_frames, flags.resolution))
         print(f"{len(films[-1])} frames in {directory}")
     if flags.movie:

@@ -117,6 +117,7 @@ def filter_vis(flags: argparse.Namespace) -> None:
     from PIL import Image
 
     from torchbeast.analysis import excitation
+    from torchbeast.evaluate.movies import magnify
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
 
@@ -132,9 +133,7 @@ def filter_vis(flags: argparse.Namespace) -> None:
     directory = (flags.save_dir or Path("filters")).expanduser()
     directory.mkdir(parents=True, exist_ok=True)
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
-    Image.fromarray(excitation.sheet(pictures).repeat(2, 0).repeat(2, 1)).save(
-        directory / f"{name}.png"
-    )
+    Image.fromarray(magnify(excitation.sheet(pictures))).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
 
 

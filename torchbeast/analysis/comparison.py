@@ -24,7 +24,6 @@ from torchbeast.analysis.agents import (
 )
 from torchbeast.core.types import UsageError
 
-COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 METRICS = ("default", "optimal", "rebasin")
 
 

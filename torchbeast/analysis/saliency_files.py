@@ -21,9 +21,8 @@ from torchbeast.analysis.overlays import (
     side_by_side,
 )
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.movies import MovieWriter, magnify
 
-SCALE = 2
 FRAMES_PER_SECOND = 15
 
 
@@ -50,7 +49,7 @@ def write(
     steps, actions, policies, values, overlays = [], [], [], [], []
     for step, picture, scores, action in tqdm(frames, total=num_frames, unit="frame"):
         shown = panels(picture, scores)
-        image = Image.fromarray(side_by_side(shown).repeat(SCALE, 0).repeat(SCALE, 1))
+        image = Image.fromarray(magnify(side_by_side(shown)))
         image.save(directory / f"{step:06d}.png", dpi=(resolution, resolution))
         overlays.append(shown[-1])
         steps.append(step)
@@ -67,7 +66,7 @@ def write_movie(path: Path, films: list[list[np.ndarray]], names: list[str]) -> 
     """The overlays of several agents side by side, under their names."""
     with MovieWriter(path, FRAMES_PER_SECOND) as movie:
         for pictures in zip(*films, strict=False):
-            large = [picture.repeat(SCALE, 0).repeat(SCALE, 1) for picture in pictures]
+            large = [magnify(picture) for picture in pictures]
             movie.append(
                 side_by_side([caption(p, name) for p, name in zip(large, names, strict=True)])
             )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core.command import run_command
-from torchbeast.core.parsing import Parser, natural, positive
+from torchbeast.core.parsing import Parser
 from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import UsageError
 
@@ -23,21 +23,14 @@ if TYPE_CHECKING:
 
     from torchbeast.evaluate.playing import Trained
 
-SCALE = 2
-
 
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser("analysis.visualize_aaa", "Shows where an attention agent's queries look.")
     flags_lib.add_trained_flags(parser)
-    group = parser.add_argument_group("game")
-    add = group.add_argument
-    add("--env", help="Game (default: the agent's, if it knows one only).")
-    add("--seed", type=natural, default=0, help="Seed of the game (default: %(default)s).")
-    add("--actions", help="File of actions (integers) to play instead of the agent's.")
-    add("--first_frame", type=natural, default=0, help="Step to begin at (default: %(default)s).")
-    add("--num_frames", type=positive, default=100, help="Steps to show (default: %(default)s).")
-    add("--save_dir", default="attention", help="Directory for <xpid>/<env>/<step>.png.")
-    add("--movie", help="Film it, too: a .gif or .mp4.")
+    flags_lib.add_watched_game_flags(parser, first_frame=0, num_frames=100)
+    parser.add_argument(
+        "--save_dir", default="attention", help="Directory for <xpid>/<env>/<step>.png."
+    )
     return parser
 
 
@@ -45,38 +38,35 @@ def attention_frames(
     flags: argparse.Namespace, trained: Trained, game: str
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Step, picture and attention maps ``[Q, H, W]`` of the steps asked for."""
-    from torchbeast.evaluate.playing import GameLoop, make_games, read_actions
+    from torchbeast.evaluate.playing import read_actions, watch_game
     from torchbeast.models.attention import AttentionNet
 
     agent = trained.agent
     assert isinstance(agent, AttentionNet)
-    actions = read_actions(flags.actions, agent.config.num_actions)
-    (env,) = make_games(trained, game, seed=flags.seed, render_mode="rgb_array")
-    loop = GameLoop(trained, game, [env], seed=flags.seed, actions=actions)
-    with contextlib.closing(env):
-        for step in range(flags.first_frame + flags.num_frames):
-            picture = env.render() if step >= flags.first_frame else None
-            ended = loop.step()
-            if picture is not None:
-                assert agent.attention is not None
-                yield step, picture, agent.attention[0, 0].float().numpy()  # type: ignore[misc]
-            elif ended:
-                raise UsageError(
-                    f"--first_frame {flags.first_frame}: the game ends after {step + 1} steps"
-                )
-            if ended:
-                return
+    watched = watch_game(
+        trained,
+        game,
+        lambda _: None,
+        seed=flags.seed,
+        actions=read_actions(flags.actions, agent.config.num_actions),
+        first_frame=flags.first_frame,
+        num_frames=flags.num_frames,
+    )
+    for step, picture, _, _ in watched:
+        assert agent.attention is not None
+        yield step, picture, agent.attention[0, 0].float().numpy()
 
 
 def draw(picture: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """The picture under each query's map, side by side, enlarged."""
     from torchbeast.analysis.overlays import YELLOW, enlarge, normalize, overlay, side_by_side
+    from torchbeast.evaluate.movies import magnify
 
     height, width = picture.shape[:2]
     panels = [
         overlay(picture, [(normalize(enlarge(scores, height, width)), YELLOW)]) for scores in maps
     ]
-    return side_by_side([picture, *panels]).repeat(SCALE, 0).repeat(SCALE, 1)
+    return magnify(side_by_side([picture, *panels]))
 
 
 def visualize(flags: argparse.Namespace) -> None:
@@ -84,7 +74,7 @@ def visualize(flags: argparse.Namespace) -> None:
     from PIL import Image
 
     from torchbeast.evaluate.movies import MovieWriter
-    from torchbeast.evaluate.playing import choose_games, load_trained
+    from torchbeast.evaluate.playing import choose_game, load_trained
     from torchbeast.models.attention import AttentionNet
 
     trained = load_trained(flags)
@@ -92,10 +82,8 @@ def visualize(flags: argparse.Namespace) -> None:
         raise UsageError(
             f"{trained.xpid} is a {trained.agent.config.agent_type} agent: only aaa has attention"
         )
-    games = choose_games(trained, flags.env)
-    if len(games) > 1:
-        raise UsageError(f"--env: choose one of {', '.join(games)}")
-    directory = Path(flags.save_dir).expanduser() / trained.xpid / games[0]
+    game = choose_game(trained, flags.env)
+    directory = Path(flags.save_dir).expanduser() / trained.xpid / game
     with contextlib.ExitStack() as stack:
         movie = None
         if flags.movie:
@@ -105,7 +93,7 @@ def visualize(flags: argparse.Namespace) -> None:
         except OSError as error:
             raise UsageError(f"--save_dir: {error}") from error
         count = 0
-        for step, picture, maps in attention_frames(flags, trained, games[0]):
+        for step, picture, maps in attention_frames(flags, trained, game):
             drawn = draw(picture, maps)
             Image.fromarray(drawn).save(directory / f"{step:06d}.png")
             if movie is not None:

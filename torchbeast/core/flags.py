@@ -39,6 +39,17 @@ def add_preset_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """What every trainer takes. Returns the group of the machine, for more."""
+    add_mode_flag(parser)
+    add_preset_flag(parser)
+    add_env_flags(parser)
+    add_run_flags(parser)
+    add_agent_flags(parser)
+    add_learner_flags(parser)
+    return add_machine_flags(parser)
+
+
 def add_env_flags(parser: argparse.ArgumentParser) -> None:
     """Which games, and how they are presented."""
     group = parser.add_argument_group("games")
@@ -249,6 +260,30 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     add_intermediate_flag(parser)
     add("--agent_type", type=agent_type, help="Allows an agent of your own: package.module:Class.")
     add("--use_lstm", action="store_true", help="As in 2019; the checkpoint decides.")
+
+
+def add_watched_game_flags(
+    parser: argparse.ArgumentParser, *, first_frame: int, num_frames: int
+) -> None:
+    """Which steps of which game to look at; the last two are defaults."""
+    group = parser.add_argument_group("game")
+    add = group.add_argument
+    add("--env", help="Game (default: the agent's, if it knows one only).")
+    add("--seed", type=natural, default=0, help="Seed of the game (default: %(default)s).")
+    add("--actions", help="File of actions (integers) to play instead of the agent's.")
+    add(
+        "--first_frame",
+        type=natural,
+        default=first_frame,
+        help="Step to begin at (default: %(default)s).",
+    )
+    add(
+        "--num_frames",
+        type=positive,
+        default=num_frames,
+        help="Steps to show (default: %(default)s).",
+    )
+    add("--movie", help="Film it, too: a .gif or .mp4.")
 
 
 def add_test_flags(parser: argparse.ArgumentParser) -> None:

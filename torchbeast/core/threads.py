@@ -85,6 +85,13 @@ def name_thread(name: str) -> None:
         ctypes.CDLL(None).prctl(pr_set_name, name.encode()[:15])
 
 
+def begin_worker() -> None:
+    """For a process of another's: ends with its parent, and leaves Ctrl-C to the parent."""
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class Threads:
     """Threads whose first failure ends the run instead of passing unseen."""
 

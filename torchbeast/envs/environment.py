@@ -25,6 +25,11 @@ class Presentation(NamedTuple):
     frame_height: int = 84
     frame_width: int = 84
 
+    @classmethod
+    def from_flags(cls, flags: Any) -> Presentation:
+        """What the flags of these names say."""
+        return cls(*(getattr(flags, name) for name in cls._fields))
+
 
 DEFAULT_PRESENTATION = Presentation()
 
@@ -114,6 +119,11 @@ def _make_atari(
         shown.frame_height,
         shown.frame_width,
     )
+
+
+def derive_seed(*entropy: int) -> int:
+    """A seed for one of many environments; other numbers give an unrelated one."""
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
 
 
 def _has_channels_last(space: Any) -> bool:

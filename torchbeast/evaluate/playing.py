@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +71,14 @@ def read_presentation(contents: dict[str, Any]) -> Presentation:
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
     """The games that ``--env`` names, else those that the agent knows."""
     return trained.agent.config.tasks if env is None else parse_games(env)
+
+
+def choose_game(trained: Trained, env: str | None) -> str:
+    """The game that ``--env`` names, else the only one that the agent knows. Raises UsageError."""
+    games = choose_games(trained, env)
+    if len(games) > 1:
+        raise UsageError(f"--env: choose one of {', '.join(games)}")
+    return games[0]
 
 
 def make_games(
@@ -219,6 +228,40 @@ def play(
             started += int(playing[i])
     for env in envs:
         env.close()
+
+
+def watch_game(
+    trained: Trained,
+    env_id: str,
+    look: Callable[[GameLoop], Any],
+    *,
+    seed: int,
+    actions: Sequence[int],
+    first_frame: int,
+    num_frames: int,
+) -> Iterator[tuple[int, np.ndarray, Any, GameLoop]]:
+    """Step, picture, what ``look`` made of the loop before the step, and the loop after it.
+
+    For ``num_frames`` steps of one game from ``first_frame`` on, or until it ends. UsageError if it
+    ends before.
+    """
+    (env,) = make_games(trained, env_id, seed=seed, render_mode="rgb_array")
+    loop = GameLoop(trained, env_id, [env], seed=seed, actions=actions)
+    with contextlib.closing(env):
+        for step in range(first_frame + num_frames):
+            wanted = step >= first_frame
+            if wanted:
+                picture: Any = env.render()
+                seen = look(loop)
+            ended = loop.step()
+            if wanted:
+                yield step, picture, seen, loop
+            elif ended:
+                raise UsageError(
+                    f"--first_frame {first_frame}: the game ends after {step + 1} steps"
+                )
+            if ended:
+                return
 
 
 def read_actions(path: str | None, num_actions: int) -> list[int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.movies import MovieWriter, magnify
 from torchbeast.evaluate.playing import (
     GameLoop,
     Trained,
@@ -26,14 +26,12 @@ from torchbeast.evaluate.playing import (
     read_actions,
 )
 
-SCALE = 2
 HEADER_HEIGHT = 24
 
 
 def picture_of(env: gymnasium.Env) -> np.ndarray:
     """What the game shows, in colour, twice as large."""
-    picture = np.asarray(env.render())
-    return picture.repeat(SCALE, 0).repeat(SCALE, 1)
+    return magnify(np.asarray(env.render()))
 
 
 class Captioned(gymnasium.Wrapper):

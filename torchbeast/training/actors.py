@@ -45,19 +45,13 @@ def act(
     pipe: Any,
 ) -> None:
     """An actor process: fills the buffers it is given until the pipe closes."""
-    import signal
-
-    import numpy as np
-
-    from torchbeast.core.threads import end_with_parent
-    from torchbeast.envs import make_env
+    from torchbeast.core.threads import begin_worker
+    from torchbeast.envs import derive_seed, make_env
     from torchbeast.models import make_agent
 
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The learner's business.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    begin_worker()
     torch.set_num_threads(1)
-    seed = int(np.random.SeedSequence([config.seed, index, generation]).generate_state(1)[0] >> 1)
+    seed = derive_seed(config.seed, index, generation)
     torch.manual_seed(seed)
     task = index % len(config.agent.tasks)
     env = EnvStream(make_env(config.agent.tasks[task], seed=seed, **config.env_options), task)
@@ -65,7 +59,6 @@ def act(
     agent.compute_dtype = config.compute_dtype
     agent = agent.inference_copy()
     with torch.inference_mode():
-        version = weights.copy_to(agent)
         row, output, state = env.initial(), None, agent.initial_state(1)
         while True:
             try:
@@ -164,6 +157,7 @@ class ActorProcesses:
             while len(indices) < count:
                 index = self._full.get()
                 if index is None:
+                    self._full.put(None)  # For the next one who asks.
                     return None
                 indices.append(index)
         return indices
@@ -183,8 +177,7 @@ class ActorProcesses:
         if not self._stopped.is_set():
             self._stopped.set()
             self._wake()
-            for _ in range(1024):  # More than there are learner threads.
-                self._full.put(None)
+            self._full.put(None)
 
     def _wake(self) -> None:
         with self._wake_lock:

@@ -43,7 +43,7 @@ def prepare(flags: argparse.Namespace, *, has_pool: bool = True) -> Setup:
         raise UsageError(
             f"{len(games)} games need at least as many actors: --num_actors {num_actors}"
         )
-    shown = Presentation(*(getattr(flags, name) for name in Presentation._fields))
+    shown = Presentation.from_flags(flags)
     spec = plan_envs(games, shown)
     if flags.num_actions is not None and flags.num_actions != spec.num_actions:
         raise UsageError(
