@@ -117,6 +117,15 @@ def test_agents_can_be_named(directory, tmp_path):
     assert {(r["agent_a"], r["agent_b"]) for r in read(tmp_path)} == {("a", "b")}
 
 
+def test_responses_to_a_game_are_compared_if_asked_for(directory, tmp_path):
+    assert run("--load_path", directory, "--comp_between", "single_multipop", "time_steps",
+               "--models", "Pong=Pong,Both=Both", "--comp_num_models=2", "--save_dir", tmp_path,
+               "--metric", "cka", "default", "--cka_frames=8") == 0  # fmt: skip
+    rows = [row for row in read(tmp_path) if row["match"] == "cka"]
+    assert len(rows) == len(read(tmp_path)) / 2 == (2 + 1 + 1) * 15
+    assert all(0 < float(row["sum"]) == float(row["mean"]) <= 1.00001 for row in rows)
+
+
 @pytest.mark.parametrize("extra", [[], ["--plot_heatmaps"], ["--plot_match_type=rebasin"]])
 def test_figures(results, tmp_path, capsys, extra):
     assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",

@@ -4,19 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.analysis.permuted import permute_agent, random_permutations, weights
 from torchbeast.analysis import filters
 from torchbeast.models import AgentConfig, make_agent
-
-
-def weights(seed):
-    torch.manual_seed(seed)
-    return filters.read_weights(make_agent(AgentConfig()).state_dict())
-
-
-def random_permutations(seed):
-    rng = np.random.default_rng(seed)
-    sizes = {layer.output: len(weights(0)[layer.name]) for layer in filters.LAYERS}
-    return {name: rng.permutation(size) for name, size in {**sizes, "fc": 256}.items()}
 
 
 def test_there_are_fifteen_layers_in_the_order_of_the_data():
@@ -54,19 +44,7 @@ def test_a_network_with_other_channel_order_computes_the_same():
         "done": torch.zeros(1, 2, dtype=torch.bool),
     }
     before, _ = agent(inputs)
-    permutations = random_permutations(1)
-    permuted = filters.permute(filters.read_weights(agent.state_dict()), permutations)
-    state = agent.state_dict()
-    for layer in filters.LAYERS:
-        state[layer.parameter] = torch.from_numpy(permuted[layer.name])
-        bias = layer.parameter.replace("weight", "bias")
-        state[bias] = state[bias][torch.from_numpy(permutations[layer.output])]
-    order = torch.from_numpy(permutations["fc"])
-    state["fc.weight"] = torch.from_numpy(permuted["fc"].reshape(256, -1))
-    state["fc.bias"] = state["fc.bias"][order]
-    for head in ("policy.weight", "baseline.weight"):
-        state[head][:, :256] = state[head][:, order]
-    agent.load_state_dict(state)
+    permute_agent(agent, random_permutations(1))
     after, _ = agent(inputs)
     torch.testing.assert_close(after.policy_logits, before.policy_logits, atol=1e-5, rtol=1e-4)
 
@@ -89,11 +67,11 @@ def test_matching_only_brings_unrelated_networks_closer():
     assert sum(d.sum for d in matched.values()) < sum(d.sum for d in straight.values())
 
 
-def test_cka():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 8))
-    assert filters.linear_cka(x, x) == pytest.approx(1)
-    rotation, _ = np.linalg.qr(rng.normal(size=(8, 8)))
-    assert filters.linear_cka(x, 3 * x @ rotation + 5) == pytest.approx(1)
-    assert filters.linear_cka(x, rng.normal(size=(200, 8))) < 0.2
-    assert filters.linear_cka(x, np.ones((200, 8))) == 0
+def test_a_layer_of_another_shape_has_no_say_in_the_matching():
+    a, b = weights(0), filters.permute(weights(0), random_permutations(1))
+    b["feat_conv0"] = b["feat_conv0"][:, :3]
+    b["fc"] = b["fc"][:, :, :5]
+    distances = filters.carried(*filters.comparable(a, b))
+    assert set(distances) == set(filters.LAYER_NAMES) - {"feat_conv0"}
+    for distance in distances.values():
+        assert distance.sum == pytest.approx(0, abs=1e-20)

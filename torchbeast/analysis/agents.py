@@ -23,6 +23,7 @@ class Snapshot(NamedTuple):
 
     agent: str
     step: int
+    path: Path
     weights: Weights
 
 
@@ -120,7 +121,7 @@ class SnapshotReader:
         path = agent.checkpoints[step]
         try:
             state = checkpoint.load(path)["model_state_dict"]
-            return Snapshot(agent.name, step, read_weights(state))
+            return Snapshot(agent.name, step, path, read_weights(state))
         except (UsageError, KeyError, ValueError) as error:
             log.warning("%s is left out: %s", path, str(error).splitlines()[0])
             return None

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchbeast.core.command import run_command
 from torchbeast.core.parsing import Parser, natural, positive
 from torchbeast.core.threads import StopSignals, available_cores
 from torchbeast.core.types import UsageError
 
+if TYPE_CHECKING:
+    from torchbeast.analysis import comparison
+    from torchbeast.analysis.agents import RunAgent
+
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
+METRICS = ("default", "optimal", "rebasin", "cka")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -43,14 +49,17 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--metric",
         nargs="+",
-        choices=["default", "optimal", "rebasin"],
+        choices=METRICS,
         default=["default", "optimal", "rebasin"],
-        help="Pairing of filters: in order; the best in each layer; carried through the network.",
+        help="How filters are paired: in order; the best in each layer; carried through the "
+        "network. cka: likeness of the layers' responses to a game (not by default).",
     )
+    add("--cka_game", help="Game to respond to (default: the first that both agents know).")
+    add("--cka_frames", type=positive, default=256, help="Of the game (default: %(default)s).")
     add("--cores", type=positive, help="Pairs at a time.")
     group = parser.add_argument_group("filter_comp_plot")
     add = group.add_argument
-    add("--plot_match_type", choices=["default", "optimal", "rebasin"], default="optimal")
+    add("--plot_match_type", choices=METRICS, default="optimal")
     add("--plot_metric_type", choices=["sum", "mean"], default="mean")
     add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
     add("--save_figures", action="store_true", help="Write PNG files.")
@@ -84,10 +93,31 @@ def filter_comp(flags: argparse.Namespace) -> None:
         match_steps=flags.match_num_models,
         only=flags.comp_single_single_model,
     )
-    metrics = ["default"] if flags.comp_no_optimal else flags.metric
-    rows = comparison.compare_all(pairs, metrics, flags.cores or available_cores())
+    measures = choose_measures(flags, agents)
+    rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
     for path in comparison.save(rows, results_directory(flags)):
         print(path)
+
+
+def choose_measures(
+    flags: argparse.Namespace, agents: list[RunAgent]
+) -> dict[str, comparison.Measure]:
+    """What ``--metric`` and ``--comp_no_optimal`` ask for, by name. Raises UsageError."""
+    from torchbeast.analysis import comparison
+
+    metrics = ["default"] if flags.comp_no_optimal else dict.fromkeys(flags.metric)
+    measures = {name: comparison.MEASURES[name] for name in metrics if name != "cka"}
+    if "cka" in metrics:
+        from torchbeast.analysis.activations import Responses
+        from torchbeast.envs import parse_games
+
+        if flags.cka_frames < 2:
+            raise UsageError("--cka_frames: alike means alike over several frames, at least 2")
+        games = parse_games(flags.cka_game) if flags.cka_game else (None,)
+        if len(games) > 1:
+            raise UsageError("--cka_game: one game")
+        measures["cka"] = Responses(agents, flags.cka_frames, games[0])
+    return measures
 
 
 def filter_comp_plot(flags: argparse.Namespace) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import csv
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from torchbeast.analysis import filters
@@ -22,9 +23,8 @@ from torchbeast.analysis.agents import (
     SnapshotReader,
     spread,
 )
+from torchbeast.analysis.filters import Distance
 from torchbeast.core.types import UsageError
-
-METRICS = ("default", "optimal", "rebasin")
 
 
 class Pair(NamedTuple):
@@ -35,8 +35,12 @@ class Pair(NamedTuple):
     b: Snapshot
 
 
+# From a pair to its layers' distances, by layer. A layer that cannot be compared is left out.
+Measure = Callable[[Pair], dict[str, Distance]]
+
+
 class Row(NamedTuple):
-    """One layer of one pair under one metric."""
+    """One layer of one pair under one metric; of ``cka``, ``sum`` and ``mean`` are the same."""
 
     comparison: str
     agent_a: str
@@ -100,30 +104,46 @@ def make_pairs(
     return pairs
 
 
-def compare(pair: Pair, metrics: Iterable[str] = METRICS) -> list[Row]:
-    """All layers of a pair."""
-    a, b = pair.a.weights, pair.b.weights
-    rows = []
-    for metric in metrics:
-        carried = filters.carried(a, b) if metric == "rebasin" else {}
-        for layer in filters.LAYER_NAMES:
-            if a[layer].shape != b[layer].shape:
-                continue  # Other frame formats differ in their first layer.
-            if metric == "rebasin":
-                distance = carried[layer]
-            else:
-                function = filters.in_order if metric == "default" else filters.optimal
-                distance = function(a[layer], b[layer])
-            key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
-            rows.append(Row(*key, layer, metric, *distance))
-    return rows
+def in_each_layer(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
+    """A measure that looks at each layer for itself."""
+
+    def measure(pair: Pair) -> dict[str, Distance]:
+        a, b = filters.comparable(pair.a.weights, pair.b.weights)
+        return {name: function(a[name], b[name]) for name in filters.LAYER_NAMES if name in a}
+
+    return measure
 
 
-def compare_all(pairs: list[Pair], metrics: Iterable[str], workers: int) -> list[Row]:
+def carried(pair: Pair) -> dict[str, Distance]:
+    """With permutations carried through the network."""
+    return filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
+
+
+MEASURES: dict[str, Measure] = {
+    "default": in_each_layer(filters.in_order),
+    "optimal": in_each_layer(filters.optimal),
+    "rebasin": carried,
+}
+
+
+def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
+    """All layers of a pair under all ``measures``."""
+    key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
+    return [
+        Row(*key, layer, name, *distance)
+        for name, measure in measures.items()
+        for layer, distance in measure(pair).items()
+    ]
+
+
+def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -> list[Row]:
     """In parallel; NumPy and SciPy compute without the interpreter's lock."""
-    metrics = tuple(metrics)
-    with concurrent.futures.ThreadPoolExecutor(workers) as executor:
-        results = executor.map(lambda pair: compare(pair, metrics), pairs)
+    # The workers are the parallelism: BLAS threads of their own would wait for each other.
+    with (
+        threadpool_limits(1, user_api="blas"),
+        concurrent.futures.ThreadPoolExecutor(workers) as executor,
+    ):
+        results = executor.map(lambda pair: compare(pair, measures), pairs)
         return [row for rows in tqdm(results, total=len(pairs), unit="pair") for row in rows]
 
 

@@ -27,6 +27,8 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
             panels.setdefault((row.agent_a, row.agent_b), []).append(row)
         if panels:
             title = f"{comparison}: {metric} of squared filter differences, {match} matching"
+            if match == "cka":
+                title = f"{comparison}: likeness of responses (linear CKA)"
             figures[comparison] = _figure(panels, title, metric, heatmaps)
     return figures
 

@@ -84,27 +84,40 @@ def optimal(a: np.ndarray, b: np.ndarray) -> Distance:
     return _total(distances[linear_sum_assignment(distances)])
 
 
+def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
+    """The layers that have the same shape in both; other frames differ in the first and in "fc"."""
+    names = [name for name in a if a[name].shape == b[name].shape]
+    return {name: a[name] for name in names}, {name: b[name] for name in names}
+
+
 def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray]:
     """Permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
 
     ``permutation[i]`` is the channel of ``b`` that takes place ``i``. Coordinate descent: each
-    permutation in turn is the best one given the others, until none changes.
+    permutation in turn is the best one given the others, until none changes. A layer that is not
+    among the weights has no say.
     """
     rng = np.random.default_rng(seed)
-    sizes = {layer.output: len(a[layer.name]) for layer in LAYERS}
-    permutations = {name: np.arange(size) for name, size in sizes.items()}
-    permutations["fc"] = np.arange(len(a["fc"]))
+    # Single precision decides just as well and takes half the time; distances are not made of it.
+    a, b = ({name: w.astype(np.float32) for name, w in weights.items()} for weights in (a, b))
+    permutations = {layer.output: np.arange(len(a[layer.name])) for layer in _present(a)}
+    if "fc" in a:
+        permutations["fc"] = np.arange(len(a["fc"]))
+    neighbours = _neighbours(a)
+    stale = set(permutations)  # Those whose neighbours have changed since they were chosen.
     for _ in range(MAX_SWEEPS):
-        changed = False
         for name in rng.permutation(list(permutations)).tolist():
+            if name not in stale:
+                continue
+            stale.remove(name)
             similarity = _similarity(a, b, permutations, name)
             best = linear_sum_assignment(similarity, maximize=True)[1]
-            gain = similarity[np.arange(len(best)), best].sum()
-            before = similarity[np.arange(len(best)), permutations[name]].sum()
-            if gain > before + 1e-9 * max(1.0, abs(before)):
+            gain = similarity[np.arange(len(best)), best].sum(dtype=np.float64)
+            before = similarity[np.arange(len(best)), permutations[name]].sum(dtype=np.float64)
+            if gain > before + 1e-6 * max(1.0, abs(before)):
                 permutations[name] = best
-                changed = True
-        if not changed:
+                stale |= neighbours[name]
+        if not stale:
             break
     return permutations
 
@@ -112,27 +125,30 @@ def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray
 def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:
     """The same function of the input with its channels in another order."""
     result = {}
-    for layer in LAYERS:
+    for layer in _present(weights):
         w = weights[layer.name][permutations[layer.output]]
         result[layer.name] = w if layer.input is None else w[:, permutations[layer.input]]
-    result["fc"] = weights["fc"][permutations["fc"]][:, permutations[LAYERS[-1].output]]
+    if "fc" in weights:
+        result["fc"] = weights["fc"][permutations["fc"]][:, permutations[LAYERS[-1].output]]
     return result
 
 
 def carried(a: Weights, b: Weights) -> dict[str, Distance]:
     """By layer, with permutations carried through the network."""
     matched = permute(b, match_weights(a, b))
-    return {name: in_order(a[name], matched[name]) for name in LAYER_NAMES}
+    return {name: in_order(a[name], matched[name]) for name in LAYER_NAMES if name in a}
 
 
-def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Similarity in [0, 1] of activations ``[samples, features]`` (Kornblith et al. 2019, eq. 3).
-
-    Blind to the order of channels, to rotation and to scale.
-    """
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-    norm = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
-    return float(np.square(np.linalg.norm(y.T @ x)) / norm) if norm > 0 else 0.0
+def _neighbours(weights: Weights) -> dict[str, set[str]]:
+    """By permutation, the others that act on the same layers."""
+    edges = [(layer.output, layer.input) for layer in _present(weights) if layer.input]
+    if "fc" in weights:
+        edges.append(("fc", LAYERS[-1].output))
+    result: dict[str, set[str]] = {}
+    for one, other in edges:
+        result.setdefault(one, set()).add(other)
+        result.setdefault(other, set()).add(one)
+    return result
 
 
 def _similarity(
@@ -143,15 +159,19 @@ def _similarity(
     parts = []
     if name == "fc":
         parts.append((a["fc"], b["fc"][:, permutations[fc_input]]))
-    for layer in LAYERS:
+    for layer in _present(a):
         wa, wb = a[layer.name], b[layer.name]
         if layer.output == name:
             parts.append((wa, wb if layer.input is None else wb[:, permutations[layer.input]]))
         if layer.input == name:
             parts.append((wa.swapaxes(0, 1), wb[permutations[layer.output]].swapaxes(0, 1)))
-    if name == fc_input:
+    if name == fc_input and "fc" in a:
         parts.append((a["fc"].swapaxes(0, 1), b["fc"][permutations["fc"]].swapaxes(0, 1)))
     return sum(x.reshape(len(x), -1) @ y.reshape(len(y), -1).T for x, y in parts)
+
+
+def _present(weights: Weights) -> list[Layer]:
+    return [layer for layer in LAYERS if layer.name in weights]
 
 
 def _total(distances: np.ndarray) -> Distance:

@@ -53,11 +53,20 @@ def load_trained(flags: argparse.Namespace) -> Trained:
     """
     xpid = flags.xpid or "latest"
     path = checkpoint.model_path(flags.savedir, xpid, flags.intermediate_model_id)
+    if xpid == "latest":
+        xpid = path.parent.resolve().name
+    return read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)
+
+
+def read_trained(
+    path: Path, xpid: str, model_id: str | None = None, agent_type: str | None = None
+) -> Trained:
+    """The agent in the checkpoint at ``path``. Raises UsageError."""
     contents = checkpoint.load(path)
     return Trained(
-        from_contents(contents, path, flags.agent_type),
-        path.parent.resolve().name if xpid == "latest" else xpid,
-        str(flags.intermediate_model_id or contents.get("steps", "model")),
+        from_contents(contents, path, agent_type),
+        xpid,
+        str(model_id or contents.get("steps", "model")),
         read_presentation(contents),
     )
 

@@ -1,0 +1,137 @@
+"""How alike two ResNet agents respond to the same frames: linear CKA, layer by layer.
+
+Centred kernel alignment (Kornblith et al. 2019, arXiv:1905.00414) compares what two layers make of
+the same inputs. It is blind to the order of filters, to rotation and to scale.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchbeast.analysis.agents import RunAgent, Snapshot
+from torchbeast.analysis.comparison import Pair
+from torchbeast.analysis.excitation import find_layer
+from torchbeast.analysis.filters import LAYER_NAMES, Distance
+from torchbeast.core.types import UsageError
+from torchbeast.evaluate.playing import GameLoop, Trained, make_games, read_trained
+from torchbeast.models import Agent
+
+log = logging.getLogger("torchbeast")
+
+STEPS_APART = 4  # Neighbouring frames are nearly the same.
+
+
+def centred_gram(activations: Tensor) -> Tensor:
+    """Inner products ``[N, N]`` of the centred rows of ``[N, ...]``."""
+    rows = activations.flatten(1)
+    rows = rows - rows.mean(dim=0)
+    return rows @ rows.T
+
+
+def linear_cka(a: Tensor, b: Tensor) -> float:
+    """Similarity in [0, 1] of two layers' centred Gram matrices ``[N, N]`` over the same inputs.
+
+    Equation 5 of the paper with linear kernels, which is equation 3 without ever making the
+    matrix of features by features. Layers that do not respond at all are like nothing.
+    """
+    norm = a.norm() * b.norm()
+    return float((a * b).sum() / norm) if norm > 0 else 0.0
+
+
+def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
+    """``count`` frames ``[N, C, H, W]`` of a game that the agent plays, actions sampled."""
+    (env,) = make_games(trained, env_id, seed=seed)
+    loop = GameLoop(trained, env_id, [env], greedy=False, seed=seed)
+    frames: list[Tensor] = []
+    while len(frames) < count:
+        for _ in range(STEPS_APART):
+            loop.step()
+        frames.append(loop.inputs.frame[0, 0].clone())
+    env.close()
+    return torch.stack(frames)
+
+
+def grams(agent: Agent, frames: Tensor) -> dict[str, Tensor]:
+    """Centred Gram matrices ``[N, N]`` of every convolution's output, by layer."""
+    result: dict[str, Tensor] = {}
+
+    def keep(name: str, output: Tensor) -> None:
+        # At once: the outputs themselves are hundreds of megabytes, and activations that follow
+        # in place would overwrite them.
+        result[name] = centred_gram(output.float())
+
+    hooks = [
+        find_layer(agent, name).register_forward_hook(lambda _, __, out, n=name: keep(n, out))
+        for name in LAYER_NAMES
+    ]
+    try:
+        with torch.inference_mode():
+            agent.encode_frames(frames)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return result
+
+
+class Responses:
+    """CKA of pairs of checkpoints. Plays each game once and runs each checkpoint once per game.
+
+    The frames of a game are the same for all pairs: those of the first agent that knows it, as its
+    last checkpoint plays. A pair is shown ``game``, else the first game that both agents know, else
+    the first of ``a``'s.
+    """
+
+    def __init__(self, agents: list[RunAgent], num_frames: int, game: str | None = None) -> None:
+        self._newest = {agent.name: agent.checkpoints[max(agent.checkpoints)] for agent in agents}
+        self._num_frames = num_frames
+        self._game = game
+        self._tasks: dict[str, tuple[str, ...]] = {}
+        self._frames: dict[str, Tensor] = {}
+        self._grams: dict[tuple[Path, str], dict[str, Tensor]] = {}
+        # One forward pass uses all cores already.
+        self._lock = threading.Lock()
+
+    def __call__(self, pair: Pair) -> dict[str, Distance]:
+        """The measure ``cka``, by layer. Raises UsageError if the game cannot be played."""
+        with self._lock:
+            game = self._game or self._choose_game(pair.a.agent, pair.b.agent)
+            a, b = (self._respond(snapshot, game) for snapshot in (pair.a, pair.b))
+        similarity = {name: linear_cka(a[name], b[name]) for name in a if name in b}
+        return {name: Distance(value, value) for name, value in similarity.items()}
+
+    def _choose_game(self, a: str, b: str) -> str:
+        games = self._known(a)
+        return next((game for game in games if game in self._known(b)), games[0])
+
+    def _known(self, agent: str) -> tuple[str, ...]:
+        if agent not in self._tasks:
+            self._tasks[agent] = read_trained(self._newest[agent], agent).agent.config.tasks
+        return self._tasks[agent]
+
+    def _respond(self, snapshot: Snapshot, game: str) -> dict[str, Tensor]:
+        key = (snapshot.path, game)
+        if key not in self._grams:
+            frames = self._show(game)
+            agent = read_trained(snapshot.path, snapshot.agent).agent
+            if tuple(agent.config.observation_shape) == tuple(frames.shape[1:]):
+                self._grams[key] = grams(agent, frames)
+            else:
+                log.warning("%s sees other frames of %s: no cka", snapshot.agent, game)
+                self._grams[key] = {}
+        return self._grams[key]
+
+    def _show(self, game: str) -> Tensor:
+        if game not in self._frames:
+            names = list(self._newest)
+            name = next((name for name in names if game in self._known(name)), names[0])
+            player = read_trained(self._newest[name], name)
+            try:
+                self._frames[game] = play_frames(player, game, self._num_frames)
+            except UsageError as error:
+                raise UsageError(f"cka: {error}; choose a game with --cka_game") from error
+        return self._frames[game]
