@@ -4,7 +4,9 @@ import torch
 from PIL import Image
 
 from torchbeast import saliency
+from torchbeast.analysis import saliency_files
 from torchbeast.core import checkpoint
+from torchbeast.evaluate.playing import Trained, action_names
 from torchbeast.models import AgentConfig, make_agent
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -69,15 +71,33 @@ def test_the_same_seed_gives_the_same_scores(make_run, tmp_path):
         assert np.array_equal(results[0][field], results[1][field])
 
 
-def test_agents_are_compared_on_the_same_game(make_run, tmp_path):
+def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
+    make_run, tmp_path, monkeypatch
+):
+    pictures = {}
+    panels = saliency_files.panels
+
+    def keep(picture, scores):
+        pictures.setdefault(len(scores.policy), []).append(picture)
+        return panels(picture, scores)
+
+    monkeypatch.setattr(saliency_files, "panels", keep)
     make_run("one")
-    make_run("both", tasks=(BREAKOUT, PONG), use_popart=True)
-    code = run(tmp_path, "--xpid=one", "--env", PONG, "--compare=both", "--movie=two.mp4")
+    make_run("both", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True)
+    code = run(tmp_path, "--xpid=one", "--env", PONG, "--compare=both", "--movie=two.mp4",
+               "--sheet=two.png", "--num_frames=12")  # fmt: skip
     assert code == 0
-    scores = [np.load(p) for p in sorted((tmp_path / "saliency").glob(f"*/{PONG}/scores.npz"))]
-    assert len(scores) == 2
-    assert np.array_equal(scores[0]["action"], scores[1]["action"])
+    scores = {p.parent.parent.name: np.load(p) for p in tmp_path.glob(f"*/*/{PONG}/scores.npz")}
+    trained = [Trained(make_agent(AgentConfig(num_actions=n)), "", "") for n in (6, 18)]
+    names, others = (np.array(action_names(agent, PONG)) for agent in trained)
+    played = names[scores["one"]["action"]]
+    assert len(set(played)) > 1 or played[0] != "NOOP"
+    assert np.array_equal(played, others[scores["both"]["action"]])
+    first, second = np.split(np.stack(*pictures.values()), 2)
+    assert np.array_equal(first, second)
     assert (tmp_path / "two.mp4").stat().st_size > 1000
+    with Image.open(tmp_path / "two.png") as sheet:
+        assert sheet.size == (2 * (6 * 160 + 5 * 4), 2 * 2 * (210 + 20))
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="XPIDS",
         help="Further agents, separated by commas, on the same actions: side by side in the film.",
     )
+    add("--sheet", metavar="PNG", help="A picture: a row per agent, frames from left to right.")
     return parser
 
 
@@ -84,7 +85,12 @@ def show(flags: argparse.Namespace) -> None:
 
     from torchbeast.analysis import saliency_files
     from torchbeast.core.precision import choose_dtype, keep_freed_pages
-    from torchbeast.evaluate.playing import choose_game, load_trained, read_actions
+    from torchbeast.evaluate.playing import (
+        choose_game,
+        load_trained,
+        read_actions,
+        translate_actions,
+    )
 
     keep_freed_pages()
     agents = [load_trained(flags)]
@@ -97,13 +103,17 @@ def show(flags: argparse.Namespace) -> None:
     for trained in agents:
         trained.agent.compute_dtype = choose_dtype(flags.precision, torch.device("cpu"))
         directory = Path(flags.saliencydir).expanduser() / trained.xpid / game
-        frames = frames_of(flags, trained, game, actions)
+        translated = translate_actions(actions, game, agents[0], trained)
+        frames = frames_of(flags, trained, game, translated)
         films.append(saliency_files.write(directory, frames, flags.num_frames, flags.resolution))
         print(f"{len(films[-1])} frames in {directory}")
+    names = [trained.xpid for trained in agents]
     if flags.movie:
-        names = [trained.xpid for trained in agents]
         saliency_files.write_movie(Path(flags.movie).expanduser(), films, names)
         print(flags.movie)
+    if flags.sheet:
+        saliency_files.write_sheet(Path(flags.sheet).expanduser(), films, names)
+        print(flags.sheet)
 
 
 def play_actions(flags: argparse.Namespace, trained: Trained, game: str) -> list[int]:

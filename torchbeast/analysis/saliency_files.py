@@ -24,6 +24,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.evaluate.movies import MovieWriter, magnify
 
 FRAMES_PER_SECOND = 15
+SHEET_COLUMNS = 6
 
 
 def panels(picture: np.ndarray, scores: Any) -> list[np.ndarray]:
@@ -70,3 +71,18 @@ def write_movie(path: Path, films: list[list[np.ndarray]], names: list[str]) -> 
             movie.append(
                 side_by_side([caption(p, name) for p, name in zip(large, names, strict=True)])
             )
+
+
+def write_sheet(path: Path, films: list[list[np.ndarray]], names: list[str]) -> None:
+    """Evenly spread overlays, a row per agent under its name. Raises UsageError."""
+    length = min(len(film) for film in films)
+    chosen = np.linspace(0, length - 1, min(length, SHEET_COLUMNS)).round().astype(int)
+    rows = [
+        caption(side_by_side([film[i] for i in chosen]), name)
+        for film, name in zip(films, names, strict=True)
+    ]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(magnify(np.concatenate(rows))).save(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--sheet {path}: {error}") from error

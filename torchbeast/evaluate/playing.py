@@ -273,6 +273,32 @@ def watch_game(
                 return
 
 
+def action_names(trained: Trained, env_id: str) -> list[str]:
+    """What the agent's actions are called in a game, such as NOOP and FIRE."""
+    (env,) = make_games(trained, env_id)
+    with contextlib.closing(env):
+        name_actions = getattr(env.unwrapped, "get_action_meanings", None)
+        if name_actions is None:  # A game of the user's own.
+            return [str(action) for action in range(trained.agent.config.num_actions)]
+        return list(name_actions())
+
+
+def translate_actions(
+    actions: Sequence[int], env_id: str, source: Trained, target: Trained
+) -> list[int]:
+    """One agent's actions in a game as another has them: some know all 18, some the game's own.
+
+    Raises UsageError if the other lacks one.
+    """
+    if source.agent.config.num_actions == target.agent.config.num_actions:
+        return list(actions)
+    names, others = (action_names(trained, env_id) for trained in (source, target))
+    missing = sorted({names[action] for action in actions} - set(others))
+    if missing:
+        raise UsageError(f"{target.xpid} has no action {missing[0]}, which {source.xpid} plays")
+    return [others.index(names[action]) for action in actions]
+
+
 def read_actions(path: str | None, num_actions: int) -> list[int]:
     """The actions in a file of integers between white space. Raises UsageError."""
     if path is None:
