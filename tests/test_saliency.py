@@ -97,7 +97,7 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
     assert np.array_equal(first, second)
     assert (tmp_path / "two.mp4").stat().st_size > 1000
     with Image.open(tmp_path / "two.png") as sheet:
-        assert sheet.size == (2 * (6 * 160 + 5 * 4), 2 * 2 * (210 + 20))
+        assert sheet.size == (2 * (6 * 160 + 5 * 4), 2 * 2 * (210 + 24))
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def filter_vis(flags: argparse.Namespace) -> None:
     from PIL import Image
 
     from torchbeast.analysis import excitation
-    from torchbeast.evaluate.movies import magnify
+    from torchbeast.evaluate.pictures import magnify
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
 

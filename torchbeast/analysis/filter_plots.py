@@ -9,8 +9,7 @@ import numpy as np
 
 from torchbeast.analysis.comparison import Row
 from torchbeast.analysis.filters import LAYER_NAMES
-
-COLUMNS = 3
+from torchbeast.analysis.panels import make_panels
 
 
 def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) -> dict[str, Any]:
@@ -36,20 +35,9 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
 def _figure(
     panels: dict[tuple[str, str], list[Row]], title: str, metric: str, heatmaps: bool
 ) -> Any:
-    from matplotlib import pyplot
-
-    columns = min(COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(
-        lines,
-        columns,
-        figsize=(2.5 + 4.5 * columns, 1 + 3.4 * lines),
-        squeeze=False,
-        layout="constrained",
-    )
-    figure.suptitle(title)
-    for axis, ((a, b), rows) in zip(axes.flat, panels.items(), strict=False):
-        axis.set_title(a if a == b else f"{a} - {b}")
+    titles = [a if a == b else f"{a} - {b}" for a, b in panels]
+    figure, axes = make_panels(titles, title)
+    for axis, rows in zip(axes, panels.values(), strict=True):
         steps = sorted({row.step_a for row in rows})
         values = np.full((len(LAYER_NAMES), len(steps)), np.nan)
         for row in rows:
@@ -58,10 +46,8 @@ def _figure(
             _heatmap(figure, axis, steps, values)
         else:
             _lines(axis, steps, values)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
     if not heatmaps:
-        handles, labels = axes.flat[0].get_legend_handles_labels()
+        handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", title="layer", fontsize="small")
     return figure
 
@@ -73,11 +59,11 @@ def _lines(axis: Any, steps: list[int], values: np.ndarray) -> None:
     for i, (name, line) in enumerate(zip(LAYER_NAMES, values, strict=True)):
         axis.plot(steps, line, "o-", ms=3, label=name, color=colours(i / (len(LAYER_NAMES) - 1)))
     axis.set_xlabel("agent steps")
-    axis.grid(alpha=0.3)
 
 
 def _heatmap(figure: Any, axis: Any, steps: list[int], values: np.ndarray) -> None:
     image = axis.imshow(values, aspect="auto", cmap="viridis")
+    axis.grid(visible=False)
     axis.set_yticks(range(len(LAYER_NAMES)), LAYER_NAMES, fontsize="small")
     axis.set_xticks(range(len(steps)), [f"{step / 1e6:.2g}M" for step in steps], rotation=45)
     figure.colorbar(image, ax=axis)

@@ -56,29 +56,3 @@ def overlay(
     for scores, colour in layers:
         result += strength * scores[..., None] * np.array(colour, np.float32)
     return result.clip(0, 255).astype(np.uint8)
-
-
-def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
-    """Pictures of one height in a row."""
-    height = pictures[0].shape[0]
-    divider = np.zeros((height, gap, 3), np.uint8)
-    row = [pictures[0]]
-    for picture in pictures[1:]:
-        row += [divider, picture]
-    return np.concatenate(row, axis=1)
-
-
-def caption(picture: np.ndarray, text: str, height: int = 20) -> np.ndarray:
-    """The picture with a line of text above it."""
-    header = np.zeros((height, picture.shape[1], 3), np.uint8)
-    cv2.putText(
-        header,
-        text,
-        (4, height - 6),
-        cv2.FONT_HERSHEY_SIMPLEX,
-        0.4,
-        (255, 255, 255),
-        1,
-        cv2.LINE_AA,
-    )
-    return np.concatenate([header, picture])

@@ -11,11 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
 from torchbeast.core.parsing import Parser
 from torchbeast.core.types import UsageError
-
-COLUMNS = 3
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -35,27 +34,6 @@ def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
     )
 
 
-def make_axes(games: list[str], title: str) -> tuple[Any, list[Any]]:
-    from matplotlib import pyplot
-
-    columns = min(COLUMNS, len(games))
-    rows = -(-len(games) // columns)
-    figure, axes = pyplot.subplots(
-        rows,
-        columns,
-        figsize=(1 + 4.5 * columns, 0.6 + 3.2 * rows),
-        squeeze=False,
-        layout="constrained",
-    )
-    figure.suptitle(title)
-    for panel, game in zip(axes.flat, games, strict=False):
-        panel.set_title(game)
-        panel.grid(alpha=0.3)
-    for panel in axes.flat[len(games) :]:
-        panel.set_visible(False)
-    return figure, list(axes.flat[: len(games)])
-
-
 def save(figure: Any, path: Path) -> Path:
     from matplotlib import pyplot
 
@@ -73,7 +51,7 @@ def plot_returns(
     runs: list[RunRecords], games: list[str], reference: dict[str, Curve], unit: str
 ) -> Any:
     """``unit``: steps or hours."""
-    figure, panels = make_axes(games, f"Mean return of the last 100 full games, against {unit}")
+    figure, panels = make_panels(games, f"Mean return of the last 100 full games, against {unit}")
     for panel, game in zip(panels, games, strict=True):
         end = 0.0
         for curve in (run.curve(game) for run in runs if game in run.games):
@@ -90,7 +68,7 @@ def plot_returns(
 
 
 def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
-    figure, panels = make_axes(games, "PopArt: mu and mu +- sigma of the value targets")
+    figure, panels = make_panels(games, "PopArt: mu and mu +- sigma of the value targets")
     for panel, game in zip(panels, games, strict=True):
         for moments in (run.moments(game) for run in runs if game in run.games):
             if moments is not None:

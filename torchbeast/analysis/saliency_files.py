@@ -13,15 +13,14 @@ from tqdm import tqdm
 from torchbeast.analysis.overlays import (
     GREEN,
     RED,
-    caption,
     colour_map,
     enlarge,
     normalize,
     overlay,
-    side_by_side,
 )
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.movies import MovieWriter, magnify
+from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.pictures import caption, magnify, side_by_side
 
 FRAMES_PER_SECOND = 15
 SHEET_COLUMNS = 6

@@ -59,8 +59,8 @@ def attention_frames(
 
 def draw(picture: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """The picture under each query's map, side by side, enlarged."""
-    from torchbeast.analysis.overlays import YELLOW, enlarge, normalize, overlay, side_by_side
-    from torchbeast.evaluate.movies import magnify
+    from torchbeast.analysis.overlays import YELLOW, enlarge, normalize, overlay
+    from torchbeast.evaluate.pictures import magnify, side_by_side
 
     height, width = picture.shape[:2]
     panels = [

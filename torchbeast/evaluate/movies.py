@@ -15,11 +15,6 @@ from torchbeast.core.types import UsageError
 MAX_GIF_FRAMES = 10_000
 
 
-def magnify(picture: np.ndarray, factor: int = 2) -> np.ndarray:
-    """Every pixel of ``[H, W, ...]`` as a square of ``factor`` pixels."""
-    return picture.repeat(factor, 0).repeat(factor, 1)
-
-
 class Palette:
     """Numbers the colours of a film as they turn up. Games have at most 128 of them."""
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import gymnasium
 import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.movies import MovieWriter, magnify
+from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import (
     GameLoop,
     Trained,
@@ -25,8 +25,6 @@ from torchbeast.evaluate.playing import (
     make_games,
     read_actions,
 )
-
-HEADER_HEIGHT = 24
 
 
 def picture_of(env: gymnasium.Env) -> np.ndarray:
@@ -53,13 +51,8 @@ class Captioned(gymnasium.Wrapper):
         return result
 
     def render(self) -> Any:
-        picture = picture_of(self.env)
-        header = np.zeros((HEADER_HEIGHT, picture.shape[1], 3), np.uint8)
         text = f"{self._name}   {self._score:g}   step {self._step}"
-        cv2.putText(
-            header, text, (6, 17), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255, 255, 255), 1, cv2.LINE_AA
-        )
-        return np.concatenate([header, picture])
+        return caption(picture_of(self.env), text)
 
 
 def frames_per_second(env: gymnasium.Env) -> float:

@@ -1,0 +1,41 @@
+"""Game pictures, uint8 ``[H, W, 3]``: enlarged, captioned, in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+HEADER_HEIGHT = 24
+
+
+def magnify(picture: np.ndarray, factor: int = 2) -> np.ndarray:
+    """Every pixel of ``[H, W, ...]`` as a square of ``factor`` pixels."""
+    return picture.repeat(factor, 0).repeat(factor, 1)
+
+
+def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
+    """Pictures of one height in a row."""
+    height = pictures[0].shape[0]
+    divider = np.zeros((height, gap, 3), np.uint8)
+    row = [pictures[0]]
+    for picture in pictures[1:]:
+        row += [divider, picture]
+    return np.concatenate(row, axis=1)
+
+
+def caption(picture: np.ndarray, text: str, height: int = HEADER_HEIGHT) -> np.ndarray:
+    """The picture with a line of text above it."""
+    header = np.zeros((height, picture.shape[1], 3), np.uint8)
+    cv2.putText(
+        header,
+        text,
+        (6, height - 7),
+        cv2.FONT_HERSHEY_SIMPLEX,
+        0.45,
+        (255, 255, 255),
+        1,
+        cv2.LINE_AA,
+    )
+    return np.concatenate([header, picture])
