@@ -6,7 +6,8 @@ from PIL import Image
 from torchbeast import saliency
 from torchbeast.analysis import saliency_files
 from torchbeast.core import checkpoint
-from torchbeast.evaluate.playing import Trained, action_names
+from torchbeast.evaluate.actions import action_names
+from torchbeast.evaluate.playing import Trained
 from torchbeast.models import AgentConfig, make_agent
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"

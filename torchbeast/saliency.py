@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,12 +84,8 @@ def show(flags: argparse.Namespace) -> None:
 
     from torchbeast.analysis import saliency_files
     from torchbeast.core.precision import choose_dtype, keep_freed_pages
-    from torchbeast.evaluate.playing import (
-        choose_game,
-        load_trained,
-        read_actions,
-        translate_actions,
-    )
+    from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
+    from torchbeast.evaluate.playing import choose_game, load_trained
 
     keep_freed_pages()
     agents = [load_trained(flags)]
@@ -99,7 +94,9 @@ def show(flags: argparse.Namespace) -> None:
     game = choose_game(agents[0], flags.env)
     films, actions = [], read_actions(flags.actions, agents[0].agent.config.num_actions)
     if not actions and len(agents) > 1:
-        actions = play_actions(flags, agents[0], game)
+        # The others are shown the same game.
+        num_steps = flags.first_frame + flags.num_frames
+        actions = play_actions(agents[0], game, num_steps, seed=flags.seed)
     for trained in agents:
         trained.agent.compute_dtype = choose_dtype(flags.precision, torch.device("cpu"))
         directory = Path(flags.saliencydir).expanduser() / trained.xpid / game
@@ -114,22 +111,6 @@ def show(flags: argparse.Namespace) -> None:
     if flags.sheet:
         saliency_files.write_sheet(Path(flags.sheet).expanduser(), films, names)
         print(flags.sheet)
-
-
-def play_actions(flags: argparse.Namespace, trained: Trained, game: str) -> list[int]:
-    """What the first agent does: the others are shown the same game."""
-    from torchbeast.evaluate.playing import GameLoop, make_games
-
-    (env,) = make_games(trained, game, seed=flags.seed)
-    loop = GameLoop(trained, game, [env], seed=flags.seed)
-    actions = []
-    with contextlib.closing(env):
-        for _ in range(flags.first_frame + flags.num_frames):
-            ended = loop.step()
-            actions.append(int(loop.last_actions[0]))
-            if ended:
-                break
-    return actions
 
 
 def main(argv: list[str] | None = None) -> int:

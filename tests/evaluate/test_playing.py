@@ -83,14 +83,3 @@ def test_an_agent_of_other_actions_is_refused():
 def test_an_agent_of_other_pictures_is_refused():
     with pytest.raises(UsageError, match="looks at"):
         list(playing.play(make(observation_shape=(3, 84, 84)), PONG, 1))
-
-
-def test_action_files(tmp_path):
-    path = tmp_path / "actions"
-    path.write_text("1 2\n3\n")
-    assert playing.read_actions(str(path), 4) == [1, 2, 3]
-    with pytest.raises(UsageError, match="actions are 0 to 2"):
-        playing.read_actions(str(path), 3)
-    path.write_text("left")
-    with pytest.raises(UsageError, match="--actions"):
-        playing.read_actions(str(path), 3)

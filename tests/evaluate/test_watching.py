@@ -6,6 +6,7 @@ from PIL import Image
 from torchbeast.core import checkpoint
 from torchbeast.envs import make_env
 from torchbeast.evaluate import watching
+from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.polybeast import make_parser
 
@@ -69,7 +70,7 @@ def test_caption_tells_the_score():
     env = watching.Captioned(plain, "Pong")
     env.reset()
     first = env.render()
-    assert first.shape == (420 + watching.HEADER_HEIGHT, 320, 3)
-    assert np.array_equal(first[watching.HEADER_HEIGHT :: 2, ::2], plain.render())
+    assert first.shape == (420 + HEADER_HEIGHT, 320, 3)
+    assert np.array_equal(first[HEADER_HEIGHT::2, ::2], plain.render())
     env.step(0)
-    assert not np.array_equal(env.render()[: watching.HEADER_HEIGHT], first[:24])
+    assert not np.array_equal(env.render()[:HEADER_HEIGHT], first[:24])

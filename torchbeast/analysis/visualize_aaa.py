@@ -38,7 +38,8 @@ def attention_frames(
     flags: argparse.Namespace, trained: Trained, game: str
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Step, picture and attention maps ``[Q, H, W]`` of the steps asked for."""
-    from torchbeast.evaluate.playing import read_actions, watch_game
+    from torchbeast.evaluate.actions import read_actions
+    from torchbeast.evaluate.playing import watch_game
     from torchbeast.models.attention import AttentionNet
 
     agent = trained.agent

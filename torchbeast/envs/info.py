@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+
+import gymnasium
 
 from torchbeast.envs.environment import make_env
 from torchbeast.envs.games import all_games, parse_games
@@ -10,12 +13,14 @@ from torchbeast.envs.games import all_games, parse_games
 
 def action_names(env_id: str) -> list[str]:
     """What an agent's actions 0, 1, ... do in a game."""
-    env = make_env(env_id)
-    try:
-        count = int(env.action_space.n)  # type: ignore[attr-defined]
-        return [getattr(a, "name", str(a)) for a in getattr(env, "actions", range(count))]
-    finally:
-        env.close()
+    with contextlib.closing(make_env(env_id)) as env:
+        return name_actions(env)
+
+
+def name_actions(env: gymnasium.Env) -> list[str]:
+    """The same for an environment of :func:`make_env`."""
+    count = int(env.action_space.n)  # type: ignore[attr-defined]
+    return [getattr(a, "name", str(a)) for a in getattr(env, "actions", range(count))]
 
 
 def print_games(env: str | None = None, *, as_json: bool = False) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from torchbeast.envs.games import short_name
 from torchbeast.envs.scores import human_normalized
-from torchbeast.evaluate.playing import Episode, choose_games, load_trained, play, read_actions
+from torchbeast.evaluate.actions import read_actions
+from torchbeast.evaluate.playing import Episode, choose_games, load_trained, play
 
 
 def summarize(episodes: list[Episode]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
+from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.movies import MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import (
@@ -23,7 +24,6 @@ from torchbeast.evaluate.playing import (
     choose_games,
     load_trained,
     make_games,
-    read_actions,
 )
 
 

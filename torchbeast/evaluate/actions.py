@@ -1,0 +1,61 @@
+"""Actions of recorded games: their names, files of them, the same ones for another agent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchbeast.core.types import UsageError
+from torchbeast.envs.info import name_actions
+from torchbeast.evaluate.playing import GameLoop, Trained, make_games
+
+
+def action_names(trained: Trained, env_id: str) -> list[str]:
+    """What the agent's actions are called in a game, such as NOOP and FIRE."""
+    (env,) = make_games(trained, env_id)
+    with contextlib.closing(env):
+        return name_actions(env)
+
+
+def translate_actions(
+    actions: Sequence[int], env_id: str, source: Trained, target: Trained
+) -> list[int]:
+    """One agent's actions in a game as another has them: some know all 18, some the game's own.
+
+    Raises UsageError if the other lacks one.
+    """
+    if source.agent.config.num_actions == target.agent.config.num_actions:
+        return list(actions)
+    names, others = (action_names(trained, env_id) for trained in (source, target))
+    missing = sorted({names[action] for action in actions} - set(others))
+    if missing:
+        raise UsageError(f"{target.xpid} has no action {missing[0]}, which {source.xpid} plays")
+    return [others.index(names[action]) for action in actions]
+
+
+def read_actions(path: str | None, num_actions: int) -> list[int]:
+    """The actions in a file of integers between white space. Raises UsageError."""
+    if path is None:
+        return []
+    try:
+        actions = [int(word) for word in Path(path).expanduser().read_text().split()]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--actions {path}: {error}") from error
+    if any(not 0 <= action < num_actions for action in actions):
+        raise UsageError(f"--actions {path}: the agent's actions are 0 to {num_actions - 1}")
+    return actions
+
+
+def play_actions(trained: Trained, env_id: str, num_steps: int, *, seed: int) -> list[int]:
+    """What the agent does in the first ``num_steps`` steps of a game, or until it ends."""
+    (env,) = make_games(trained, env_id, seed=seed)
+    loop = GameLoop(trained, env_id, [env], seed=seed)
+    actions = []
+    with contextlib.closing(env):
+        for _ in range(num_steps):
+            ended = loop.step()
+            actions.append(int(loop.last_actions[0]))
+            if ended:
+                break
+    return actions
