@@ -14,7 +14,7 @@ from torchbeast.models import AgentConfig, make_agent
 
 ROOT = Path(__file__).parent.parent
 # Appended, so that they win.
-SHORT_TRAINING = ["--total_steps=700", "--agent_type=atari", "--unroll_length=20"]
+SHORT_TRAINING = ["--total_steps=700", "--agent_type=atari", "--unroll_length=20", "--num_actors=6"]
 SHORT_TEST = ["--num_episodes=1", "--sample"]
 
 
@@ -84,7 +84,7 @@ def test_saliency_and_analysis_and_monobeast_run(start, savedir):
     short = {
         "saliency": ["--savedir", savedir, "--num_frames=2", "--first_frame=2", "--density=20"],
         "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "filters"],
-        "monobeast": ["--savedir", savedir, *SHORT_TRAINING, "--num_actors=2"],
+        "monobeast": ["--savedir", savedir, *SHORT_TRAINING],
     }
     for module, arguments in short.items():
         (command,) = (c for c in COMMANDS if c.startswith(f"python -m torchbeast.{module} "))

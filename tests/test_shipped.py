@@ -7,16 +7,13 @@ import pytest
 import torch
 
 from torchbeast.core import checkpoint
-from torchbeast.evaluate.playing import Trained, play, read_presentation
-from torchbeast.models.loading import from_contents
+from torchbeast.evaluate.playing import play, read_trained
 
 MODELS = Path(__file__).parent.parent / "models"
 
 
 def load(path):
-    contents = checkpoint.load(path)
-    agent = from_contents(contents, path)
-    return Trained(agent, path.parent.name, str(contents["steps"]), read_presentation(contents))
+    return read_trained(path, path.parent.name)
 
 
 def test_the_pong_agent_wins():
