@@ -12,9 +12,9 @@ class Recall(gymnasium.Env):
 
     Observations are the last two pictures, uint8 ``[2, 36, 36]``: a block on the left or on the
     right, then nothing for ``WAIT`` steps, then a bar that asks. Actions 0 (left), 1 (right), 2
-    (wait). The right answer pays 1, everything else -1; answering too early ends the episode with
-    -1, so that the last action cannot serve as a memory. Without memory there is no more than 0 to
-    be had on average, with it 1.
+    (wait). The right answer pays 1, everything else -1. Each answer before the question costs 0.5,
+    so that it does not pay to use the last action as a memory. Without memory there is no more than
+    0 to be had on average, with it 1.
     """
 
     def __init__(self):
@@ -39,11 +39,9 @@ class Recall(gymnasium.Env):
         self._step += 1
         if self._step > WAIT + 1:
             return self._show(slice(0, 0)), 1.0 if action == self._cue else -1.0, True, False, {}
-        if action != 2:
-            return self._show(slice(0, 0)), -1.0, True, False, {}
-        if self._step > WAIT:
-            return self._show(slice(28, 32)), 0.0, False, False, {}
-        return self._show(slice(0, 0)), 0.0, False, False, {}
+        asked = self._step > WAIT
+        picture = self._show(slice(28, 32) if asked else slice(0, 0))
+        return picture, 0.0 if action == 2 else -0.5, False, False, {}
 
 
 gymnasium.register("Recall-v0", Recall)

@@ -18,7 +18,13 @@ from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.excitation import find_layer
 from torchbeast.analysis.filters import LAYER_NAMES, Distance
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.playing import GameLoop, Trained, make_games, read_trained
+from torchbeast.evaluate.playing import (
+    PARALLEL_GAMES,
+    GameLoop,
+    Trained,
+    make_games,
+    read_trained,
+)
 from torchbeast.models import Agent
 
 log = logging.getLogger("torchbeast")
@@ -44,16 +50,17 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
 
 
 def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
-    """``count`` frames ``[N, C, H, W]`` of a game that the agent plays, actions sampled."""
-    (env,) = make_games(trained, env_id, seed=seed)
-    loop = GameLoop(trained, env_id, [env], greedy=False, seed=seed)
+    """``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
+    envs = make_games(trained, env_id, PARALLEL_GAMES, seed=seed)
+    loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
     frames: list[Tensor] = []
-    while len(frames) < count:
+    for _ in range(-(-count // PARALLEL_GAMES)):
         for _ in range(STEPS_APART):
             loop.step()
-        frames.append(loop.inputs.frame[0, 0].clone())
-    env.close()
-    return torch.stack(frames)
+        frames += loop.inputs.frame[0].clone().unbind()
+    for env in envs:
+        env.close()
+    return torch.stack(frames[:count])
 
 
 def grams(agent: Agent, frames: Tensor) -> dict[str, Tensor]:

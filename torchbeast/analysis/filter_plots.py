@@ -56,9 +56,11 @@ def _lines(axis: Any, steps: list[int], values: np.ndarray) -> None:
     from matplotlib import pyplot
 
     colours = pyplot.get_cmap("viridis")
+    millions = np.array(steps) / 1e6
     for i, (name, line) in enumerate(zip(LAYER_NAMES, values, strict=True)):
-        axis.plot(steps, line, "o-", ms=3, label=name, color=colours(i / (len(LAYER_NAMES) - 1)))
-    axis.set_xlabel("agent steps")
+        colour = colours(i / (len(LAYER_NAMES) - 1))
+        axis.plot(millions, line, "o-", ms=3, label=name, color=colour)
+    axis.set_xlabel("million agent steps")
 
 
 def _heatmap(figure: Any, axis: Any, steps: list[int], values: np.ndarray) -> None:
