@@ -42,6 +42,24 @@ class Run:
 
 
 @pytest.fixture
+def assert_misuse(capsys):
+    """Calls a command line that must refuse what it is given, in one line on standard error."""
+
+    def check(main, arguments, message):
+        try:
+            code = main([*map(str, arguments)])
+        except SystemExit as exit_:
+            code = exit_.code
+        captured = capsys.readouterr()
+        assert code == 2
+        assert message in captured.err
+        assert captured.err.count("\n") == 1
+        assert not captured.out
+
+    return check
+
+
+@pytest.fixture
 def start(tmp_path_factory):
     """Starts a module's command line; kills what is left of it at the end."""
     runs = []

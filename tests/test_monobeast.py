@@ -135,15 +135,8 @@ def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_
         (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
     ],
 )
-def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, capsys):
-    try:
-        code = monobeast.main([*arguments, "--savedir", str(tmp_path)])
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    assert code == 2
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
+def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, assert_misuse):
+    assert_misuse(monobeast.main, [*arguments, "--savedir", tmp_path], message)
     assert not list(tmp_path.iterdir())
 
 

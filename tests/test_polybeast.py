@@ -271,17 +271,9 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),
     ],
 )
-def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, capsys):
-    savedir = [] if any("savedir" in a for a in arguments) else ["--savedir", str(tmp_path)]
-    try:
-        code = polybeast.main([*arguments, *savedir])
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    assert code == 2
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert not captured.out
+def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, assert_misuse):
+    savedir = [] if any("savedir" in a for a in arguments) else ["--savedir", tmp_path]
+    assert_misuse(polybeast.main, [*arguments, *savedir], message)
     assert not list(tmp_path.iterdir())
 
 

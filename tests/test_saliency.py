@@ -107,24 +107,22 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
         (["--first_frame=100000"], "the game ends after"),
         (["--density=0"], "must be at least 1"),
         (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
-        (["--env=SpaceInvadersNoFrameskip-v4"], None),
         (["--xpid=none"], "No checkpoint at"),
         (["--movie=film.avi"], r"Movies are .gif or .mp4"),
+        (["--sheet=sheet.jpg"], "a contact sheet is a .png"),
         (["--env=FreewayNoFrameskip-v4"], "it was not trained on a game with these"),
     ],
 )
-def test_edges_are_right_or_one_clear_line(make_run, tmp_path, capsys, arguments, message):
+def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, message):
     make_run("mine")
-    try:
-        code = run(tmp_path, "--xpid=mine", *arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    err = capsys.readouterr().err
-    if message is None:
-        assert code == 0
-    else:
-        assert code == 2
-        assert message in err.splitlines()[-1]
+    assert_misuse(
+        saliency.main, ["--savedir", tmp_path, *QUICK, "--xpid=mine", *arguments], message
+    )
+
+
+def test_a_game_that_the_agent_was_not_trained_on(make_run, tmp_path):
+    make_run("mine")
+    assert run(tmp_path, "--xpid=mine", "--env=SpaceInvadersNoFrameskip-v4") == 0
 
 
 def test_density_and_radius_at_their_limits(make_run, tmp_path):

@@ -85,8 +85,17 @@ def show(flags: argparse.Namespace) -> None:
     from torchbeast.analysis import saliency_files
     from torchbeast.core.precision import choose_dtype, keep_freed_pages
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
+    from torchbeast.evaluate.movies import check_movie_path
     from torchbeast.evaluate.playing import choose_game, load_trained
 
+    # At once, not when the work is done.
+    movie, sheet = (
+        Path(path).expanduser() if path else None for path in (flags.movie, flags.sheet)
+    )
+    if movie:
+        check_movie_path(movie)
+    if sheet:
+        saliency_files.check_sheet_path(sheet)
     keep_freed_pages()
     agents = [load_trained(flags)]
     for xpid in flags.compare.split(",") if flags.compare else []:
@@ -105,12 +114,12 @@ def show(flags: argparse.Namespace) -> None:
         films.append(saliency_files.write(directory, frames, flags.num_frames, flags.resolution))
         print(f"{len(films[-1])} frames in {directory}")
     names = [trained.xpid for trained in agents]
-    if flags.movie:
-        saliency_files.write_movie(Path(flags.movie).expanduser(), films, names)
-        print(flags.movie)
-    if flags.sheet:
-        saliency_files.write_sheet(Path(flags.sheet).expanduser(), films, names)
-        print(flags.sheet)
+    if movie:
+        saliency_files.write_movie(movie, films, names)
+        print(movie)
+    if sheet:
+        saliency_files.write_sheet(sheet, films, names)
+        print(sheet)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -175,13 +175,8 @@ def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
         (["--comp_between=all"], "invalid choice"),
     ],
 )
-def test_wrong_input_is_one_line(arguments, message, capsys):
-    try:
-        code = run(*arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    assert code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
+def test_wrong_input_is_one_line(arguments, message, assert_misuse):
+    assert_misuse(analyze_resnet.main, arguments, message)
 
 
 def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsys):

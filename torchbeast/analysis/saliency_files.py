@@ -47,7 +47,8 @@ def write(
     except OSError as error:
         raise UsageError(f"--saliencydir: {error}") from error
     steps, actions, policies, values, overlays = [], [], [], [], []
-    for step, picture, scores, action in tqdm(frames, total=num_frames, unit="frame"):
+    # Delayed until the first frame: an error that comes before is a line of its own.
+    for step, picture, scores, action in tqdm(frames, total=num_frames, unit="frame", delay=0.1):
         shown = panels(picture, scores)
         image = Image.fromarray(magnify(side_by_side(shown)))
         image.save(directory / f"{step:06d}.png", dpi=(resolution, resolution))
@@ -72,6 +73,12 @@ def write_movie(path: Path, films: list[list[np.ndarray]], names: list[str]) -> 
             )
 
 
+def check_sheet_path(path: Path) -> None:
+    """Raises UsageError if a sheet cannot have this name."""
+    if path.suffix != ".png":
+        raise UsageError(f"--sheet: a contact sheet is a .png, not {path.name}")
+
+
 def write_sheet(path: Path, films: list[list[np.ndarray]], names: list[str]) -> None:
     """Evenly spread overlays, a row per agent under its name. Raises UsageError."""
     length = min(len(film) for film in films)
@@ -83,5 +90,5 @@ def write_sheet(path: Path, films: list[list[np.ndarray]], names: list[str]) -> 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(magnify(np.concatenate(rows))).save(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UsageError(f"--sheet {path}: {error}") from error

@@ -40,6 +40,12 @@ class Palette:
         return image
 
 
+def check_movie_path(path: Path) -> None:
+    """Raises UsageError if a film cannot have this name."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
+
+
 class MovieWriter:
     """Writes pictures uint8 ``[H, W, 3]`` to a ``.gif`` or ``.mp4`` at ``fps``. A context manager.
 
@@ -47,8 +53,7 @@ class MovieWriter:
     """
 
     def __init__(self, path: Path, fps: float) -> None:
-        if path.suffix not in (".gif", ".mp4"):
-            raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
+        check_movie_path(path)
         self._path = path
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps
