@@ -24,17 +24,16 @@ FLAGS = [
     "--num_actors=8",
     "--unroll_length=20",
     "--batch_size=4",
-    "--learning_rate=0.002",
-    "--entropy_cost=0.005",
+    "--entropy_cost=0.01",
     "--discounting=0.9",
     "--seed=1",
 ]
 AGENTS = {
-    "atari": ["--agent_type=atari"],
-    "atari-lstm": ["--agent_type=atari", "--use_lstm"],
-    "resnet": ["--agent_type=resnet"],
-    "resnet-lstm": ["--agent_type=resnet", "--use_lstm"],
-    "aaa": ["--agent_type=aaa"],
+    "atari": ["--agent_type=atari", "--learning_rate=0.002"],
+    "atari-lstm": ["--agent_type=atari", "--use_lstm", "--learning_rate=0.002"],
+    "resnet": ["--agent_type=resnet", "--learning_rate=0.001"],
+    "resnet-lstm": ["--agent_type=resnet", "--use_lstm", "--learning_rate=0.001"],
+    "aaa": ["--agent_type=aaa", "--learning_rate=0.001"],
 }
 MODULES = {"MovingTarget": "moving_target", "Recall": "recall"}
 

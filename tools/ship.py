@@ -7,6 +7,7 @@ only what is needed to play, with the weights in half precision.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -54,8 +55,10 @@ def main() -> None:
     chosen = [paths[round(i * (len(paths) - 1) / max(1, count - 1))] for i in range(count)]
     for path in [flags.run / "model.tar", *chosen]:
         checkpoint.save(flags.target / path.relative_to(flags.run), slim(checkpoint.load(path)))
-    for name in ("meta.json", "logs.csv"):
-        shutil.copy(flags.run / name, flags.target / name)
+    shutil.copy(flags.run / "logs.csv", flags.target)
+    meta = json.loads((flags.run / "meta.json").read_text())
+    meta["args"].pop("savedir")  # A path of this machine, which says nothing elsewhere.
+    (flags.target / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
     size = sum(p.stat().st_size for p in flags.target.rglob("*.tar"))
     print(f"{flags.target}: {count + 1} checkpoints, {size / 1e6:.0f} MB")
 
