@@ -1,6 +1,6 @@
 """Saliency: all masks in batches, beside one blurred picture at a time.
 
-    python benchmarks/saliency.py [--agent_type resnet] [--masks 200]
+    python benchmarks/saliency.py [--model models/PongResNet] [--masks 200]
 
 Seconds per frame of Pong at density 2, policy and value map. The other method makes a mask, blurs
 the picture and asks the network once per place, in float32: for the policy's map and once more for
@@ -24,9 +24,9 @@ from scipy.ndimage import gaussian_filter
 from torchbeast.analysis.perturbation import PerturbationSaliency
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.threads import available_cores
-from torchbeast.evaluate.playing import GameLoop, Trained, make_games
-from torchbeast.models import AgentConfig, make_agent
+from torchbeast.evaluate.playing import GameLoop, make_games, read_trained
 
+MODELS = Path(__file__).parent.parent / "models"
 GAME = "PongNoFrameskip-v4"
 DENSITY, RADIUS = 2, 5
 FRAMES = 3
@@ -61,15 +61,13 @@ def one_at_a_time(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--agent_type", default="resnet")
+    parser.add_argument("--model", type=Path, default=MODELS / "PongResNet")
     parser.add_argument("--masks", type=int, default=200, help="Timed one at a time.")
     flags = parser.parse_args()
     keep_freed_pages()
     torch.set_num_threads(available_cores())
-    torch.manual_seed(0)
-    agent = make_agent(AgentConfig(agent_type=flags.agent_type)).eval()
-    agent.set_frame_statistics(90.0, 40.0)
-    trained = Trained(agent, "benchmark", "0")
+    trained = read_trained(flags.model / "model.tar", flags.model.name)
+    agent = trained.agent
     loop = GameLoop(trained, GAME, make_games(trained, GAME))
     for _ in range(60):
         loop.step()
