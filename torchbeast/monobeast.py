@@ -11,8 +11,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from torchbeast import evaluate
 from torchbeast.core import flags as flags_lib
-from torchbeast.core.command import run_command
 from torchbeast.core.parsing import Parser, positive
 from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import UsageError
@@ -106,17 +106,7 @@ def learner_loop(
 
 
 def main(argv: list[str] | None = None) -> int:
-    flags = make_parser().parse_args(argv)
-
-    def work(signals: StopSignals) -> int:
-        if flags.mode == "train":
-            return train(flags, signals)
-        from torchbeast import evaluate
-
-        evaluate.run(flags)
-        return 0
-
-    return run_command("monobeast", work)
+    return evaluate.run_mode("monobeast", make_parser().parse_args(argv), train)
 
 
 if __name__ == "__main__":

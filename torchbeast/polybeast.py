@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchbeast import evaluate
 from torchbeast.core import flags as flags_lib
-from torchbeast.core.command import run_command
 from torchbeast.core.parsing import Parser
 from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
@@ -227,17 +227,7 @@ def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    flags = make_parser().parse_args(argv)
-
-    def work(signals: StopSignals) -> int:
-        if flags.mode == "train":
-            return train(flags, signals)
-        from torchbeast import evaluate
-
-        evaluate.run(flags)
-        return 0
-
-    return run_command("polybeast", work)
+    return evaluate.run_mode("polybeast", make_parser().parse_args(argv), train)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torchbeast.core import flags as flags_lib
 from torchbeast.core.command import run_command
 from torchbeast.core.parsing import Parser, positive
-from torchbeast.core.threads import StopSignals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,12 +123,7 @@ def show(flags: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
-
-    def work(_: StopSignals) -> int:
-        show(flags)
-        return 0
-
-    return run_command("saliency", work)
+    return run_command("saliency", lambda _: show(flags))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchbeast.core.command import run_command
 from torchbeast.core.parsing import Parser, natural, positive
-from torchbeast.core.threads import StopSignals, available_cores
+from torchbeast.core.threads import available_cores
 from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
@@ -216,12 +216,7 @@ MODES = {
 
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
-
-    def work(_: StopSignals) -> int:
-        MODES[flags.mode](flags)
-        return 0
-
-    return run_command("analyze_resnet", work)
+    return run_command("analyze_resnet", lambda _: MODES[flags.mode](flags))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from torchbeast.core import flags as flags_lib
 from torchbeast.core.command import run_command
 from torchbeast.core.parsing import Parser
-from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
@@ -105,12 +104,7 @@ def visualize(flags: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
-
-    def work(_: StopSignals) -> int:
-        visualize(flags)
-        return 0
-
-    return run_command("visualize_aaa", work)
+    return run_command("visualize_aaa", lambda _: visualize(flags))
 
 
 if __name__ == "__main__":

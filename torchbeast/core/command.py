@@ -13,13 +13,16 @@ from torchbeast.core.types import RunError, UsageError
 log = logging.getLogger("torchbeast")
 
 
-def run_command(name: str, work: Callable[[StopSignals], int]) -> int:
-    """The exit code: what ``work`` returns, 2 for misuse, 1 for failure, 128 and the signal's."""
+def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
+    """The exit code: what ``work`` returns, 2 for misuse, 1 for failure, 128 and the signal's.
+
+    None is 0.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     signals = StopSignals()
     try:
         with signals:
-            return work(signals)
+            return work(signals) or 0
     except BaseException as error:
         # After a signal whatever fails fails because of it: code that is being imported turns the
         # interrupt into errors of its own.

@@ -3,6 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+
+from torchbeast.core.command import run_command
+from torchbeast.core.threads import StopSignals
+
+
+def run_mode(
+    name: str, flags: argparse.Namespace, train: Callable[[argparse.Namespace, StopSignals], int]
+) -> int:
+    """A trainer's command line; returns the exit code. ``train`` is its own mode of that name."""
+
+    def work(signals: StopSignals) -> int:
+        if flags.mode == "train":
+            return train(flags, signals)
+        run(flags)
+        return 0
+
+    return run_command(name, work)
 
 
 def run(flags: argparse.Namespace) -> None:
