@@ -14,20 +14,17 @@ import multiprocessing.connection
 import os
 import signal
 import sys
-import time
 from types import FrameType
 from typing import Any
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core import servers as servers_lib
 from torchbeast.core.parsing import Parser
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import RunError, UsageError
+from torchbeast.core.workers import Lives
 
 # A server process ends with this when its address cannot be had: trying again would not help.
 EXIT_ADDRESS = 3
-# A server that dies this often within MIN_LIFE_S of its start is given up.
-MAX_QUICK_DEATHS = 5
-MIN_LIFE_S = 10.0
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -48,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
 def serve(config: dict[str, Any], index: int, generation: int) -> None:
     """A server process: serves one game until it is killed."""
     from libtorchbeast import Server
-    from torchbeast.core.threads import begin_worker
+    from torchbeast.core.workers import begin_worker
     from torchbeast.envs import derive_seed, make_env
 
     begin_worker()
@@ -82,21 +79,18 @@ class Supervisor:
         self._context.set_forkserver_preload(["torchbeast.envs", "libtorchbeast"])
         self._config = config
         self._servers: list[Any] = [None] * num_servers
-        self._starts = [0] * num_servers
-        self._started_at = [0.0] * num_servers
-        self._quick_deaths = [0] * num_servers
+        self._lives = Lives("polybeast_env", "server", num_servers)
 
     def start(self) -> None:
         for index in range(len(self._servers)):
             self._start_one(index)
 
     def _start_one(self, index: int) -> None:
+        generation = self._lives.begin(index)
         self._servers[index] = self._context.Process(
-            target=serve, args=(self._config, index, self._starts[index]), name=f"env-{index}"
+            target=serve, args=(self._config, index, generation), name=f"env-{index}"
         )
         self._servers[index].start()
-        self._starts[index] += 1
-        self._started_at[index] = time.monotonic()
 
     def watch(self, timeout: float) -> str | None:
         """Restarts dead servers; returns why it cannot go on, if so."""
@@ -107,15 +101,10 @@ class Supervisor:
             address = flags_lib.server_address(self._config["pipes_basename"], index)
             if server.exitcode == EXIT_ADDRESS:
                 return f"server {index} cannot serve {address}"
-            quick = time.monotonic() - self._started_at[index] < MIN_LIFE_S
-            self._quick_deaths[index] = self._quick_deaths[index] + 1 if quick else 0
-            if self._quick_deaths[index] >= MAX_QUICK_DEATHS:
-                return f"server {index} died {MAX_QUICK_DEATHS} times right after its start"
-            print(
-                f"polybeast_env: server {index} died (exit code {server.exitcode}), restarting it",
-                file=sys.stderr,
-                flush=True,
-            )
+            try:
+                self._lives.end(index, server.exitcode)
+            except RunError as error:
+                return str(error)
             self._start_one(index)
         return None
 
@@ -195,7 +184,7 @@ def supervise(flags: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
     if flags.parent_pid is not None:
-        from torchbeast.core.threads import end_with_parent
+        from torchbeast.core.workers import end_with_parent
 
         end_with_parent()
     try:

@@ -1,4 +1,4 @@
-"""Cores, threads and processes: what this machine has, how it is dealt out, how threads end."""
+"""Cores and threads: what this machine has, how it is dealt out, how threads end."""
 
 from __future__ import annotations
 
@@ -71,25 +71,11 @@ def plan_threads(
     )
 
 
-def end_with_parent() -> None:
-    """Makes the kernel end this process when its parent dies (Linux; elsewhere look at getppid)."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-
-
 def name_thread(name: str) -> None:
     """Names the calling thread for tools like ``top -H`` (Linux; 15 characters are kept)."""
     if sys.platform == "linux":
         pr_set_name = 15
         ctypes.CDLL(None).prctl(pr_set_name, name.encode()[:15])
-
-
-def begin_worker() -> None:
-    """For a process of another's: ends with its parent, and leaves Ctrl-C to the parent."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Threads:

@@ -10,20 +10,15 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import queue
-import sys
 import threading
-import time
 from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core.types import AgentOutput, EnvOutput, RunError
+from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.workers import Lives
 from torchbeast.models import AgentConfig
 from torchbeast.training.shared import EnvStream, RolloutBuffers, SharedWeights
-
-# An actor that lives shorter than this died of its start; so often in succession is too often.
-MIN_LIFE_S = 10.0
-MAX_QUICK_DEATHS = 3
 
 
 class ActorConfig(NamedTuple):
@@ -45,7 +40,7 @@ def act(
     pipe: Any,
 ) -> None:
     """An actor process: fills the buffers it is given until the pipe closes."""
-    from torchbeast.core.threads import begin_worker
+    from torchbeast.core.workers import begin_worker
     from torchbeast.envs import derive_seed, make_env
     from torchbeast.models import make_agent
 
@@ -110,9 +105,7 @@ class ActorProcesses:
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
-        self._generations = [0] * num_actors
-        self._started_at = [0.0] * num_actors
-        self._quick_deaths = [0] * num_actors
+        self._lives = Lives("monobeast", "actor", num_actors)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for buffer in range(len(buffers)):
@@ -190,7 +183,7 @@ class ActorProcesses:
             args=(
                 self._config,
                 index,
-                self._generations[index],
+                self._lives.begin(index),
                 self._weights,
                 self.buffers,
                 theirs,
@@ -201,8 +194,6 @@ class ActorProcesses:
         self._actors[index].start()
         theirs.close()  # So that the pipe ends with the actor.
         self._pipes[index] = ours
-        self._generations[index] += 1
-        self._started_at[index] = time.monotonic()
         self._waiting.append(index)
 
     def _hand_out(self) -> None:
@@ -239,13 +230,5 @@ class ActorProcesses:
             self._waiting.remove(index)
         if self._stopped.is_set():
             return
-        quick = time.monotonic() - self._started_at[index] < MIN_LIFE_S
-        self._quick_deaths[index] = self._quick_deaths[index] + 1 if quick else 0
-        if self._quick_deaths[index] >= MAX_QUICK_DEATHS:
-            raise RunError(f"actor {index} died {MAX_QUICK_DEATHS} times right after its start")
-        print(
-            f"monobeast: actor {index} died (exit code {process.exitcode}), restarting it",
-            file=sys.stderr,
-            flush=True,
-        )
+        self._lives.end(index, process.exitcode)
         self._start(index)

@@ -1,0 +1,33 @@
+import pytest
+
+from torchbeast.core import workers
+from torchbeast.core.types import RunError
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(workers.time, "monotonic", lambda: now[0])
+    return now
+
+
+def live(lives, clock, seconds):
+    generation = lives.begin(1)
+    clock[0] += seconds
+    lives.end(1, -9)
+    return generation
+
+
+def test_a_worker_is_replaced_until_it_keeps_dying_of_its_start(clock, capsys):
+    lives = workers.Lives("program", "actor", 2)
+    assert [live(lives, clock, 1) for _ in range(4)] == [0, 1, 2, 3]
+    assert capsys.readouterr().err.count("program: actor 1 died (exit code -9), restarting") == 4
+    with pytest.raises(RunError, match="actor 1 died 5 times right after its start"):
+        live(lives, clock, 1)
+
+
+def test_a_long_life_makes_up_for_quick_deaths(clock):
+    lives = workers.Lives("program", "actor", 2)
+    for _ in range(3):
+        for seconds in (1, 1, 1, 1, 11):
+            live(lives, clock, seconds)
