@@ -58,7 +58,9 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
         except UsageError as error:
             log.warning("%s is left out: %s", name, error)
     if not agents:
-        raise UsageError(f"There is no ResNet agent in {directory}")
+        raise UsageError(
+            f"There is no ResNet agent in {directory}: it should hold a directory per agent"
+        )
     return agents
 
 

@@ -134,7 +134,9 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
     match, metric = flags.plot_match_type, flags.plot_metric_type
     figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
     if not figures:
-        raise UsageError(f"The results have no {match} matching: run filter_comp with it")
+        raise UsageError(
+            f"The results have no {match}: run --mode filter_comp --metric {match} first"
+        )
     if flags.save_figures or flags.hide_plots or not _has_display():
         suffix = f"{match}_{metric}" + ("_heatmap" if flags.plot_heatmaps else "")
         for path in filter_plots.save(figures, directory, suffix):
