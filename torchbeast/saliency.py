@@ -35,7 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
         default="float32",
         help="bfloat16 is half as fast again, and coarse (default: %(default)s).",
     )
-    add("--batch_size", type=positive, default=64, help="Masks per forward pass.")
+    add("--batch_size", type=positive, default=32, help="Masks per forward pass.")
     add(
         "--saliencydir",
         default="saliency",

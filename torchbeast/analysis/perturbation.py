@@ -6,6 +6,7 @@ Greydanus et al. 2018, "Visualizing and Understanding Atari Agents" (arXiv:1711.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import cv2
@@ -45,20 +46,24 @@ class PerturbationSaliency:
         *,
         density: int = 5,
         radius: float = 5.0,
-        batch_size: int = 64,
+        batch_size: int = 32,
     ) -> None:
         self._agent = agent.inference_copy()
         self._head = task if agent.config.use_popart else 0
         self._batch_size = batch_size
+        # Whole batches in parallel: threads inside each operation would wait for each other at the
+        # end of every one.
+        self._executor = ThreadPoolExecutor(
+            torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,)
+        )
         _, height, width = agent.config.observation_shape
         rows, columns = range(0, height, density), range(0, width, density)
         self._shape = (len(rows), len(columns))
         vertical = _bells(rows, height, radius)
         horizontal = _bells(columns, width, radius)
-        # [masks, 1, H, W]
-        self._masks = torch.einsum("ih,jw->ijhw", vertical, horizontal).reshape(
-            -1, 1, height, width
-        )
+        # [masks, 1, H, W], in the precision in which the encoder begins anyway.
+        masks = torch.einsum("ih,jw->ijhw", vertical, horizontal).reshape(-1, 1, height, width)
+        self._masks = masks.to(self._agent.compute_dtype)
 
     @torch.inference_mode()
     def __call__(self, inputs: EnvOutput, state: tuple[Tensor, ...]) -> Saliency:
@@ -68,21 +73,26 @@ class PerturbationSaliency:
         change = _blur(frame[0]) - frame
         # In the encoder's layout, which the pictures under masks then have, too.
         frame, change = (
-            x.contiguous(memory_format=self._agent.memory_format) for x in (frame, change)
+            x.contiguous(memory_format=self._agent.memory_format).to(self._masks.dtype)
+            for x in (frame, change)
         )
         logits, value = self._evaluate(frame, inputs, state)
-        policy_scores, value_scores = [], []
-        for masks in self._masks.split(self._batch_size):
+
+        @torch.inference_mode()
+        def score(masks: Tensor) -> tuple[Tensor, Tensor]:
             perturbed = torch.addcmul(frame, change, masks)
             new_logits, new_value = self._evaluate(perturbed, inputs, state)
-            policy_scores.append(0.5 * (new_logits - logits).square().sum(dim=1))
-            value_scores.append(0.5 * (new_value - value).square())
+            policy = 0.5 * (new_logits - logits).square().sum(dim=1)
+            return policy, 0.5 * (new_value - value).square()
+
+        batches = self._masks.split(self._batch_size)
+        policy_scores, value_scores = zip(*self._executor.map(score, batches), strict=True)
         return Saliency(
             self._finish(policy_scores, logits.square().sum()),
             self._finish(value_scores, value.square().sum()),
         )
 
-    def _finish(self, scores: list[Tensor], square: Tensor) -> np.ndarray:
+    def _finish(self, scores: tuple[Tensor, ...], square: Tensor) -> np.ndarray:
         """The map, without what rounding of outputs with this sum of squares can make."""
         flat = torch.cat(scores)
         noise = (ROUNDING * torch.finfo(torch.float32).eps) ** 2 * square
