@@ -29,6 +29,7 @@ from torchbeast.models import Agent
 
 log = logging.getLogger("torchbeast")
 
+FIRST_STEP = 40  # Games begin alike.
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
 
 
@@ -54,6 +55,8 @@ def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> 
     envs = make_games(trained, env_id, PARALLEL_GAMES, seed=seed)
     loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
     frames: list[Tensor] = []
+    for _ in range(FIRST_STEP):
+        loop.step()
     for _ in range(-(-count // PARALLEL_GAMES)):
         for _ in range(STEPS_APART):
             loop.step()
