@@ -52,9 +52,12 @@ def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=800",
-        "--env", games, "--use_popart", "--use_lstm",
+        "--env", games, "--use_popart", "--use_lstm", "--track_gradients",
     ).finish()  # fmt: skip
     assert code == 0, err
+    with open(tmp_path / "run" / "gradients.csv") as file:
+        gradients = next(csv.DictReader(file))
+    assert float(gradients["core.weight_hh_l0/norm"]) > 0
     last = read_logs(tmp_path / "run")[-1]
     for game in ("Pong", "Breakout"):
         assert int(last[f"steps/{game}"]) > 0

@@ -43,6 +43,13 @@ def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fie
     assert aside.read_text() == "step,loss\n10,0.5\n"
 
 
+def test_gradients_have_a_file_with_one_header(make, tmp_path):
+    make().gradients({"a/norm": 1.5}, step=20)
+    make(last_step=20).gradients({"a/norm": 2.5}, step=40)
+    text = (tmp_path / "run" / "gradients.csv").read_text()
+    assert text == "step,a/norm\n20,1.5\n40,2.5\n"
+
+
 def test_latest_follows_the_directory(make, tmp_path):
     make()
     assert (tmp_path / "latest").readlink().as_posix() == "run"

@@ -46,7 +46,7 @@ def make_learner(batch_size, use_popart=False, total_steps=1000, **optimizer):
     steps = []
     learner = Learner(
         agent,
-        LossConfig(use_popart=use_popart),
+        LossConfig(),
         OptimizerConfig(total_steps=total_steps, **optimizer),
         batch_size,
         steps.append,

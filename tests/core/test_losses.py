@@ -170,7 +170,7 @@ def test_gradients_equal_finite_differences(monkeypatch, use_popart, use_lstm):
         agent.baseline.sigma.copy_(torch.tensor([2.0, 0.5]))
     env, actor = random_rollout(generator, 6, 4, 2, 3)
     state = tuple(torch.rand(1, 4, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-    config = LossConfig(entropy_cost=0.1, clip_rewards=False, use_popart=use_popart)
+    config = LossConfig(entropy_cost=0.1, clip_rewards=False)
 
     def total():
         return rollout_losses(agent, env, actor, state if use_lstm else (), config).total

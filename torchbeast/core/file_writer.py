@@ -1,4 +1,4 @@
-"""A run's directory: meta.json, logs.csv, out.log, TensorBoard events, the link ``latest``."""
+"""The files of a run: meta.json, logs.csv, gradients.csv, out.log, TensorBoard events."""
 
 from __future__ import annotations
 
@@ -80,6 +80,16 @@ class FileWriter:
         with self._records("TensorBoard events"):
             for name, value in values.items():
                 self._tensorboard.add_scalar(name, value, step)
+
+    def gradients(self, statistics: dict[str, float], step: int) -> None:
+        """Appends a row to gradients.csv, and the same as TensorBoard scalars."""
+        path = self.path / "gradients.csv"
+        with self._records(path.name), open(path, "a", newline="") as file:
+            writer = csv.DictWriter(file, ["step", *statistics], lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow({"step": step, **statistics})
+        self.scalars({f"gradients/{name}": x for name, x in statistics.items()}, step)
 
     def close(self) -> None:
         with self._records("logs.csv"):

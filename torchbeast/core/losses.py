@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchbeast.core import vtrace
+from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
 
 
@@ -18,7 +19,6 @@ class LossConfig(NamedTuple):
     baseline_cost: float = 0.5
     entropy_cost: float = 0.0006
     clip_rewards: bool = True
-    use_popart: bool = False
 
 
 class Losses(NamedTuple):
@@ -71,7 +71,8 @@ def rollout_losses(
     rewards = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
     done, truncated = env.done[1:], env.truncated[1:]
     task = env.task[:-1].long()
-    own = task.unsqueeze(-1) if config.use_popart else torch.zeros_like(task).unsqueeze(-1)
+    popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
+    own = (torch.zeros_like(task) if popart is None else task).unsqueeze(-1)
     values = baseline[:-1].gather(-1, own).squeeze(-1)
     bootstrap_value = baseline[-1].gather(-1, own[-1]).squeeze(-1).detach()
     normalized_values = normalized_baseline[:-1].gather(-1, own).squeeze(-1)
@@ -82,8 +83,8 @@ def rollout_losses(
     rewards = torch.where(truncated, values.detach(), rewards)
 
     mu = sigma = None
-    if config.use_popart:
-        mu, sigma = (s.to(values.dtype)[task] for s in (agent.baseline.mu, agent.baseline.sigma))
+    if popart is not None:
+        mu, sigma = (s.to(values.dtype)[task] for s in (popart.mu, popart.sigma))
     returns = vtrace.from_logits(
         actor.policy_logits[1:],
         logits,

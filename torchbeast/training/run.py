@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import torch
 
 from torchbeast.core import checkpoint
 from torchbeast.core.file_writer import FileWriter
-from torchbeast.core.gradients import GradientTracker
+from torchbeast.core.gradients import describe_gradients
 from torchbeast.core.learner import Learner, OptimizerConfig, StepStats
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
@@ -33,6 +32,7 @@ from torchbeast.training.setup import Setup
 log = logging.getLogger("torchbeast")
 
 REPORT_INTERVAL_S = 5.0
+GRADIENT_INTERVAL = 20  # Learner steps.
 # How long threads get to finish what they are at when a run ends.
 JOIN_TIMEOUT_S = 3.0
 
@@ -94,14 +94,12 @@ class TrainingRun:
                 baseline_cost=flags.baseline_cost,
                 entropy_cost=flags.entropy_cost,
                 clip_rewards=setup.clip_rewards,
-                use_popart=flags.use_popart,
             ),
             OptimizerConfig(**{name: getattr(flags, name) for name in OptimizerConfig._fields}),
             flags.batch_size,
             self._on_step,
             self._on_gradients if flags.track_gradients else lambda: None,
         )
-        self._gradients = GradientTracker(self.path / "gradients.csv")
         self._progress = Progress(self._writer, names, flags.total_steps)
         if previous is not None:
             self.learner.load_state_dict(previous)
@@ -236,11 +234,8 @@ class TrainingRun:
             self._try_save(checkpoint.intermediate_path(self.path, contents["steps"]), contents)
 
     def _on_gradients(self) -> None:
-        steps, learner_steps = self.learner.steps, self.learner.learner_steps
-        with contextlib.suppress(OSError):  # A full disk; the writer has said so.
-            self._writer.scalars(
-                self._gradients.track(self.learner.agent, learner_steps, steps), steps
-            )
+        if self.learner.learner_steps % GRADIENT_INTERVAL == 0:
+            self._writer.gradients(describe_gradients(self.learner.agent), step=self.learner.steps)
 
     @property
     def server_seed(self) -> int:
