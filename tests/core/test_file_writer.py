@@ -43,8 +43,10 @@ def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fie
     assert aside.read_text() == "step,loss\n10,0.5\n"
 
 
-def test_gradients_have_a_file_with_one_header(make, tmp_path):
-    make().gradients({"a/norm": 1.5}, step=20)
+def test_gradients_go_on_likewise_under_one_header(make, tmp_path):
+    writer = make()
+    for step in (20, 30):
+        writer.gradients({"a/norm": 1.5}, step)
     make(last_step=20).gradients({"a/norm": 2.5}, step=40)
     text = (tmp_path / "run" / "gradients.csv").read_text()
     assert text == "step,a/norm\n20,1.5\n40,2.5\n"

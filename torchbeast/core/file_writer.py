@@ -57,7 +57,9 @@ class FileWriter:
         self._write_meta(meta)
         self._fields = fields
         self._failed: set[str] = set()
-        self._file = self._open_logs(last_step)
+        self._go_on_with("logs.csv", last_step, header=",".join(fields))
+        self._go_on_with("gradients.csv", last_step)
+        self._file = open(self.path / "logs.csv", "a", newline="")
         self._csv = csv.DictWriter(self._file, fields, lineterminator="\n")
         if self._file.tell() == 0:
             self._csv.writeheader()
@@ -109,20 +111,24 @@ class FileWriter:
                 self._failed.add(name)
                 log.error("Cannot write %s: %s", self.path / name, error)
 
-    def _open_logs(self, last_step: int | None) -> Any:
-        path = self.path / "logs.csv"
+    def _go_on_with(self, name: str, last_step: int | None, header: str | None = None) -> None:
+        """Leaves a table of earlier with its rows up to ``last_step``, or puts it aside.
+
+        Aside goes what belongs to another attempt or has other columns than ``header``.
+        """
+        path = self.path / name
         rows = path.read_text().splitlines() if path.exists() else []
-        if rows and (last_step is None or rows[0] != ",".join(self._fields)):
-            # Another attempt, other games or another version: keep it, but do not mix.
+        if not rows:
+            return
+        if last_step is None or header not in (None, rows[0]):
             path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))
-        elif rows:
-            # The last row may be half a one.
-            kept = [r for r in rows[1:] if r.count(",") == rows[0].count(",")]
-            kept = [r for r in kept if int(r.partition(",")[0]) <= (last_step or 0)]
-            temporary = path.with_suffix(".csv.tmp")
-            temporary.write_text("\n".join([rows[0], *kept]) + "\n")
-            temporary.replace(path)
-        return open(path, "a", newline="")
+            return
+        # The last row may be half a one.
+        kept = [r for r in rows[1:] if r.count(",") == rows[0].count(",")]
+        kept = [r for r in kept if int(r.partition(",")[0]) <= last_step]
+        temporary = path.with_suffix(".csv.tmp")
+        temporary.write_text("\n".join([rows[0], *kept]) + "\n")
+        temporary.replace(path)
 
     def _write_meta(self, meta: dict[str, Any]) -> None:
         text = json.dumps({**meta, **environment_facts()}, indent=2, default=str)
