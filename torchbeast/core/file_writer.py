@@ -59,11 +59,7 @@ class FileWriter:
         self._failed: set[str] = set()
         self._go_on_with("logs.csv", last_step, header=",".join(fields))
         self._go_on_with("gradients.csv", last_step)
-        self._file = open(self.path / "logs.csv", "a", newline="")
-        self._csv = csv.DictWriter(self._file, fields, lineterminator="\n")
-        if self._file.tell() == 0:
-            self._csv.writeheader()
-            self._file.flush()
+        self._append("logs.csv", fields)
         self._link_latest()
         from torch.utils.tensorboard import SummaryWriter
 
@@ -73,9 +69,7 @@ class FileWriter:
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
-        with self._records("logs.csv"):
-            self._csv.writerow(row)
-            self._file.flush()
+        self._append("logs.csv", self._fields, row)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Writes TensorBoard scalars."""
@@ -85,22 +79,23 @@ class FileWriter:
 
     def gradients(self, statistics: dict[str, float], step: int) -> None:
         """Appends a row to gradients.csv, and the same as TensorBoard scalars."""
-        path = self.path / "gradients.csv"
-        with self._records(path.name), open(path, "a", newline="") as file:
-            writer = csv.DictWriter(file, ["step", *statistics], lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow({"step": step, **statistics})
+        self._append("gradients.csv", ["step", *statistics], {"step": step, **statistics})
         self.scalars({f"gradients/{name}": x for name, x in statistics.items()}, step)
 
     def close(self) -> None:
-        with self._records("logs.csv"):
-            self._file.close()
         with self._records("TensorBoard events"):
             self._tensorboard.close()
         logging.getLogger().removeHandler(self._handler)
         with self._records("out.log"):
             self._handler.close()
+
+    def _append(self, name: str, fields: list[str], *rows: dict[str, Any]) -> None:
+        """Appends ``rows`` to a table, which gets its header at first."""
+        with self._records(name), open(self.path / name, "a", newline="") as file:
+            writer = csv.DictWriter(file, fields, lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerows(rows)
 
     @contextlib.contextmanager
     def _records(self, name: str) -> Iterator[None]:
