@@ -1,5 +1,4 @@
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -223,11 +222,24 @@ def test_other_networks_are_refused_in_one_line(tmp_path):
             from_checkpoint(tmp_path)
 
 
-def test_policy_begins_close_to_uniform():
-    config = AgentConfig()
-    output, _ = make_agent(config)(make_inputs(config))
+@pytest.mark.parametrize("agent_type", ["resnet", "atari", "aaa"])
+def test_initial_weights_begin_uniform_and_let_small_things_through(agent_type):
+    torch.manual_seed(0)
+    config = AgentConfig(agent_type=agent_type)
+    agent = make_agent(config)
+    agent.requires_grad_(False)
+    frames = torch.full((2, 4, 84, 84), -0.3)
+    frames[1, :, 40:42, 40:42] = 3.0  # A ball.
+
+    def change():
+        features = agent.encode(frames)
+        return float((features[1] - features[0]).norm() / features[0].numel() ** 0.5)
+
+    before = change()
+    agent.scale_initial_weights()
+    assert change() > 4 * before
+    output, _ = agent(make_inputs(config), agent.initial_state(3))
     assert torch.softmax(output.policy_logits, -1).sub(1 / 6).abs().max() < 0.05
-    assert math.isclose(config.beta, 0.0003)
 
 
 def test_checkpoints_of_every_earlier_format_give_the_same_outputs():

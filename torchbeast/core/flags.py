@@ -161,6 +161,11 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Feed frames as x / 255, as in 2019, instead of measuring their mean and spread.",
     )
+    group.add_argument(
+        "--torch_initial_weights",
+        action="store_true",
+        help="Begin with PyTorch's own initial weights, as in 2019, instead of orthogonal ones.",
+    )
 
 
 def add_learner_flags(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.001,
         "entropy_cost": 0.003,
     },
-    # The program of 2019, whose frames were x / 255.
-    "2019": {"fixed_input_scale": True},
+    # The program of 2019.
+    "2019": {"fixed_input_scale": True, "torch_initial_weights": True},
 }
 
 # What a preset's run on a game reached: mean return of the last hundred games by agent steps.

@@ -76,9 +76,6 @@ class Agent(nn.Module, abc.ABC):
         """Makes ``policy`` and ``baseline`` on ``size`` features."""
         config = self.config
         self.policy = nn.Linear(size, config.num_actions)
-        with torch.no_grad():
-            # Begin close to the uniform policy: large random preferences take long to unlearn.
-            self.policy.weight.mul_(0.1)
         self.baseline: nn.Module
         if config.use_popart:
             self.baseline = PopArtLayer(size, len(config.tasks), config.beta)
@@ -87,6 +84,15 @@ class Agent(nn.Module, abc.ABC):
         for parameter in self.parameters():
             if parameter.dim() == 4:  # Convolutions are fastest with one layout throughout.
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+    def scale_initial_weights(self) -> None:
+        """Makes a new network's weights better to begin with than PyTorch's own.
+
+        Subclasses add their encoder's (:func:`torchbeast.models.initial.orthogonal_`).
+        """
+        with torch.no_grad():
+            # Begin close to the uniform policy: large random preferences take long to unlearn.
+            self.policy.weight.mul_(0.1)
 
     def set_frame_statistics(self, mean: float, std: float) -> None:
         """Feeds frames as ``(x - mean) / std`` from now on."""

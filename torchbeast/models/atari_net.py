@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
+from torchbeast.models.initial import orthogonal_
 
 
 class AtariNet(Agent):
@@ -24,6 +25,11 @@ class AtariNet(Agent):
         self.fc = nn.Linear(64 * height * width, 512)
         # As wide as its input, which is what a hidden size of 0 means.
         self.build_heads(num_features=512, hidden_size=0, num_layers=2)
+
+    def scale_initial_weights(self) -> None:
+        super().scale_initial_weights()
+        for layer in (self.conv1, self.conv2, self.conv3, self.fc):
+            orthogonal_(layer)
 
     def encode(self, frames: Tensor) -> Tensor:
         x = functional.relu(self.conv1(frames))

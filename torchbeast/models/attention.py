@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, CoreState, conv_output_size
+from torchbeast.models.initial import orthogonal_
 
 NUM_QUERIES = 4
 KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.
@@ -57,6 +58,12 @@ class AttentionNet(Agent):
         self.core = nn.LSTM(HIDDEN_SIZE, HIDDEN_SIZE)
         self.build_outputs(HIDDEN_SIZE)
         self.attention: Tensor | None = None
+
+    def scale_initial_weights(self) -> None:
+        super().scale_initial_weights()
+        for layer in (*self.vision, *self.answer):
+            if not isinstance(layer, nn.ReLU):
+                orthogonal_(layer)
 
     def encode(self, frames: Tensor) -> Tensor:
         return self.vision(frames)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
+from torchbeast.models.initial import RELU_GAIN, orthogonal_
 
 
 class ResNet(Agent):
@@ -34,6 +35,18 @@ class ResNet(Agent):
         self.fc = nn.Linear(channels * height * width, 256)
         self.build_heads(num_features=256, hidden_size=256, num_layers=1)
 
+    def scale_initial_weights(self) -> None:
+        super().scale_initial_weights()
+        for conv in _convolutions(self.feat_convs):
+            orthogonal_(conv, gain=1.0)  # No ReLU before or behind it.
+        blocks = [*self.resnet1, *self.resnet2]
+        for block in blocks:
+            first, second = _convolutions(block)
+            orthogonal_(first)
+            # All branches together add about as much as there was.
+            orthogonal_(second, gain=RELU_GAIN / len(blocks))
+        orthogonal_(self.fc)
+
     def encode(self, frames: Tensor) -> Tensor:
         x = frames
         for conv, block1, block2 in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
@@ -51,3 +64,7 @@ def _residual_block(num_channels: int) -> nn.Sequential:
         nn.ReLU(),
         nn.Conv2d(num_channels, num_channels, kernel_size=3, padding=1),
     )
+
+
+def _convolutions(module: nn.Module) -> list[nn.Conv2d]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]

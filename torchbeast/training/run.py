@@ -88,7 +88,7 @@ class TrainingRun:
         )
         self.path = self._writer.path
         self.learner = Learner(
-            self._make_agent(measure=previous is None and not flags.fixed_input_scale),
+            self._make_agent(is_new=previous is None),
             LossConfig(
                 discounting=flags.discounting,
                 baseline_cost=flags.baseline_cost,
@@ -196,11 +196,13 @@ class TrainingRun:
             or self.learner.steps >= self._flags.total_steps
         )
 
-    def _make_agent(self, measure: bool) -> Any:
-        """A new agent; ``measure``: with input statistics of the games, which a checkpoint has."""
+    def _make_agent(self, is_new: bool) -> Any:
+        """The agent; if ``is_new`` with weights and input statistics to begin with."""
         flags, setup = self._flags, self._setup
         agent = make_agent(self._agent_config)
-        if measure:
+        if is_new and not flags.torch_initial_weights:
+            agent.scale_initial_weights()
+        if is_new and not flags.fixed_input_scale:
             mean, std = measure_frames(
                 setup.games,
                 setup.shown,
