@@ -7,14 +7,14 @@ from typing import Any
 PRESETS: dict[str, dict[str, Any]] = {
     # The flags' own defaults: the IMPALA ResNet, for a machine with many cores or a GPU.
     "default": {},
-    # Two cores and a quarter of an hour: a shallow network, and small, frequent updates.
+    # Two cores and half an hour: a shallow network, and small, frequent updates.
     "small": {
         "agent_type": "atari",
-        "total_steps": 1_200_000,
+        "total_steps": 2_000_000,
         "unroll_length": 20,
         "batch_size": 4,
         "learning_rate": 0.001,
-        "entropy_cost": 0.01,
+        "entropy_cost": 0.005,
     },
     # The program of 2019.
     "2019": {"fixed_input_scale": True, "torch_initial_weights": True},
