@@ -124,6 +124,8 @@ class SnapshotReader:
         try:
             state = checkpoint.load(path)["model_state_dict"]
             return Snapshot(agent.name, step, path, read_weights(state))
-        except (UsageError, KeyError, ValueError) as error:
+        except UsageError as error:
+            log.warning("Left out: %s", str(error).splitlines()[0])  # Names the file.
+        except (KeyError, ValueError) as error:
             log.warning("%s is left out: %s", path, str(error).splitlines()[0])
-            return None
+        return None

@@ -40,7 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--save_dir", type=Path, help="Where results go (default: filter_comp in --load_path).")
     group = parser.add_argument_group("filter_comp")
     add = group.add_argument
-    add("--models", help="Agents: name=directory,... (default: all in --load_path).")
+    add("--models", help="Agents: name=directory in --load_path,... (default: all there).")
     add("--comp_num_models", type=positive, default=10, help="Checkpoints of each agent.")
     add("--comp_between", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
     add("--match_num_models", action="store_true", help="Compare at equal steps.")
