@@ -102,35 +102,33 @@ def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Where a run lives on disk."""
-    group = parser.add_argument_group("run")
-    group.add_argument(
-        "--xpid", help="Name of the run (default: torchbeast-<date>-<time>; in test: latest)."
-    )
-    group.add_argument(
+    add = parser.add_argument_group("run").add_argument
+    add("--xpid", help="Name of the run (default: torchbeast-<date>-<time>; in test: latest).")
+    add(
         "--savedir",
         default=DEFAULT_SAVEDIR,
         help="Directory of all runs (default: %(default)s).",
     )
-    group.add_argument("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
-    group.add_argument(
+    add("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
+    add(
         "--checkpoint_interval_s",
         type=positive,
         default=600,
         help="Seconds between checkpoints (default: %(default)s).",
     )
-    group.add_argument(
+    add(
         "--save_model_every_nsteps",
         type=natural,
         default=0,
         help="Keep a copy of the model as intermediate/model.<step>.tar every so many steps.",
     )
-    group.add_argument(
+    add(
         "--track_gradients",
         action="store_true",
         help="Record norm, mean, spread and peak of each layer's gradient: gradients.csv, "
         "TensorBoard, and a plot by torchbeast.analysis.plot_runs.",
     )
-    group.add_argument(
+    add(
         "--write_profiler_trace",
         action="store_true",
         help="Write a trace of some learner steps, trace.json, for chrome://tracing or Perfetto.",
@@ -139,29 +137,27 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """What the agent is made of."""
-    group = parser.add_argument_group("agent")
-    group.add_argument(
+    add = parser.add_argument_group("agent").add_argument
+    add(
         "--agent_type",
         type=agent_type,
         default="resnet",
         help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast. aaa: the "
         "attention-augmented agent. package.module:Class: your own. (default: %(default)s)",
     )
-    group.add_argument("--use_lstm", action="store_true", help="Give the agent a memory.")
-    group.add_argument(
+    add("--use_lstm", action="store_true", help="Give the agent a memory.")
+    add(
         "--use_popart",
         action="store_true",
         help="Normalise the targets of each game's value head (PopArt).",
     )
-    group.add_argument(
-        "--num_actions", type=positive, help="Checked against the games, which decide."
-    )
-    group.add_argument(
+    add("--num_actions", type=positive, help="Checked against the games, which decide.")
+    add(
         "--fixed_input_scale",
         action="store_true",
         help="Feed frames as x / 255, as in 2019, instead of measuring their mean and spread.",
     )
-    group.add_argument(
+    add(
         "--torch_initial_weights",
         action="store_true",
         help="Begin with PyTorch's own initial weights, as in 2019, instead of orthogonal ones.",
@@ -170,8 +166,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     """How it learns."""
-    group = parser.add_argument_group("learning")
-    add = group.add_argument
+    add = parser.add_argument_group("learning").add_argument
     add("--total_steps", type=positive, default=100000, help="Agent steps to train for.")
     add("--batch_size", type=positive, default=8, help="Rollouts per learner step.")
     add("--unroll_length", type=positive, default=80, help="Agent steps per rollout.")

@@ -108,11 +108,19 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal that came before there was anybody to tell.
+
+    Not KeyboardInterrupt itself: once that has passed through an ``exec``, CPython ends with
+    SIGINT's status whatever the program returns.
+    """
+
+
 class StopSignals:
     """Turns SIGINT and SIGTERM into a request to stop. A context manager.
 
     The first signal is kept in ``received`` and, once somebody set ``notify``, told to it; before
-    that it raises KeyboardInterrupt. That alone would not do: code that is being imported may
+    that it raises Interrupted. That alone would not do: code that is being imported may
     swallow it. The second signal ends the program at once.
     """
 
@@ -135,5 +143,5 @@ class StopSignals:
             os._exit(128 + signum)
         self.received = signum
         if self.notify is None:
-            raise KeyboardInterrupt
+            raise Interrupted
         self.notify()
