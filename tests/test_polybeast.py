@@ -11,6 +11,7 @@ import torch
 from torchbeast import polybeast
 from torchbeast.core import checkpoint
 from torchbeast.models import from_checkpoint
+from torchbeast.training.run import GRADIENT_INTERVAL
 
 FAST = [
     "--agent_type=atari",
@@ -56,8 +57,11 @@ def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
     ).finish()  # fmt: skip
     assert code == 0, err
     with open(tmp_path / "run" / "gradients.csv") as file:
-        gradients = next(csv.DictReader(file))
-    assert float(gradients["core.weight_hh_l0/norm"]) > 0
+        gradients = list(csv.DictReader(file))
+    assert float(gradients[0]["core.weight_hh_l0/norm"]) > 0
+    # A row per so many learner steps.
+    learned = int(read_logs(tmp_path / "run")[-1]["learner_steps"])
+    assert len(gradients) == -(-learned // GRADIENT_INTERVAL)
     last = read_logs(tmp_path / "run")[-1]
     for game in ("Pong", "Breakout"):
         assert int(last[f"steps/{game}"]) > 0
