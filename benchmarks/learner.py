@@ -1,10 +1,11 @@
 """The network alone on the CPU: what each measure brings.
 
-    python benchmarks/learner.py [--agent_type atari] [--only NAME ...]
+    python benchmarks/learner.py [--agent_type atari] [--unroll_length T] [--batch_size B]
+        [--use_lstm] [--only NAME ...]
 
-Combined steps per second of inference at batch 16 and learning on 81x8 frames, one after the other:
-1 / (time per inferred step + time per learned step). Every line runs in a process of its own, since
-the allocator is set up once. At the end: how far bfloat16 is from float32.
+Combined steps per second of inference at batch 16 and learning, one after the other: 1 / (time per
+inferred step + time per learned step). Every line runs in a process of its own, since the allocator
+is set up once. At the end: how far bfloat16 is from float32.
 """
 
 from __future__ import annotations
@@ -20,35 +21,38 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
 
-from torchbeast.core.learner import Learner, OptimizerConfig
+from torchbeast.core.learner import Learner, OptimizerConfig, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.threads import available_cores
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig, make_agent
 
-ROWS, BATCH, ACTIONS = 81, 8, 6
+ACTIONS = 6
 SECONDS = 8.0
 
-# name: (bfloat16, channels last, one rollout at a time, keep pages, learner threads)
+# name: (bfloat16, channels last, rollouts at a time, keep pages, learner threads)
 VARIANTS = {
-    "float32 NCHW, all cores (2019)": (False, False, False, False, 1),
-    "channels last": (False, True, False, False, 1),
-    "bfloat16": (True, True, False, False, 1),
-    "one rollout at a time": (True, True, True, False, 1),
-    "pages kept": (True, True, True, True, 1),
-    "a learner thread per core": (True, True, True, True, 0),
+    "float32 NCHW, all cores (2019)": (False, False, "batch", False, 1),
+    "channels last": (False, True, "batch", False, 1),
+    "bfloat16": (True, True, "batch", False, 1),
+    "one rollout at a time": (True, True, "one", False, 1),
+    "pages kept": (True, True, "one", True, 1),
+    "a learner thread per core": (True, True, "one", True, 0),
+    "as many rows as suit the agent": (True, True, "rows", True, 0),
 }
 
 
-def make_rollout(batch: int, generator: torch.Generator) -> tuple[EnvOutput, AgentOutput]:
+def make_rollout(
+    rows: int, batch: int, generator: torch.Generator
+) -> tuple[EnvOutput, AgentOutput]:
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.zeros(ROWS, batch, *shape, dtype=dtype)
+        return torch.zeros(rows, batch, *shape, dtype=dtype)
 
-    frame = torch.randint(256, (ROWS, batch, 4, 84, 84), dtype=torch.uint8, generator=generator)
+    frame = torch.randint(256, (rows, batch, 4, 84, 84), dtype=torch.uint8, generator=generator)
     env = EnvOutput(
         frame=frame,
-        reward=torch.rand(ROWS, batch, generator=generator),
+        reward=torch.rand(rows, batch, generator=generator),
         done=zeros(dtype=torch.bool),
         task=zeros(dtype=torch.int32),
         episode_step=zeros(dtype=torch.int32),
@@ -60,9 +64,10 @@ def make_rollout(batch: int, generator: torch.Generator) -> tuple[EnvOutput, Age
     return env, AgentOutput(zeros(1, dtype=torch.int64), zeros(ACTIONS), zeros(1), zeros(1))
 
 
-def make(agent_type: str, bfloat16: bool, channels_last: bool) -> Agent:
+def make(flags: argparse.Namespace, bfloat16: bool, channels_last: bool) -> Agent:
     torch.manual_seed(0)
-    agent = make_agent(AgentConfig(agent_type=agent_type, num_actions=ACTIONS))
+    config = AgentConfig(agent_type=flags.agent_type, num_actions=ACTIONS, use_lstm=flags.use_lstm)
+    agent = make_agent(config)
     agent.compute_dtype = torch.bfloat16 if bfloat16 else torch.float32
     if not channels_last:
         agent.memory_format = torch.contiguous_format
@@ -71,21 +76,32 @@ def make(agent_type: str, bfloat16: bool, channels_last: bool) -> Agent:
     return agent
 
 
-def measure(agent_type: str, name: str) -> float:
-    bfloat16, channels_last, one_by_one, keep, threads = VARIANTS[name]
+def measure(flags: argparse.Namespace) -> float:
+    bfloat16, channels_last, at_once, keep, threads = VARIANTS[flags.measure]
     if keep:
         keep_freed_pages()
     threads = threads or available_cores()
     torch.set_num_threads(max(1, available_cores() // threads))
-    agent = make(agent_type, bfloat16, channels_last)
+    agent = make(flags, bfloat16, channels_last)
     steps = []
-    learner = Learner(agent, LossConfig(), OptimizerConfig(total_steps=10**9), BATCH, steps.append)
-    part = make_rollout(1 if one_by_one else BATCH, torch.Generator().manual_seed(0))
+    learner = Learner(
+        agent, LossConfig(), OptimizerConfig(total_steps=10**9), flags.batch_size, steps.append
+    )
+    rollouts = {
+        "batch": flags.batch_size,
+        "one": 1,
+        "rows": rollouts_at_once(
+            flags.batch_size, flags.unroll_length, threads, agent.rows_at_once
+        ),
+    }[at_once]
+    generator = torch.Generator().manual_seed(0)
+    part = make_rollout(flags.unroll_length + 1, rollouts, generator)
+    state = agent.initial_state(rollouts)
     stop = threading.Event()
 
     def learn() -> None:
         while not stop.is_set():
-            learner.learn(*part, ())
+            learner.learn(*part, state)
 
     workers = [threading.Thread(target=learn, daemon=True) for _ in range(threads)]
     for worker in workers:
@@ -98,14 +114,14 @@ def measure(agent_type: str, name: str) -> float:
     stop.set()
     for worker in workers:
         worker.join()
-    rows, _ = make_rollout(16, torch.Generator().manual_seed(0))
-    row = EnvOutput(*(x[:1] for x in rows))
+    row, _ = make_rollout(1, 16, generator)
+    state = agent.initial_state(16)
     with torch.inference_mode():
         for _ in range(3):
-            agent(row)
+            agent(row, state)
         start, count = time.monotonic(), 0
         while time.monotonic() - start < SECONDS / 4:
-            agent(row)
+            agent(row, state)
             count += 16
     # With a thread per core, inference has one core and learning the others: what both get together
     # is what they would get one after the other on all cores.
@@ -113,13 +129,14 @@ def measure(agent_type: str, name: str) -> float:
     return 1 / (1 / learned + 1 / inferred)
 
 
-def compare_precision(agent_type: str) -> str:
-    rollout = make_rollout(2, torch.Generator().manual_seed(0))
+def compare_precision(flags: argparse.Namespace) -> str:
+    rollout = make_rollout(81, 2, torch.Generator().manual_seed(0))
     results = []
     for bfloat16 in (False, True):
-        agent = make(agent_type, bfloat16, True)
-        output, _ = agent(rollout[0], sample=False)
-        total = rollout_losses(agent, *rollout, (), LossConfig()).total
+        agent = make(flags, bfloat16, True)
+        state = agent.initial_state(2)
+        output, _ = agent(rollout[0], state, sample=False)
+        total = rollout_losses(agent, *rollout, state, LossConfig()).total
         gradients = torch.autograd.grad(total, list(agent.parameters()))
         results.append((output, torch.cat([g.flatten().float() for g in gradients])))
     (exact, exact_gradient), (fast, fast_gradient) = results
@@ -135,20 +152,23 @@ def compare_precision(agent_type: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agent_type", default="resnet")
+    parser.add_argument("--use_lstm", action="store_true")
+    parser.add_argument("--unroll_length", type=int, default=80)
+    parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--only", nargs="*", help="Names of lines.")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.measure:
-        print(measure(flags.agent_type, flags.measure))
+        print(measure(flags))
         return
     base = None
     for name in flags.only or VARIANTS:
-        command = [sys.executable, __file__, "--agent_type", flags.agent_type, "--measure", name]
+        command = [sys.executable, __file__, *sys.argv[1:], "--measure", name]
         result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         speed = float(result.stdout)
         base = base or speed
         print(f"{name:34}{speed:7.0f} steps/s{speed / base:7.2f} x", flush=True)
-    print(compare_precision(flags.agent_type))
+    print(compare_precision(flags))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
                 actors,
                 run.learner,
                 setup.devices.learner,
-                1 if setup.devices.learner.type == "cpu" else flags.batch_size,
+                run.rollouts_at_once,
             )
         return run.watch(
             check=lambda: None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torchbeast.core.learner import Learner
     from torchbeast.core.weights import PublishedWeights
-    from torchbeast.training import Setup
+    from torchbeast.training import Setup, TrainingRun
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -89,7 +89,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
                     server_arguments(flags, setup, run.server_seed),
                 )
             )
-        queue, batcher, pool = make_pool(flags, setup, basename, run.learner.agent)
+        queue, batcher, pool = make_pool(flags, setup, basename, run)
         first_version = run.learner.learner_steps
 
         def wanted() -> int:
@@ -144,7 +144,7 @@ def server_arguments(flags: argparse.Namespace, setup: Setup, seed: int) -> list
 
 
 def make_pool(
-    flags: argparse.Namespace, setup: Setup, basename: str, agent: Any
+    flags: argparse.Namespace, setup: Setup, basename: str, run: TrainingRun
 ) -> tuple[Any, Any, Any]:
     """Learner queue, inference batcher and actor pool."""
     import torch
@@ -153,12 +153,10 @@ def make_pool(
     from torchbeast.core.servers import load_tls
 
     cuda = setup.devices.learner.type == "cuda"
-    # On the CPU a rollout at a time keeps the activations in the cache; a GPU wants whole batches.
-    learner_batch = flags.batch_size if cuda else 1
     queue = BatchingQueue(
         batch_dim=1,
-        minimum_batch_size=learner_batch,
-        maximum_batch_size=learner_batch,
+        minimum_batch_size=run.rollouts_at_once,
+        maximum_batch_size=run.rollouts_at_once,
         maximum_queue_size=flags.max_learner_queue_size or flags.batch_size,
         allocator=(lambda n: torch.empty(n, dtype=torch.uint8, pin_memory=True)) if cuda else None,
     )
@@ -175,7 +173,7 @@ def make_pool(
         learner_queue=queue,
         inference_batcher=batcher,
         env_server_addresses=[flags_lib.server_address(basename, i) for i in range(num_servers)],
-        initial_agent_state=tuple(s.cpu() for s in agent.initial_state(1)),
+        initial_agent_state=tuple(s.cpu() for s in run.learner.agent.initial_state(1)),
         environments_per_stream=[
             flags.num_actors // num_servers + (i < flags.num_actors % num_servers)
             for i in range(num_servers)

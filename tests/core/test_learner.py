@@ -8,6 +8,7 @@ from torchbeast.core.learner import (
     LearnerClosed,
     OptimizerConfig,
     finished_games,
+    rollouts_at_once,
 )
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.types import AgentOutput, EnvOutput
@@ -185,3 +186,22 @@ def test_games_are_found_by_their_end():
     flags[0] = flags[3] = True  # The first row was counted with the rollout before.
     games = finished_games(env._replace(game_over=flags))
     assert games == [(0, pytest.approx(env.episode_return[3].item()), 3)]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "unroll_length", "threads", "rows", "expected"),
+    [
+        (4, 20, 1, 80, 4),
+        (4, 20, 2, 80, 2),  # All threads have something to do.
+        (8, 20, 1, 80, 4),
+        (8, 80, 2, 80, 1),
+        (8, 500, 1, 80, 1),  # A rollout is never cut.
+        (6, 20, 1, 80, 3),  # Parts are equal.
+        (2, 20, 4, 80, 1),
+        (8, 80, 2, None, 8),
+    ],
+)
+def test_a_thread_takes_about_as_many_rows_as_the_agent_likes(
+    batch_size, unroll_length, threads, rows, expected
+):
+    assert rollouts_at_once(batch_size, unroll_length, threads, rows) == expected

@@ -88,11 +88,18 @@ def test_every_parameter_learns():
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_bfloat16_is_for_the_vision_only():
+def test_bfloat16_is_for_convolutions_only():
+    torch.manual_seed(0)
     agent = make_agent(CONFIG)
+    agent.scale_initial_weights()
+    exact, _ = agent(make_inputs(), agent.initial_state(3))
     agent.compute_dtype = torch.bfloat16
     copy = agent.inference_copy()
-    assert copy.vision[0].weight.dtype == torch.bfloat16
-    assert copy.memory.peepholes.dtype == copy.core.weight_ih_l0.dtype == torch.float32
-    output, _ = copy(make_inputs(), copy.initial_state(3))
-    assert output.policy_logits.dtype == torch.float32
+    convolutions = (copy.vision[0], copy.memory.of_input, copy.memory.of_hidden)
+    assert {layer.weight.dtype for layer in convolutions} == {torch.bfloat16}
+    assert copy.memory.peepholes.dtype == copy.cell.weight_ih.dtype == torch.float32
+    for fast in (agent, copy):
+        output, state = fast(make_inputs(), fast.initial_state(3))
+        assert {x.dtype for x in (output.policy_logits, *state)} == {torch.float32}
+        assert not torch.equal(output.policy_logits, exact.policy_logits)
+        torch.testing.assert_close(output.policy_logits, exact.policy_logits, atol=0.01, rtol=0.01)

@@ -247,6 +247,19 @@ def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.opti
     )
 
 
+def rollouts_at_once(
+    batch_size: int, unroll_length: int, threads: int, rows_at_once: int | None
+) -> int:
+    """How many rollouts each learner thread takes at a time: a divisor of ``batch_size``.
+
+    ``rows_at_once``: of the agent on a CPU; None on a GPU, which wants whole batches.
+    """
+    if rows_at_once is None:
+        return batch_size
+    most = min(batch_size // threads, rows_at_once // unroll_length)
+    return max(n for n in range(1, max(1, most) + 1) if batch_size % n == 0)
+
+
 def finished_games(env: EnvOutput) -> list[Game]:
     """The full games that ended in a rollout; its first row belongs to the one before."""
     over = env.game_over[1:]

@@ -56,8 +56,8 @@ def plan_threads(
 ) -> ThreadPlan:
     """Deals out ``cores``. What is given is kept.
 
-    On the CPU the learner is most of the work: one learner thread per core, each on one rollout at
-    a time, beats one thread that splits its operations over the cores. A GPU wants whole batches,
+    On the CPU the learner is most of the work: one learner thread per core, each on a part of the
+    batch, beats one thread that splits its operations over the cores. A GPU wants whole batches,
     and a second thread that copies the next one meanwhile.
     """
     if servers is None:

@@ -46,6 +46,9 @@ class Agent(nn.Module, abc.ABC):
     uses_last_action = False
     # Modules behind the encoder, which compute in float32 whatever ``compute_dtype`` is.
     float32_modules: tuple[str, ...] = ("core", "policy", "baseline")
+    # Rows (steps times rollouts) that a CPU's learner thread takes at a time. With fewer, weights
+    # pass through its caches often for what is computed with them; with more, activations do.
+    rows_at_once = 80
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__()
@@ -107,7 +110,9 @@ class Agent(nn.Module, abc.ABC):
         agent = copy.deepcopy(self).requires_grad_(False)
         for name, module in agent.named_children():
             if name not in self.float32_modules:
-                module.to(self.compute_dtype)
+                for layer in module.modules():
+                    if isinstance(layer, nn.Conv2d | nn.Linear):  # What autocast converts.
+                        layer.to(self.compute_dtype)
         return agent
 
     def initial_state(self, batch_size: int = 1) -> CoreState:
@@ -175,10 +180,13 @@ class Agent(nn.Module, abc.ABC):
         # Two conversions, layout first: one combined .to() is half as fast.
         x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
         x = (x - self.frame_mean.to(x.dtype)).mul_(self.frame_scale.to(x.dtype))
-        with torch.autocast(
-            x.device.type, self.compute_dtype, enabled=self.compute_dtype.itemsize == 2
-        ):
+        with self.precision(x.device):
             return self.encode(x).to(self.policy.weight.dtype)
+
+    def precision(self, device: torch.device) -> torch.autocast:
+        """A context in which layers compute in ``compute_dtype``."""
+        dtype = self.compute_dtype
+        return torch.autocast(device.type, dtype, enabled=dtype.itemsize == 2)
 
     def _recur(
         self, core_input: Tensor, done: Tensor, core_state: CoreState

@@ -13,6 +13,7 @@ class AtariNet(Agent):
     """Three convolutions (8x8/4, 4x4/2, 3x3/1) and 512 features; sees the last action."""
 
     uses_last_action = True
+    rows_at_once = 320
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)

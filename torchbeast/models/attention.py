@@ -30,9 +30,9 @@ class AttentionNet(Agent):
     """
 
     basis: Tensor
-    core: nn.LSTM
 
-    float32_modules = ("memory", "query", "answer", "core", "policy", "baseline")
+    float32_modules = ("query", "answer", "cell", "policy", "baseline")
+    rows_at_once = 320
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)
@@ -55,7 +55,8 @@ class AttentionNet(Agent):
         self.answer = nn.Sequential(
             nn.Linear(num_inputs, 512), nn.ReLU(), nn.Linear(512, HIDDEN_SIZE), nn.ReLU()
         )
-        self.core = nn.LSTM(HIDDEN_SIZE, HIDDEN_SIZE)
+        # Called step by step, which a cell does at a fraction of nn.LSTM's cost.
+        self.cell = nn.LSTMCell(HIDDEN_SIZE, HIDDEN_SIZE)
         self.build_outputs(HIDDEN_SIZE)
         self.attention: Tensor | None = None
 
@@ -81,26 +82,29 @@ class AttentionNet(Agent):
         pictures = self.encode_frames(frame.flatten(0, 1))
         pictures = pictures.view(num_steps, batch_size, *pictures.shape[1:])
         # What is seen does not depend on what is asked: the memory of all steps comes first.
-        seen, vision_state = self.memory(pictures, done, (core_state[0][0], core_state[1][0]))
+        with self.precision(pictures.device):
+            seen, vision_state = self.memory(pictures, done, (core_state[0][0], core_state[1][0]))
         places = self._places(seen)
-        known = [reward.reshape(-1, 1).clamp(-1, 1), self.one_hot_last_action(fields)]
-        extra = torch.cat([part.to(pictures) for part in known], dim=1)
+        parts = [reward.reshape(-1, 1).clamp(-1, 1), self.one_hot_last_action(fields)]
+        extra = torch.cat([part.to(pictures) for part in parts], dim=1)
         extra = extra.view(num_steps, batch_size, -1)
 
-        policy_state = core_state[2:]
+        hidden, cell = core_state[2][0], core_state[3][0]
+        keeps = (~done).to(pictures).unsqueeze(-1)
         outputs, maps = [], []
-        for t in range(num_steps):
-            keep = (~done[t]).to(pictures).view(1, -1, 1)
-            policy_state = tuple(state * keep for state in policy_state)
-            queries = self.query(policy_state[0][0])
-            attention, answers = attend(places.keys[t], places.values[t], queries)
-            inputs = torch.cat([answers.flatten(1), queries, extra[t]], dim=1)
-            output, policy_state = self.core(self.answer(inputs).unsqueeze(0), policy_state)
-            outputs.append(output)
+        # Taken apart once: the gradient of each index would be as large as the whole.
+        steps = (x.unbind() for x in (places.keys, places.values, extra, keeps))
+        for keys, values, known, keep in zip(*steps, strict=True):
+            hidden, cell = hidden * keep, cell * keep
+            queries = self.query(hidden)
+            attention, answers = attend(keys, values, queries)
+            inputs = torch.cat([answers.flatten(1), queries, known], dim=1)
+            hidden, cell = self.cell(self.answer(inputs), (hidden, cell))
+            outputs.append(hidden)
             maps.append(attention)
         self.attention = torch.stack(maps).detach().unflatten(-1, self.memory.shape[1:])
-        state = (*(part.unsqueeze(0) for part in vision_state), *policy_state)
-        return torch.cat(outputs).flatten(0, 1), state
+        state = tuple(part.unsqueeze(0) for part in (*vision_state, hidden, cell))
+        return torch.cat(outputs), state
 
     def _places(self, seen: Tensor) -> Places:
         """Splits the memory ``[T, B, C, H, W]`` into keys and values, each with the basis."""
@@ -157,9 +161,13 @@ class ConvLSTM(nn.Module):
     def forward(
         self, inputs: Tensor, done: Tensor, state: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Outputs ``[T, B, C, H, W]`` for inputs likewise; from a zero state where ``done``."""
+        """Outputs ``[T, B, C, H, W]`` for inputs likewise; from a zero state where ``done``.
+
+        Convolutions may be of lower precision (autocast); what is remembered is float32.
+        """
         hidden, cell = state
-        gates_of_input = self.of_input(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+        gates_of_input = self.of_input(inputs.flatten(0, 1)).to(cell.dtype)
+        gates_of_input = gates_of_input.unflatten(0, inputs.shape[:2])
         outputs = []
         for gates, ended in zip(gates_of_input.unbind(), done.unbind(), strict=True):
             keep = (~ended).to(gates).view(-1, 1, 1, 1)

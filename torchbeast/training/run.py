@@ -14,7 +14,7 @@ import torch
 from torchbeast.core import checkpoint
 from torchbeast.core.file_writer import FileWriter
 from torchbeast.core.gradients import describe_gradients
-from torchbeast.core.learner import Learner, OptimizerConfig, StepStats
+from torchbeast.core.learner import Learner, OptimizerConfig, StepStats, rollouts_at_once
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.presets import EXPECTATIONS
@@ -99,6 +99,13 @@ class TrainingRun:
             flags.batch_size,
             self._on_step,
             self._on_gradients if flags.track_gradients else lambda: None,
+        )
+        # What the threads that call the learner hand it at a time.
+        self.rollouts_at_once = rollouts_at_once(
+            flags.batch_size,
+            flags.unroll_length,
+            setup.plan.learner_threads,
+            self.learner.agent.rows_at_once if setup.devices.learner.type == "cpu" else None,
         )
         self._progress = Progress(self._writer, names, flags.total_steps)
         if previous is not None:
