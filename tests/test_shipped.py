@@ -16,8 +16,9 @@ def load(path):
     return read_trained(path, path.parent.name)
 
 
-def test_the_pong_agent_wins():
-    trained = load(MODELS / "Pong" / "model.tar")
+@pytest.mark.parametrize("name", ["Pong", "PongResNet"])
+def test_the_pong_agents_win(name):
+    trained = load(MODELS / name / "model.tar")
     (game,) = play(trained, trained.agent.config.tasks[0], 1, seed=1)
     assert game.episode_return >= 15
 

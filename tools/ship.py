@@ -58,6 +58,7 @@ def main() -> None:
     shutil.copy(flags.run / "logs.csv", flags.target)
     meta = json.loads((flags.run / "meta.json").read_text())
     meta["args"].pop("savedir")  # A path of this machine, which says nothing elsewhere.
+    meta["xpid"] = meta["args"]["xpid"] = flags.target.name
     (flags.target / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
     size = sum(p.stat().st_size for p in flags.target.rglob("*.tar"))
     print(f"{flags.target}: {count + 1} checkpoints, {size / 1e6:.0f} MB")

@@ -45,6 +45,16 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
+def test_a_legend_of_long_names_stays_inside_the_picture(tmp_path):
+    for i in range(3):
+        write_run(tmp_path / f"torchbeast-20261121-12000{i}", ["10,60,-21,1,0,1", "20,99,1,1,0,1"])
+    figure = plot_runs.plot_returns(find_runs([tmp_path]), ["Pong"], {}, "steps")
+    plot_runs.save(figure, tmp_path / "plot.png")
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 3
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
 def test_tracked_gradients_are_drawn(savedir, capsys):
     (savedir / "b" / "gradients.csv").write_text(
         "step,fc.weight/norm,fc.weight/mean\n10,1.5,0\n20,2.5,0\n"

@@ -41,7 +41,13 @@ def save(figure: Any, path: Path) -> Path:
     for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+    for columns in (3, 2, 1):  # As many as the names leave room for.
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return path
