@@ -9,6 +9,7 @@ from torch import nn
 from torchbeast.core import checkpoint
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
+from torchbeast.models.agent import FUSED_STEPS, step_lstm
 
 SIX_TASKS = ("A", "B", "C", "D", "E", "F")
 
@@ -56,12 +57,14 @@ def test_shapes(agent_type, use_lstm, use_popart):
 def test_unroll_with_resets_equals_step_by_step(agent_type):
     config = AgentConfig(agent_type=agent_type, observation_shape=(2, 36, 36), use_lstm=True)
     agent = make_agent(config).eval()
-    inputs = make_inputs(config, steps=12)
+    steps = 12 + FUSED_STEPS
+    inputs = make_inputs(config, steps=steps)
+    inputs.done[12:] = False  # A long stretch after short ones.
     assert inputs.done.any()
     assert not inputs.done.all()
     together, final = agent(inputs, agent.initial_state(3))
     state = agent.initial_state(3)
-    for t in range(12):
+    for t in range(steps):
         row = EnvOutput(*(None if x is None else x[t : t + 1] for x in inputs))
         if row.done.any():  # A start forgets everything before it.
             b = int(row.done.nonzero()[0, 1])
@@ -73,6 +76,20 @@ def test_unroll_with_resets_equals_step_by_step(agent_type):
         torch.testing.assert_close(output.baseline[0], together.baseline[t])
     for mine, theirs in zip(state, final, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_an_lstm_by_steps_is_the_lstm():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(7, 5, num_layers=2)
+    inputs = torch.randn(4, 3, 7)
+    state = (torch.randn(2, 3, 5), torch.randn(2, 3, 5))
+    results = []
+    for run in (lstm, lambda *args: step_lstm(lstm, *args)):
+        output, (hidden, cell) = run(inputs, state)
+        loss = output.square().sum() + hidden.sum() + cell.square().sum()
+        results.append((output, hidden, cell, *torch.autograd.grad(loss, list(lstm.parameters()))))
+    for fused, stepped in zip(*results, strict=True):
+        torch.testing.assert_close(fused, stepped)
 
 
 def test_training_mode_samples_and_evaluation_mode_takes_the_likeliest():

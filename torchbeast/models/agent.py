@@ -16,6 +16,9 @@ from torchbeast.core.types import AgentOutput, EnvOutput
 
 CoreState = tuple[Tensor, ...]
 
+# Steps from which a fused call of nn.LSTM pays: oneDNN reorders all weights before it computes.
+FUSED_STEPS = 8
+
 
 class AgentConfig(NamedTuple):
     """What makes an agent what it is; plain values, saved with every checkpoint."""
@@ -193,19 +196,33 @@ class Agent(nn.Module, abc.ABC):
     ) -> tuple[Tensor, CoreState]:
         """Runs the LSTM over ``[T, B, F]``, from a zero state where ``done``.
 
-        One fused call for every stretch in which no environment starts an episode: the same result
-        as one call per step.
+        One fused call for every long stretch in which no environment starts an episode: the same
+        result as one call per step.
         """
         assert self.core is not None
         starts = done.any(dim=1).nonzero().flatten().tolist()
         bounds = sorted({0, *starts, core_input.shape[0]})
+        lengths = [end - start for start, end in itertools.pairwise(bounds)]
+        keeps = (~done[bounds[:-1]]).to(core_input.dtype).unsqueeze(-1)
         outputs = []
-        for start, end in itertools.pairwise(bounds):
-            keep = (~done[start]).to(core_input.dtype).view(1, -1, 1)
+        for stretch, keep in zip(core_input.split(lengths), keeps, strict=True):
             core_state = tuple(state * keep for state in core_state)
-            output, core_state = self.core(core_input[start:end], core_state)
+            run = step_lstm if len(stretch) < FUSED_STEPS else nn.LSTM.__call__
+            output, core_state = run(self.core, stretch, core_state)
             outputs.append(output)
         return torch.cat(outputs), core_state
+
+
+def step_lstm(lstm: nn.LSTM, inputs: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
+    """What ``lstm(inputs, state)`` is, step by step."""
+    hidden, cell = (list(part.unbind()) for part in state)
+    outputs = []
+    for x in inputs.unbind():
+        for layer, weights in enumerate(lstm.all_weights):
+            hidden[layer], cell[layer] = torch.lstm_cell(x, (hidden[layer], cell[layer]), *weights)
+            x = hidden[layer]
+        outputs.append(x)
+    return torch.stack(outputs), (torch.stack(hidden), torch.stack(cell))
 
 
 def conv_output_size(size: int, kernel: int, stride: int, padding: int = 0) -> int:
