@@ -110,6 +110,18 @@ def test_statistics_of_2019_checkpoints_are_completed():
     assert layer.variance.tolist() == [9.0, 16.0]
 
 
+def test_given_statistics_are_those_that_outputs_begin_with():
+    layer = PopArtLayer(2, 2)
+    layer.set_statistics([(100.0, 10.0), (-2.0, 0.5)])
+    output, normalized = layer(torch.ones(1, 2))
+    expected = normalized * torch.tensor([10.0, 0.5]) + torch.tensor([100.0, -2.0])
+    torch.testing.assert_close(output, expected)
+    # A target of mean and spread as given does not move them.
+    update(layer, torch.tensor([[90.0, 110.0]]), torch.zeros(1, 2, dtype=torch.int64))
+    assert layer.mu.tolist() == [100.0, -2.0]
+    assert layer.sigma.tolist() == [10.0, 0.5]
+
+
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="must both be"):
         PopArtLayer(2, 2).update_parameters(torch.zeros(3, 2), torch.zeros(3, 2, 2))

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import DEFAULT_PRESENTATION, make_env, measure_frames
+from torchbeast.envs import make_env
 from torchbeast.envs.mock import Mock
 
 GAMES = ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"]
@@ -179,16 +179,6 @@ def test_mock_episodes():
     assert env.step(0)[1:4] == (1.0, False, False)
     assert env.step(0)[1:4] == (1.0, False, True)
     assert make_env("Mock").action_space.n == 4
-
-
-def test_frames_are_measured_over_all_games():
-    options = {"full_action_space": True, "seed": 0}
-    pong = measure_frames(GAMES[:1], DEFAULT_PRESENTATION, **options)
-    invaders = measure_frames(GAMES[2:], DEFAULT_PRESENTATION, **options)
-    both = measure_frames((GAMES[0], GAMES[2]), DEFAULT_PRESENTATION, **options)
-    assert pong != invaders
-    assert both[0] == pytest.approx((pong[0] + invaders[0]) / 2)
-    assert both[1] > min(pong[1], invaders[1])
 
 
 def watch(frame_format, **size):

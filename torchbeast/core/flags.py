@@ -160,7 +160,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--torch_initial_weights",
         action="store_true",
-        help="Begin with PyTorch's own initial weights, as in 2019, instead of orthogonal ones.",
+        help="Begin as in 2019: PyTorch's own weights, PopArt's statistics 0 and 1.",
     )
 
 

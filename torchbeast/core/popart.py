@@ -87,6 +87,13 @@ class PopArtLayer(nn.Module):
         self.register_buffer("sigma", torch.ones(output_features, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(output_features, dtype=torch.float64))
 
+    def set_statistics(self, moments: list[tuple[float, float]]) -> None:
+        """Makes mean and standard deviation, one pair per task, those to begin with."""
+        for k, (mean, std) in enumerate(moments):
+            self.mu[k] = mean
+            self.variance[k] = std**2
+        self.sigma.copy_(Moments(self.mu, self.variance).sigma)
+
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """``[N, F]`` to (output, normalized_output), both ``[N, K]``, in the type of the input."""
         normalized = nn.functional.linear(inputs.to(torch.float64), self.weight, self.bias)

@@ -6,10 +6,10 @@ from torchbeast.envs.environment import (
     Presentation,
     derive_seed,
     make_env,
-    measure_frames,
     plan_envs,
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_games
+from torchbeast.envs.measuring import measure_frames, measure_returns
 
 __all__ = [
     "DEFAULT_PRESENTATION",
@@ -21,6 +21,7 @@ __all__ = [
     "derive_seed",
     "make_env",
     "measure_frames",
+    "measure_returns",
     "parse_games",
     "plan_envs",
 ]

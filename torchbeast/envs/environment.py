@@ -173,31 +173,3 @@ def _common_spec(
     if len(actions) > 1:
         return None
     return EnvSpec(len(actions.pop()), shapes.pop(), full_action_space)
-
-
-def measure_frames(
-    env_ids: tuple[str, ...], shown: Presentation, *, full_action_space: bool, seed: int
-) -> tuple[float, float]:
-    """Mean and standard deviation of the pixels of all games together, each with equal weight.
-
-    Random actions; the first hundred steps of a game are left out, since start-up pictures are
-    partly blank.
-    """
-    skip, count, every = 100, 50, 4
-    sums = np.zeros(2)
-    for env_id in env_ids:
-        env = make_env(env_id, **shown._asdict(), full_action_space=full_action_space, seed=seed)
-        env.action_space.seed(seed)
-        env.reset()
-        frames = []
-        for step in range(skip + count * every):
-            frame, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            if terminated or truncated:
-                frame, _ = env.reset()
-            if step >= skip and step % every == 0:
-                frames.append(frame)
-        env.close()
-        pixels = np.stack(frames).astype(np.float64)
-        sums += pixels.mean(), np.square(pixels).mean()
-    mean, square = sums / len(env_ids)
-    return float(mean), float(np.sqrt(max(square - mean**2, 0.0)))

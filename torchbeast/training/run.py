@@ -22,10 +22,10 @@ from torchbeast.core.prof import StepTrace
 from torchbeast.core.progress import Progress, log_fields
 from torchbeast.core.threads import StopSignals, Threads, available_cores
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.envs import measure_frames
 from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.loading import find_agent_type
+from torchbeast.training.beginning import begin
 from torchbeast.training.bottleneck import Bottleneck
 from torchbeast.training.setup import Setup
 
@@ -204,21 +204,13 @@ class TrainingRun:
         )
 
     def _make_agent(self, is_new: bool) -> Any:
-        """The agent; if ``is_new`` with weights and input statistics to begin with."""
-        flags, setup = self._flags, self._setup
+        """The agent; if ``is_new`` with weights and statistics to begin with."""
         agent = make_agent(self._agent_config)
-        if is_new and not flags.torch_initial_weights:
-            agent.scale_initial_weights()
-        if is_new and not flags.fixed_input_scale:
-            mean, std = measure_frames(
-                setup.games,
-                setup.shown,
-                full_action_space=setup.spec.full_action_space,
-                seed=setup.seed,
-            )
-            agent.set_frame_statistics(mean, std)
-        agent.compute_dtype = choose_dtype(flags.precision, setup.devices.learner)
-        return agent.to(setup.devices.learner)
+        if is_new:
+            begin(agent, self._flags, self._setup)
+        device = self._setup.devices.learner
+        agent.compute_dtype = choose_dtype(self._flags.precision, device)
+        return agent.to(device)
 
     def _meta(self) -> dict[str, Any]:
         setup = self._setup

@@ -1,0 +1,74 @@
+"""What a new agent is told about its games before it learns: measured over random play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from torchbeast.envs.environment import Presentation, make_env
+
+
+def measure_frames(
+    env_ids: tuple[str, ...], shown: Presentation, *, full_action_space: bool, seed: int
+) -> tuple[float, float]:
+    """Mean and standard deviation of the pixels of all games together, each with equal weight.
+
+    The first hundred steps of a game are left out, since start-up pictures are partly blank.
+    """
+    skip, count, every = 100, 50, 4
+    sums = np.zeros(2)
+    for env_id in env_ids:
+        frames = [
+            frame
+            for step, (frame, _, _) in enumerate(
+                _play_at_random(env_id, shown, skip + count * every, full_action_space, seed)
+            )
+            if step >= skip and step % every == 0
+        ]
+        pixels = np.stack(frames).astype(np.float64)
+        sums += pixels.mean(), np.square(pixels).mean()
+    mean, square = sums / len(env_ids)
+    return float(mean), float(np.sqrt(max(square - mean**2, 0.0)))
+
+
+def measure_returns(
+    env_ids: tuple[str, ...],
+    shown: Presentation,
+    *,
+    full_action_space: bool,
+    seed: int,
+    discounting: float,
+    clip_rewards: bool,
+) -> list[tuple[float, float]]:
+    """Mean and standard deviation of each game's discounted returns.
+
+    Without any reward in a thousand steps: 0 and 1, which say nothing.
+    """
+    moments = []
+    for env_id in env_ids:
+        following, returns = 0.0, []
+        played = _play_at_random(env_id, shown, 1000, full_action_space, seed)
+        for reward, done in reversed([(reward, done) for _, reward, done in played]):
+            if clip_rewards:
+                reward = min(max(reward, -1.0), 1.0)
+            following = reward + discounting * following * (not done)
+            returns.append(following)
+        mean, std = float(np.mean(returns)), float(np.std(returns))
+        moments.append((mean, std) if std > 0 else (0.0, 1.0))
+    return moments
+
+
+def _play_at_random(
+    env_id: str, shown: Presentation, num_steps: int, full_action_space: bool, seed: int
+) -> Iterator[tuple[np.ndarray, float, bool]]:
+    """Frame, reward and whether an episode ended, of every step."""
+    env = make_env(env_id, **shown._asdict(), full_action_space=full_action_space, seed=seed)
+    env.action_space.seed(seed)
+    env.reset()
+    for _ in range(num_steps):
+        frame, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            frame, _ = env.reset()
+        yield frame, float(reward), bool(terminated or truncated)
+    env.close()
