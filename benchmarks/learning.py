@@ -57,12 +57,13 @@ def learn(program: str, name: str, env: str, total_steps: int) -> str:
         command += [*AGENTS[name], f"--total_steps={total_steps}"]
         with open(Path(savedir) / "out", "w") as out:
             process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
+            steps, mean = 0, float("nan")
             while process.poll() is None:
                 time.sleep(1)
-                if last_return(Path(savedir) / "run", env)[1] >= SOLVED:
+                steps, mean = last_return(Path(savedir) / "run", env)
+                if mean >= SOLVED:
                     process.send_signal(signal.SIGINT)
                     process.wait()
-        steps, mean = last_return(Path(savedir) / "run", env)
         if process.returncode not in (0, 130):
             return f"failed: {(Path(savedir) / 'out').read_text()[-300:]}"
     verdict = "solved" if mean >= SOLVED else "not solved"
