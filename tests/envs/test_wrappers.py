@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
 from torchbeast.envs.mock import Mock
 
@@ -171,6 +172,23 @@ def test_user_environments_are_made_by_gymnasium():
         env.close()
     finally:
         del gymnasium.registry["TestPicture-v0"]
+
+
+def test_an_environment_that_cannot_be_drawn_is_one_clear_line():
+    class Blind(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (2, 20, 30), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self):
+            pass
+
+    gymnasium.register("TestBlind-v0", Blind)
+    try:
+        make_env("torchbeast.envs.mock:TestBlind-v0").close()
+        with pytest.raises(UsageError, match="cannot be drawn"):
+            make_env("torchbeast.envs.mock:TestBlind-v0", render_mode="rgb_array")
+    finally:
+        del gymnasium.registry["TestBlind-v0"]
 
 
 def test_mock_episodes():

@@ -75,7 +75,7 @@ def make_env(
         only a life was lost.
 
     Raises:
-        UsageError: there is no such environment.
+        UsageError: there is no such environment, or it cannot be drawn.
     """
     env: gymnasium.Env
     if env_id == games.MOCK:
@@ -86,7 +86,12 @@ def make_env(
     else:
         games.parse_games(env_id)  # Says what is wrong.
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-        env = gymnasium.make(env_id, **options)
+        try:
+            env = gymnasium.make(env_id, **options)
+        except TypeError as error:
+            if render_mode is None:
+                raise
+            raise UsageError(f"'{env_id}' cannot be drawn: it takes no render_mode") from error
         if _has_channels_last(env.observation_space):
             env = wrappers.ChannelsFirst(env)
     if seed is not None:
