@@ -174,6 +174,7 @@ def test_user_environments_are_made_by_gymnasium():
         del gymnasium.registry["TestPicture-v0"]
 
 
+@pytest.mark.filterwarnings("ignore:.*render_mode")
 def test_an_environment_that_cannot_be_drawn_is_one_clear_line():
     class Blind(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 255, (2, 20, 30), np.uint8)
