@@ -89,9 +89,9 @@ class PopArtLayer(nn.Module):
 
     def set_statistics(self, moments: list[tuple[float, float]]) -> None:
         """Makes mean and standard deviation, one pair per task, those to begin with."""
-        for k, (mean, std) in enumerate(moments):
-            self.mu[k] = mean
-            self.variance[k] = std**2
+        mean, std = torch.tensor(moments, dtype=torch.float64).unbind(-1)
+        self.mu.copy_(mean)
+        self.variance.copy_(std.square())
         self.sigma.copy_(Moments(self.mu, self.variance).sigma)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -207,8 +207,10 @@ class Agent(nn.Module, abc.ABC):
         outputs = []
         for stretch, keep in zip(core_input.split(lengths), keeps, strict=True):
             core_state = tuple(state * keep for state in core_state)
-            run = step_lstm if len(stretch) < FUSED_STEPS else nn.LSTM.__call__
-            output, core_state = run(self.core, stretch, core_state)
+            if len(stretch) < FUSED_STEPS:
+                output, core_state = step_lstm(self.core, stretch, core_state)
+            else:
+                output, core_state = self.core(stretch, core_state)
             outputs.append(output)
         return torch.cat(outputs), core_state
 
