@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 
@@ -39,6 +41,19 @@ def test_attention_is_a_distribution_over_places_for_each_query():
     agent(make_inputs(), agent.initial_state(3))
     assert agent.attention.shape == (5, 3, 4, 6, 5)
     torch.testing.assert_close(agent.attention.sum(dim=(-1, -2)), torch.ones(5, 3, 4))
+
+
+def test_queries_of_a_new_agent_look_at_places_of_their_own():
+    torch.manual_seed(0)
+    agent = make_agent(CONFIG._replace(observation_shape=(4, 84, 84)))
+    agent.scale_initial_weights()
+    inputs = make_inputs(config=agent.config)
+    agent(inputs, agent.initial_state(3))
+    maps = agent.attention.flatten(0, 1).flatten(2)  # [N, Q, places]
+    for a, b in itertools.combinations(range(4), 2):
+        shared = torch.minimum(maps[:, a], maps[:, b]).sum(dim=-1)
+        assert shared.max() < 0.75  # Of 1: all that they have.
+    assert maps.max() < 0.5  # None is fixed to a place yet, where softmax would have no gradient.
 
 
 def test_a_query_finds_the_place_with_its_key():

@@ -16,6 +16,7 @@ NUM_QUERIES = 4
 KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.
 BASIS_SIZE = 64  # Channels of the spatial basis.
 HIDDEN_SIZE = 256
+INITIAL_QUERY = 0.3  # Spread of what the queries begin with: attention to a third of the places.
 
 
 class AttentionNet(Agent):
@@ -62,9 +63,15 @@ class AttentionNet(Agent):
 
     def scale_initial_weights(self) -> None:
         super().scale_initial_weights()
-        for layer in (*self.vision, *self.answer):
+        for layer in (*self.vision, self.memory.of_input, *self.query, *self.answer):
             if not isinstance(layer, nn.ReLU):
                 orthogonal_(layer)
+        # Each query begins with some places of its own. While all look everywhere alike, a ball is
+        # a hundredth of every answer, and nothing that a query could change makes it more.
+        with torch.no_grad():
+            asks = self.query[-1]
+            assert isinstance(asks, nn.Linear)
+            asks.bias.normal_(std=INITIAL_QUERY)
 
     def encode(self, frames: Tensor) -> Tensor:
         return self.vision(frames)
@@ -125,10 +132,7 @@ class Places(NamedTuple):
 def attend(keys: Tensor, values: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
     """Attention maps ``[B, Q, N]`` and answers ``[B, Q, V]`` of queries ``[B, Q * K]``."""
     queries = queries.view(len(queries), -1, keys.shape[-1])
-    # Scaled as in Vaswani et al. 2017: the softmax of unscaled products of so many channels begins
-    # close to one-hot, where its gradient vanishes.
-    logits = queries @ keys.transpose(1, 2) / math.sqrt(keys.shape[-1])
-    attention = functional.softmax(logits, dim=-1)
+    attention = functional.softmax(queries @ keys.transpose(1, 2), dim=-1)
     return attention, attention @ values
 
 
