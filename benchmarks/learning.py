@@ -33,7 +33,8 @@ AGENTS = {
     "atari-lstm": ["--agent_type=atari", "--use_lstm", "--learning_rate=0.002"],
     "resnet": ["--agent_type=resnet", "--learning_rate=0.001"],
     "resnet-lstm": ["--agent_type=resnet", "--use_lstm", "--learning_rate=0.001"],
-    "aaa": ["--agent_type=aaa", "--learning_rate=0.001"],
+    # Its gradients are a fiftieth of the others', far below the epsilon of RMSProp.
+    "aaa": ["--agent_type=aaa", "--optimizer=adam", "--learning_rate=0.0003", "--epsilon=0.00001"],
 }
 MODULES = {"MovingTarget": "moving_target", "Recall": "recall"}
 

@@ -46,7 +46,7 @@ def test_trains_pong(start, tmp_path):
     contents = checkpoint.load(run / "model.tar")
     assert contents["steps"] == 600
     agent = from_checkpoint(run)
-    assert agent.frame_mean > 1  # Measured.
+    assert agent.frame_mean.mean() > 1  # Measured.
 
 
 def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):

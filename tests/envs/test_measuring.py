@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import DEFAULT_PRESENTATION, measure_frames, measure_returns
+from torchbeast.envs import DEFAULT_PRESENTATION, make_env, measure_frames, measure_returns
 
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"
 OPTIONS = {"full_action_space": True, "seed": 0}
@@ -36,12 +36,25 @@ def pays_late():
 
 
 def test_frames_are_measured_over_all_games():
-    pong = measure_frames((PONG,), DEFAULT_PRESENTATION, **OPTIONS)
-    invaders = measure_frames((INVADERS,), DEFAULT_PRESENTATION, **OPTIONS)
-    both = measure_frames((PONG, INVADERS), DEFAULT_PRESENTATION, **OPTIONS)
-    assert pong != invaders
-    assert both[0] == pytest.approx((pong[0] + invaders[0]) / 2)
-    assert both[1] > min(pong[1], invaders[1])
+    pong, pong_std = measure_frames((PONG,), DEFAULT_PRESENTATION, **OPTIONS)
+    invaders, invaders_std = measure_frames((INVADERS,), DEFAULT_PRESENTATION, **OPTIONS)
+    both, both_std = measure_frames((PONG, INVADERS), DEFAULT_PRESENTATION, **OPTIONS)
+    assert pong.shape == invaders.shape == (4, 84, 84)
+    np.testing.assert_allclose(both, (pong + invaders) / 2, rtol=1e-5)
+    # Around the middle of two, each is off by half of what they differ.
+    apart = np.square(pong - invaders).mean() / 4
+    expected = (pong_std**2 + invaders_std**2) / 2 + apart
+    assert both_std**2 == pytest.approx(expected, rel=1e-3)
+
+
+def test_what_always_stands_still_is_in_the_mean_picture():
+    mean, std = measure_frames((PONG,), DEFAULT_PRESENTATION, **OPTIONS)
+    env = make_env(PONG, **DEFAULT_PRESENTATION._asdict(), full_action_space=False, seed=2)
+    env.reset()
+    for _ in range(150):
+        frame = env.step(0)[0]
+    moving = np.abs(frame - mean) > 3 * std
+    assert 0 < moving.mean() < 0.05  # Ball, paddles and score.
 
 
 def test_returns_are_discounted_within_episodes(pays_late):

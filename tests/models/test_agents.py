@@ -104,6 +104,17 @@ def test_training_mode_samples_and_evaluation_mode_takes_the_likeliest():
     assert agent.eval()(inputs)[0].action.eq(0).all()
 
 
+@pytest.mark.parametrize("agent_type", ["atari", "resnet"])
+def test_a_new_lstm_hands_on_what_its_input_says(agent_type):
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig(agent_type=agent_type, use_lstm=True))
+    agent.scale_initial_weights()
+    seen = torch.randn(1, 64, agent.core.input_size) * 0.3
+    output, _ = agent.core(seen)
+    # With PyTorch's weights a seventh for each layer.
+    assert output.std(dim=1).mean() > 0.3**agent.core.num_layers * seen.std(dim=1).mean()
+
+
 def test_frame_statistics_centre_the_input():
     config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36))
     agent = make_agent(config)
@@ -112,9 +123,25 @@ def test_frame_statistics_centre_the_input():
     agent.encode = lambda x: seen.append(x) or torch.zeros(len(x), 512)
     agent(inputs)
     torch.testing.assert_close(seen[0], inputs.frame.flatten(0, 1) / 255)
-    agent.set_frame_statistics(100.0, 20.0)
+    mean = torch.rand(2, 36, 36) * 255
+    agent.set_frame_statistics(mean, 20.0)
     agent(inputs)
-    torch.testing.assert_close(seen[1], (inputs.frame.flatten(0, 1) - 100.0) / 20)
+    torch.testing.assert_close(seen[1], (inputs.frame.flatten(0, 1) - mean) / 20)
+
+
+def test_frames_that_hardly_change_are_not_blown_up():
+    agent = make_agent(AgentConfig(agent_type="atari", observation_shape=(2, 36, 36)))
+    agent.set_frame_statistics(torch.zeros(2, 36, 36), 0.1)
+    assert 255 * agent.frame_scale < 16
+
+
+def test_one_mean_for_all_pixels_of_an_older_checkpoint_loads():
+    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36))
+    state = make_agent(config).state_dict()
+    agent = make_agent(config)
+    agent.load_state_dict({**state, "frame_mean": torch.tensor(90.0)})
+    assert agent.frame_mean.shape == (2, 36, 36)
+    assert (agent.frame_mean == 90.0).all()
 
 
 def test_bfloat16_is_close_to_float32():
@@ -221,7 +248,7 @@ def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popar
 def test_own_checkpoints_go_round(tmp_path):
     config = AgentConfig(use_popart=True, use_lstm=True, tasks=SIX_TASKS, num_actions=18)
     agent = make_agent(config).eval()
-    agent.set_frame_statistics(50.0, 30.0)
+    agent.set_frame_statistics(torch.rand(4, 84, 84) * 255, 30.0)
     agent.baseline.mu.fill_(3.0)
     checkpoint.save(
         tmp_path / "model.tar",

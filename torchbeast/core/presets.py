@@ -13,7 +13,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "total_steps": 2_000_000,
         "unroll_length": 20,
         "batch_size": 4,
-        "learning_rate": 0.001,
+        "learning_rate": 0.0005,
         "entropy_cost": 0.003,
     },
     # The program of 2019.

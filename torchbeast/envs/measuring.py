@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,25 +12,21 @@ from torchbeast.envs.environment import Presentation, make_env
 
 def measure_frames(
     env_ids: tuple[str, ...], shown: Presentation, *, full_action_space: bool, seed: int
-) -> tuple[float, float]:
-    """Mean and standard deviation of the pixels of all games together, each with equal weight.
+) -> tuple[np.ndarray, float]:
+    """The mean picture ``[C, H, W]`` and the pixels' standard deviation around it.
 
-    The first hundred steps of a game are left out, since start-up pictures are partly blank.
+    Of all games together, each with equal weight. The first hundred steps of a game are left out,
+    since start-up pictures are partly blank.
     """
-    skip, count, every = 100, 50, 4
-    sums = np.zeros(2)
+    skip, count, every = 100, 100, 4
+    pictures = []
     for env_id in env_ids:
-        frames = [
-            frame
-            for step, (frame, _, _) in enumerate(
-                _play_at_random(env_id, shown, skip + count * every, full_action_space, seed)
-            )
-            if step >= skip and step % every == 0
-        ]
-        pixels = np.stack(frames).astype(np.float64)
-        sums += pixels.mean(), np.square(pixels).mean()
-    mean, square = sums / len(env_ids)
-    return float(mean), float(np.sqrt(max(square - mean**2, 0.0)))
+        played = _play_at_random(env_id, shown, skip + count * every, full_action_space, seed)
+        frames = [frame for frame, _, _ in itertools.islice(played, skip, None, every)]
+        pictures.append(np.stack(frames))
+    mean = np.mean([frames.mean(axis=0) for frames in pictures], axis=0)
+    square = np.mean([np.square(frames - mean).mean() for frames in pictures])
+    return mean.astype(np.float32), float(np.sqrt(square))
 
 
 def measure_returns(

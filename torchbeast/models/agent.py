@@ -13,11 +13,15 @@ from torch import Tensor, nn
 
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.models.initial import LSTM_GAIN, orthogonal_weight_
 
 CoreState = tuple[Tensor, ...]
 
 # Steps from which a fused call of nn.LSTM pays: oneDNN reorders all weights before it computes.
 FUSED_STEPS = 8
+
+
+SMALLEST_FRAME_STD = 16.0  # Grey levels of 256.
 
 
 class AgentConfig(NamedTuple):
@@ -57,9 +61,13 @@ class Agent(nn.Module, abc.ABC):
         super().__init__()
         self.config = config
         self.compute_dtype = torch.float32
+        self.core: nn.LSTM | None = None
         self.memory_format = torch.channels_last
-        # Frames are fed as (x - mean) * scale.
-        self.register_buffer("frame_mean", torch.tensor(0.0))
+        # Frames are fed as (x - mean) * scale. Channels last in memory, as frames are there.
+        channels, height, width = config.observation_shape
+        mean = torch.zeros(height, width, channels).permute(2, 0, 1)
+        self.register_buffer("frame_mean", mean)
+        self.register_load_state_dict_pre_hook(_expand_mean)
         self.register_buffer("frame_scale", torch.tensor(1.0 / 255.0))
 
     @abc.abstractmethod
@@ -72,7 +80,6 @@ class Agent(nn.Module, abc.ABC):
         size = num_features + 1  # The clipped reward.
         if self.uses_last_action:
             size += config.num_actions
-        self.core: nn.LSTM | None = None
         if config.use_lstm:
             self.core = nn.LSTM(size, hidden_size or size, num_layers)
             size = hidden_size or size
@@ -99,11 +106,18 @@ class Agent(nn.Module, abc.ABC):
         with torch.no_grad():
             # Begin close to the uniform policy: large random preferences take long to unlearn.
             self.policy.weight.mul_(0.1)
+        if self.core is not None:
+            for layer in range(self.core.num_layers):
+                orthogonal_weight_(getattr(self.core, f"weight_ih_l{layer}"), LSTM_GAIN)
 
-    def set_frame_statistics(self, mean: float, std: float) -> None:
-        """Feeds frames as ``(x - mean) / std`` from now on."""
-        self.frame_mean.fill_(mean)
-        self.frame_scale.fill_(1.0 / max(std, 1e-6))
+    def set_frame_statistics(self, mean: Tensor, std: float) -> None:
+        """Feeds frames as ``(x - mean) / std`` from now on, mean ``[C, H, W]`` or a number.
+
+        ``std`` is taken for at least ``SMALLEST_FRAME_STD``: what random play never showed, say
+        another room, would else be dozens of standard deviations.
+        """
+        self.frame_mean.copy_(mean)
+        self.frame_scale.fill_(1.0 / max(std, SMALLEST_FRAME_STD))
 
     def inference_copy(self) -> Agent:
         """A copy that acts but does not learn, with the encoder's weights in its precision.
@@ -213,6 +227,13 @@ class Agent(nn.Module, abc.ABC):
                 output, core_state = self.core(stretch, core_state)
             outputs.append(output)
         return torch.cat(outputs), core_state
+
+
+def _expand_mean(agent: Agent, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Checkpoints from before there were mean pictures have a number."""
+    name = f"{prefix}frame_mean"
+    if name in state:
+        state[name] = state[name].expand_as(agent.frame_mean)
 
 
 def step_lstm(lstm: nn.LSTM, inputs: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:

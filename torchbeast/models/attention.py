@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, CoreState, conv_output_size
-from torchbeast.models.initial import orthogonal_
+from torchbeast.models.initial import LSTM_GAIN, RELU_GAIN, orthogonal_, orthogonal_weight_
 
 NUM_QUERIES = 4
 KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.
@@ -63,15 +63,19 @@ class AttentionNet(Agent):
 
     def scale_initial_weights(self) -> None:
         super().scale_initial_weights()
-        for layer in (*self.vision, self.memory.of_input, *self.query, *self.answer):
+        for layer in (*self.vision, *self.query, *self.answer):
             if not isinstance(layer, nn.ReLU):
                 orthogonal_(layer)
+        orthogonal_(self.memory.of_input, LSTM_GAIN)
+        orthogonal_weight_(self.cell.weight_ih, LSTM_GAIN)
+        asks, hears = self.query[2], self.answer[0]
+        assert isinstance(asks, nn.Linear)
+        assert isinstance(hears, nn.Linear)
         # Each query begins with some places of its own. While all look everywhere alike, a ball is
-        # a hundredth of every answer, and nothing that a query could change makes it more.
-        with torch.no_grad():
-            asks = self.query[-1]
-            assert isinstance(asks, nn.Linear)
-            asks.bias.normal_(std=INITIAL_QUERY)
+        # a hundredth of every answer.
+        nn.init.normal_(asks.bias, std=INITIAL_QUERY)
+        # What changes at one place is little of an average over many still.
+        orthogonal_(hears, 2 * RELU_GAIN)
 
     def encode(self, frames: Tensor) -> Tensor:
         return self.vision(frames)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import torch
+
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.envs import measure_frames, measure_returns
 from torchbeast.models import Agent
@@ -18,7 +20,8 @@ def begin(agent: Agent, flags: argparse.Namespace, setup: Setup) -> None:
         "seed": setup.seed,
     }
     if not flags.fixed_input_scale:
-        agent.set_frame_statistics(*measure_frames(setup.games, setup.shown, **options))
+        mean, std = measure_frames(setup.games, setup.shown, **options)
+        agent.set_frame_statistics(torch.from_numpy(mean), std)
     if not flags.torch_initial_weights:
         agent.scale_initial_weights()
         if isinstance(agent.baseline, PopArtLayer):
