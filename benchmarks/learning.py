@@ -29,12 +29,11 @@ FLAGS = [
     "--seed=1",
 ]
 AGENTS = {
-    "atari": ["--agent_type=atari", "--learning_rate=0.002"],
-    "atari-lstm": ["--agent_type=atari", "--use_lstm", "--learning_rate=0.002"],
-    "resnet": ["--agent_type=resnet", "--learning_rate=0.001"],
-    "resnet-lstm": ["--agent_type=resnet", "--use_lstm", "--learning_rate=0.001"],
-    # Its gradients are a fiftieth of the others', far below the epsilon of RMSProp.
-    "aaa": ["--agent_type=aaa", "--optimizer=adam", "--learning_rate=0.0003", "--epsilon=0.00001"],
+    "atari": ["--agent_type=atari", "--learning_rate=0.001"],
+    "atari-lstm": ["--agent_type=atari", "--use_lstm", "--learning_rate=0.001"],
+    "resnet": ["--agent_type=resnet", "--learning_rate=0.0005"],
+    "resnet-lstm": ["--agent_type=resnet", "--use_lstm", "--learning_rate=0.0005"],
+    "aaa": ["--agent_type=aaa", "--learning_rate=0.0007"],
 }
 MODULES = {"MovingTarget": "moving_target", "Recall": "recall"}
 

@@ -155,7 +155,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--fixed_input_scale",
         action="store_true",
-        help="Feed frames as x / 255, as in 2019, instead of measuring their mean and spread.",
+        help="Feed frames as x / 255, as in 2019, not as differences from a mean picture.",
     )
     add(
         "--torch_initial_weights",
