@@ -33,7 +33,7 @@ KEPT = (
 
 
 def slim(contents: dict[str, Any]) -> dict[str, Any]:
-    """The agent alone, weights in float16; biases and PopArt's statistics stay exact."""
+    """The agent alone: weights and mean picture in float16, biases and PopArt statistics exact."""
     state = {
         name: value.half() if value.dtype == torch.float32 and value.dim() > 1 else value
         for name, value in contents["model_state_dict"].items()

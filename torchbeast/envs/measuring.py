@@ -19,14 +19,16 @@ def measure_frames(
     since start-up pictures are partly blank.
     """
     skip, count, every = 100, 100, 4
-    pictures = []
+    mean, square = np.zeros(1), 0.0
     for env_id in env_ids:
         played = _play_at_random(env_id, shown, skip + count * every, full_action_space, seed)
-        frames = [frame for frame, _, _ in itertools.islice(played, skip, None, every)]
-        pictures.append(np.stack(frames))
-    mean = np.mean([frames.mean(axis=0) for frames in pictures], axis=0)
-    square = np.mean([np.square(frames - mean).mean() for frames in pictures])
-    return mean.astype(np.float32), float(np.sqrt(square))
+        for frame, _, _ in itertools.islice(played, skip, None, every):
+            mean = mean + frame
+            square += float(np.square(frame, dtype=np.float64).mean())
+    num_frames = count * len(env_ids)
+    mean /= num_frames
+    variance = square / num_frames - np.square(mean).mean()
+    return mean.astype(np.float32), float(np.sqrt(max(variance, 0.0)))
 
 
 def measure_returns(

@@ -20,7 +20,6 @@ CoreState = tuple[Tensor, ...]
 # Steps from which a fused call of nn.LSTM pays: oneDNN reorders all weights before it computes.
 FUSED_STEPS = 8
 
-
 SMALLEST_FRAME_STD = 16.0  # Grey levels of 256.
 
 
@@ -111,7 +110,7 @@ class Agent(nn.Module, abc.ABC):
                 orthogonal_weight_(getattr(self.core, f"weight_ih_l{layer}"), LSTM_GAIN)
 
     def set_frame_statistics(self, mean: Tensor, std: float) -> None:
-        """Feeds frames as ``(x - mean) / std`` from now on, mean ``[C, H, W]`` or a number.
+        """Feeds frames as ``(x - mean) / std`` from now on, ``mean`` ``[C, H, W]``.
 
         ``std`` is taken for at least ``SMALLEST_FRAME_STD``: what random play never showed, say
         another room, would else be dozens of standard deviations.

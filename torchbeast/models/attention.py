@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, CoreState, conv_output_size
-from torchbeast.models.initial import LSTM_GAIN, RELU_GAIN, orthogonal_, orthogonal_weight_
+from torchbeast.models.initial import LSTM_GAIN, orthogonal_, orthogonal_weight_
 
 NUM_QUERIES = 4
 KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.
@@ -71,11 +71,12 @@ class AttentionNet(Agent):
         asks, hears = self.query[2], self.answer[0]
         assert isinstance(asks, nn.Linear)
         assert isinstance(hears, nn.Linear)
-        # Each query begins with some places of its own. While all look everywhere alike, a ball is
-        # a hundredth of every answer.
-        nn.init.normal_(asks.bias, std=INITIAL_QUERY)
-        # What changes at one place is little of an average over many still.
-        orthogonal_(hears, 2 * RELU_GAIN)
+        with torch.no_grad():
+            # Each query begins with some places of its own. While all look everywhere alike, a
+            # ball is a hundredth of every answer.
+            asks.bias.normal_(std=INITIAL_QUERY)
+            # What changes at one place is little of an average over many still.
+            hears.weight.mul_(2.0)
 
     def encode(self, frames: Tensor) -> Tensor:
         return self.vision(frames)

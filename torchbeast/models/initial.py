@@ -27,6 +27,7 @@ def orthogonal_(layer: nn.Conv2d | nn.Linear, gain: float = RELU_GAIN) -> None:
 
 
 def orthogonal_weight_(weight: torch.Tensor, gain: float) -> None:
+    """The same for weights whose bias is to stay."""
     with torch.no_grad():
         # By way of a copy: orthogonal_ needs another memory layout than convolutions have here.
         weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), gain))
