@@ -10,13 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, CoreState, conv_output_size
-from torchbeast.models.initial import LSTM_GAIN, orthogonal_, orthogonal_weight_
+from torchbeast.models.initial import orthogonal_, orthogonal_weight_
 
 NUM_QUERIES = 4
 KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.
 BASIS_SIZE = 64  # Channels of the spatial basis.
 HIDDEN_SIZE = 256
 INITIAL_QUERY = 0.3  # Spread of what the queries begin with: attention to a third of the places.
+# Two LSTMs, one behind the other, begin with gates half open: out of a small x comes x times the
+# input gate's half times the output gate's half.
+HALF_OPEN_GAIN = 4.0
 
 
 class AttentionNet(Agent):
@@ -66,8 +69,8 @@ class AttentionNet(Agent):
         for layer in (*self.vision, *self.query, *self.answer):
             if not isinstance(layer, nn.ReLU):
                 orthogonal_(layer)
-        orthogonal_(self.memory.of_input, LSTM_GAIN)
-        orthogonal_weight_(self.cell.weight_ih, LSTM_GAIN)
+        orthogonal_(self.memory.of_input, HALF_OPEN_GAIN)
+        orthogonal_weight_(self.cell.weight_ih, HALF_OPEN_GAIN)
         asks, hears = self.query[2], self.answer[0]
         assert isinstance(asks, nn.Linear)
         assert isinstance(hears, nn.Linear)
