@@ -53,14 +53,14 @@ def test_frames_are_of_the_game_and_differ(frames):
 
 
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):
-    responses = grams(agent, frames)
+    responses = grams(agent, frames, 0)
     assert list(responses) == LAYER_NAMES
     permuted = make_agent(agent.config).eval()
     permuted.load_state_dict(agent.state_dict())
     permute_agent(permuted, random_permutations(1))
     torch.manual_seed(1)
     other = make_agent(agent.config).eval()
-    same = {name: linear_cka(responses[name], g) for name, g in grams(permuted, frames).items()}
-    different = [linear_cka(responses[name], g) for name, g in grams(other, frames).items()]
+    same = {name: linear_cka(responses[name], g) for name, g in grams(permuted, frames, 0).items()}
+    different = [linear_cka(responses[name], g) for name, g in grams(other, frames, 0).items()]
     assert same == pytest.approx(dict.fromkeys(responses, 1.0), abs=1e-4)
     assert min(different) < 0.99

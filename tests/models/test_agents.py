@@ -116,33 +116,41 @@ def test_the_gates_of_a_new_lstm_are_fed_as_much_as_comes_in(agent_type):
         assert 0.9 < fed.std() / seen.std() < 1.1
 
 
-def test_frame_statistics_centre_the_input():
-    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36))
+def test_each_games_frames_are_centred_by_its_own_statistics():
+    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36), tasks=SIX_TASKS)
     agent = make_agent(config)
-    inputs = make_inputs(config)
+    task = torch.arange(15, dtype=torch.int32).view(5, 3) % 6
+    inputs = make_inputs(config)._replace(task=task)
+    frames = inputs.frame.flatten(0, 1)
     seen = []
     agent.encode = lambda x: seen.append(x) or torch.zeros(len(x), 512)
     agent(inputs)
-    torch.testing.assert_close(seen[0], inputs.frame.flatten(0, 1) / 255)
-    mean = torch.rand(2, 36, 36) * 255
-    agent.set_frame_statistics(mean, 20.0)
+    torch.testing.assert_close(seen[0], frames / 255)
+    mean, std = torch.rand(6, 2, 36, 36) * 255, torch.arange(6) + 20.0
+    agent.set_frame_statistics(mean, std)
     agent(inputs)
-    torch.testing.assert_close(seen[1], (inputs.frame.flatten(0, 1) - mean) / 20)
+    for row, frame in enumerate(frames):
+        game = row % 6
+        torch.testing.assert_close(seen[1][row], (frame - mean[game]) / std[game])
+    assert seen[1].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_frames_that_hardly_change_are_not_blown_up():
     agent = make_agent(AgentConfig(agent_type="atari", observation_shape=(2, 36, 36)))
-    agent.set_frame_statistics(torch.zeros(2, 36, 36), 0.1)
+    agent.set_frame_statistics(torch.zeros(1, 2, 36, 36), torch.tensor([0.1]))
     assert 255 * agent.frame_scale < 16
 
 
-def test_one_mean_for_all_pixels_of_an_older_checkpoint_loads():
-    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36))
+@pytest.mark.parametrize("shape", [(), (2, 36, 36)])
+def test_one_mean_for_all_games_or_pixels_of_an_older_checkpoint_loads(shape):
+    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36), tasks=SIX_TASKS)
     state = make_agent(config).state_dict()
     agent = make_agent(config)
-    agent.load_state_dict({**state, "frame_mean": torch.tensor(90.0)})
-    assert agent.frame_mean.shape == (2, 36, 36)
+    older = {"frame_mean": torch.full(shape, 90.0), "frame_scale": torch.tensor(0.05)}
+    agent.load_state_dict({**state, **older})
+    assert agent.frame_mean.shape == (6, 2, 36, 36)
     assert (agent.frame_mean == 90.0).all()
+    assert (agent.frame_scale == 0.05).all()
 
 
 def test_bfloat16_is_close_to_float32():
@@ -249,7 +257,7 @@ def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popar
 def test_own_checkpoints_go_round(tmp_path):
     config = AgentConfig(use_popart=True, use_lstm=True, tasks=SIX_TASKS, num_actions=18)
     agent = make_agent(config).eval()
-    agent.set_frame_statistics(torch.rand(4, 84, 84) * 255, 30.0)
+    agent.set_frame_statistics(torch.rand(6, 4, 84, 84) * 255, torch.full((6,), 30.0))
     agent.baseline.mu.fill_(3.0)
     checkpoint.save(
         tmp_path / "model.tar",

@@ -66,7 +66,7 @@ def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> 
     return torch.stack(frames[:count])
 
 
-def grams(agent: Agent, frames: Tensor) -> dict[str, Tensor]:
+def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
     """Centred Gram matrices ``[N, N]`` of every convolution's output, by layer."""
     result: dict[str, Tensor] = {}
 
@@ -81,7 +81,7 @@ def grams(agent: Agent, frames: Tensor) -> dict[str, Tensor]:
     ]
     try:
         with torch.inference_mode():
-            agent.encode_frames(frames)
+            agent.encode_frames(frames, torch.full((len(frames),), task))
     finally:
         for hook in hooks:
             hook.remove()
@@ -127,9 +127,9 @@ class Responses:
         key = (snapshot.path, game)
         if key not in self._grams:
             frames = self._show(game)
-            agent = read_trained(snapshot.path, snapshot.agent).agent
-            if tuple(agent.config.observation_shape) == tuple(frames.shape[1:]):
-                self._grams[key] = grams(agent, frames)
+            trained = read_trained(snapshot.path, snapshot.agent)
+            if tuple(trained.agent.config.observation_shape) == tuple(frames.shape[1:]):
+                self._grams[key] = grams(trained.agent, frames, trained.find_task(game))
             else:
                 log.warning("%s sees other frames of %s: no cka", snapshot.agent, game)
                 self._grams[key] = {}

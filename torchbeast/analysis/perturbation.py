@@ -105,7 +105,7 @@ class PerturbationSaliency:
         count = len(frames)
         fields: dict[str, Any] = {
             name: getattr(inputs, name).expand(1, count)
-            for name in ("reward", "done", "last_action")
+            for name in ("reward", "done", "task", "last_action")
         }
         states = tuple(s.expand(-1, count, *s.shape[2:]) for s in state)
         output, _ = self._agent({"frame": frames.unsqueeze(0), **fields}, states, sample=False)

@@ -12,23 +12,20 @@ from torchbeast.envs.environment import Presentation, make_env
 
 def measure_frames(
     env_ids: tuple[str, ...], shown: Presentation, *, full_action_space: bool, seed: int
-) -> tuple[np.ndarray, float]:
-    """The mean picture ``[C, H, W]`` and the pixels' standard deviation around it.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each game's mean picture ``[K, C, H, W]``, and its pixels' spread around it ``[K]``; float32.
 
-    Of all games together, each with equal weight. The first hundred steps of a game are left out,
-    since start-up pictures are partly blank.
+    The first hundred steps of a game are left out, since start-up pictures are partly blank.
     """
     skip, count, every = 100, 100, 4
-    mean, square = np.zeros(1), 0.0
+    means, stds = [], []
     for env_id in env_ids:
         played = _play_at_random(env_id, shown, skip + count * every, full_action_space, seed)
-        for frame, _, _ in itertools.islice(played, skip, None, every):
-            mean = mean + frame
-            square += float(np.square(frame, dtype=np.float64).mean())
-    num_frames = count * len(env_ids)
-    mean /= num_frames
-    variance = square / num_frames - np.square(mean).mean()
-    return mean.astype(np.float32), float(np.sqrt(max(variance, 0.0)))
+        frames = np.stack([x for x, _, _ in itertools.islice(played, skip, None, every)])
+        mean = frames.mean(axis=0, dtype=np.float32)
+        means.append(mean)
+        stds.append(np.sqrt(np.square(frames - mean).mean()))
+    return np.stack(means), np.asarray(stds, np.float32)
 
 
 def measure_returns(

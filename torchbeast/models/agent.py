@@ -41,7 +41,7 @@ class Agent(nn.Module, abc.ABC):
 
     Subclasses build their encoder and call :meth:`build_heads`. Inputs are an ``EnvOutput`` or a
     dict with at least ``frame`` uint8 ``[T, B, C, H, W]``, ``reward`` float32 ``[T, B]`` and
-    ``done`` bool ``[T, B]``.
+    ``done`` bool ``[T, B]``. An agent of several games wants ``task`` int32 ``[T, B]``, too.
 
     ``compute_dtype`` is the precision of the encoder; everything behind it is float32.
     """
@@ -62,12 +62,13 @@ class Agent(nn.Module, abc.ABC):
         self.compute_dtype = torch.float32
         self.core: nn.LSTM | None = None
         self.memory_format = torch.channels_last
-        # Frames are fed as (x - mean) * scale. Channels last in memory, as frames are there.
-        channels, height, width = config.observation_shape
-        mean = torch.zeros(height, width, channels).permute(2, 0, 1)
+        # Frames are fed as (x - mean) * scale, [K, C, H, W] and [K] for K games. Channels last in
+        # memory, as frames are there.
+        count, (channels, height, width) = len(config.tasks), config.observation_shape
+        mean = torch.zeros(count, height, width, channels).permute(0, 3, 1, 2)
         self.register_buffer("frame_mean", mean)
-        self.register_load_state_dict_pre_hook(_expand_mean)
-        self.register_buffer("frame_scale", torch.tensor(1.0 / 255.0))
+        self.register_buffer("frame_scale", torch.full((count,), 1.0 / 255.0))
+        self.register_load_state_dict_pre_hook(_expand_statistics)
 
     @abc.abstractmethod
     def encode(self, frames: Tensor) -> Tensor:
@@ -109,14 +110,14 @@ class Agent(nn.Module, abc.ABC):
             for layer in range(self.core.num_layers):
                 orthogonal_weight_(getattr(self.core, f"weight_ih_l{layer}"), LSTM_GAIN)
 
-    def set_frame_statistics(self, mean: Tensor, std: float) -> None:
-        """Feeds frames as ``(x - mean) / std`` from now on, ``mean`` ``[C, H, W]``.
+    def set_frame_statistics(self, mean: Tensor, std: Tensor) -> None:
+        """Feeds frames as ``(x - mean) / std`` from now on, ``[K, C, H, W]`` and ``[K]``.
 
         ``std`` is taken for at least ``SMALLEST_FRAME_STD``: what random play never showed, say
         another room, would else be dozens of standard deviations.
         """
         self.frame_mean.copy_(mean)
-        self.frame_scale.fill_(1.0 / max(std, SMALLEST_FRAME_STD))
+        self.frame_scale.copy_(1.0 / std.clamp(min=SMALLEST_FRAME_STD))
 
     def inference_copy(self) -> Agent:
         """A copy that acts but does not learn, with the encoder's weights in its precision.
@@ -171,7 +172,7 @@ class Agent(nn.Module, abc.ABC):
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
         """What policy and value are computed from, ``[T * B, F]``, and the next recurrent state."""
         frame, reward, done = fields["frame"], fields["reward"], fields["done"]
-        features = self.encode_frames(frame.flatten(0, 1))
+        features = self.encode_frames(frame.flatten(0, 1), fields.get("task"))
         parts = [features]
         if self.uses_last_action:
             parts.append(self.one_hot_last_action(fields).to(features))
@@ -191,11 +192,22 @@ class Agent(nn.Module, abc.ABC):
             last_action = torch.zeros_like(fields["reward"], dtype=torch.int64)
         return nn.functional.one_hot(last_action.flatten(), self.config.num_actions)
 
-    def encode_frames(self, frames: Tensor) -> Tensor:
-        """Features of frames uint8 ``[N, C, H, W]``, float32."""
+    def encode_frames(self, frames: Tensor, task: Tensor | None = None) -> Tensor:
+        """Features, float32, of frames uint8 ``[N, C, H, W]``.
+
+        ``task`` ``[N]`` says of which games they are; by default of the first.
+        """
         # Two conversions, layout first: one combined .to() is half as fast.
         x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
-        x = (x - self.frame_mean.to(x.dtype)).mul_(self.frame_scale.to(x.dtype))
+        mean, scale = self.frame_mean.to(x.dtype), self.frame_scale.to(x.dtype)
+        if task is None or len(scale) == 1:
+            mean, scale = mean[0], scale[0]
+        else:
+            # Taken as [N, H, W, C], which is how they lie in memory.
+            task = task.flatten()
+            mean = mean.permute(0, 2, 3, 1)[task].permute(0, 3, 1, 2)
+            scale = scale[task].view(-1, 1, 1, 1)
+        x = (x - mean).mul_(scale)
         with self.precision(x.device):
             return self.encode(x).to(self.policy.weight.dtype)
 
@@ -228,11 +240,12 @@ class Agent(nn.Module, abc.ABC):
         return torch.cat(outputs), core_state
 
 
-def _expand_mean(agent: Agent, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Checkpoints from before there were mean pictures have a number."""
-    name = f"{prefix}frame_mean"
-    if name in state:
-        state[name] = state[name].expand_as(agent.frame_mean)
+def _expand_statistics(agent: Agent, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Earlier checkpoints have one mean and scale for all games, or for all pixels."""
+    for name in ("frame_mean", "frame_scale"):
+        key = prefix + name
+        if key in state:
+            state[key] = state[key].expand_as(getattr(agent, name))
 
 
 def step_lstm(lstm: nn.LSTM, inputs: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:

@@ -94,7 +94,7 @@ class AttentionNet(Agent):
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
         frame, reward, done = fields["frame"], fields["reward"], fields["done"]
         num_steps, batch_size = done.shape
-        pictures = self.encode_frames(frame.flatten(0, 1))
+        pictures = self.encode_frames(frame.flatten(0, 1), fields.get("task"))
         pictures = pictures.view(num_steps, batch_size, *pictures.shape[1:])
         # What is seen does not depend on what is asked: the memory of all steps comes first.
         with self.precision(pictures.device):

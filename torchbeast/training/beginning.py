@@ -21,7 +21,7 @@ def begin(agent: Agent, flags: argparse.Namespace, setup: Setup) -> None:
     }
     if not flags.fixed_input_scale:
         mean, std = measure_frames(setup.games, setup.shown, **options)
-        agent.set_frame_statistics(torch.from_numpy(mean), std)
+        agent.set_frame_statistics(torch.from_numpy(mean), torch.from_numpy(std))
     if not flags.torch_initial_weights:
         agent.scale_initial_weights()
         if isinstance(agent.baseline, PopArtLayer):
