@@ -247,6 +247,23 @@ def test_servers_of_ones_own(start, tmp_path):
     assert not (tmp_path / "pipe.0").exists()
 
 
+def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
+    basename = f"unix:{tmp_path}/pipe"
+    servers = start(
+        "polybeast_env", "--num_servers=2", f"--pipes_basename={basename}",
+        "--env=PongNoFrameskip-v4,SpaceInvadersNoFrameskip-v4",
+    )  # fmt: skip
+    wait_until(lambda: (tmp_path / "pipe.1").exists())
+    code, _, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--env=PongNoFrameskip-v4",
+        "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
+    ).finish()  # fmt: skip
+    assert code == 2, err
+    assert "give both sides the same --env" in err
+    assert "Traceback" not in err
+    servers.process.terminate()
+
+
 LONG = "unix:/tmp/" + "x" * 110
 
 

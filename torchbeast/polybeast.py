@@ -104,6 +104,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
                 batcher,
                 run.weights,
                 setup.devices.inference,
+                len(setup.games),
                 wanted,
             )
         for i in range(setup.plan.learner_threads):
@@ -184,11 +185,16 @@ def make_pool(
 
 
 def inference_loop(
-    batcher: Any, weights: PublishedWeights, device: torch.device, wanted: Callable[[], int]
+    batcher: Any,
+    weights: PublishedWeights,
+    device: torch.device,
+    num_games: int,
+    wanted: Callable[[], int],
 ) -> None:
     """An inference thread: answers batches until the batcher is closed.
 
-    ``wanted``: the version of the weights that must be there before a batch is answered.
+    ``wanted``: the version of the weights that must be there before a batch is answered. Raises
+    UsageError if a server plays a game that the agent does not have.
     """
     import torch
 
@@ -201,6 +207,12 @@ def inference_loop(
                 if batcher.is_closed():
                     return
             env_output, state = batch.get_inputs()
+            task = int(EnvOutput(*env_output).task.max())
+            if task >= num_games:
+                raise UsageError(
+                    f"A server plays game {task} of its list, this agent learns {num_games}, from "
+                    "0 on: give both sides the same --env"
+                )
             # Travels with the rollout behind the fields of AgentOutput.
             versions = torch.empty(env_output[1].shape, dtype=torch.int64)
             env_output, state = lane.upload((env_output, state))
