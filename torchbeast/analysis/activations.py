@@ -67,7 +67,10 @@ def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> 
 
 
 def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
-    """Centred Gram matrices ``[N, N]`` of every convolution's output, by layer."""
+    """Centred Gram matrices ``[N, N]`` of every convolution's output, by layer.
+
+    ``task``: which of the agent's games the frames are of.
+    """
     result: dict[str, Tensor] = {}
 
     def keep(name: str, output: Tensor) -> None:

@@ -32,7 +32,7 @@ class Trained(NamedTuple):
     shown: Presentation = DEFAULT_PRESENTATION
 
     def find_task(self, env_id: str) -> int:
-        """The index of the game's value head, whatever the spelling of its id; 0 if none."""
+        """The game's index among the agent's, whatever the spelling of its id; 0 for any other."""
         names = [short_name(task) for task in self.agent.config.tasks]
         name = short_name(env_id)
         return names.index(name) if name in names else 0
