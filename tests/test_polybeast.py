@@ -4,6 +4,7 @@ import csv
 import json
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -225,12 +226,15 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
     first.process.terminate()
 
 
+def start_two_servers(start, basename, env):
+    servers = start("polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", env)
+    wait_until(lambda: Path(f"{basename.removeprefix('unix:')}.1").exists())
+    return servers
+
+
 def test_servers_of_ones_own(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    servers = start(
-        "polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", "--env=Mock"
-    )
-    wait_until(lambda: (tmp_path / "pipe.1").exists())
+    servers = start_two_servers(start, basename, "--env=Mock")
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=400", "--env=Mock",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
@@ -249,11 +253,8 @@ def test_servers_of_ones_own(start, tmp_path):
 
 def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    servers = start(
-        "polybeast_env", "--num_servers=2", f"--pipes_basename={basename}",
-        "--env=PongNoFrameskip-v4,SpaceInvadersNoFrameskip-v4",
-    )  # fmt: skip
-    wait_until(lambda: (tmp_path / "pipe.1").exists())
+    games = "PongNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
+    servers = start_two_servers(start, basename, f"--env={games}")
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--env=PongNoFrameskip-v4",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",

@@ -206,18 +206,19 @@ def inference_loop(
             while not weights.wait_for(wanted(), timeout=0.1):
                 if batcher.is_closed():
                     return
-            env_output, state = batch.get_inputs()
-            task = int(EnvOutput(*env_output).task.max())
+            fields, state = batch.get_inputs()
+            env_output = EnvOutput(*fields)
+            task = int(env_output.task.max())
             if task >= num_games:
                 raise UsageError(
                     f"A server plays game {task} of its list, this agent learns {num_games}, from "
                     "0 on: give both sides the same --env"
                 )
             # Travels with the rollout behind the fields of AgentOutput.
-            versions = torch.empty(env_output[1].shape, dtype=torch.int64)
+            versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
             env_output, state = lane.upload((env_output, state))
             with weights.reading() as (agent, version):
-                outputs = lane.download(agent(EnvOutput(*env_output), state))
+                outputs = lane.download(agent(env_output, state))
             agent_output, state = outputs
             batch.set_outputs(((*agent_output, versions.fill_(version)), state))
 
