@@ -30,7 +30,7 @@ build: $(STAMPS)/build
 
 # System packages: a compiler, gRPC and protobuf with their compilers, GoogleTest.
 $(STAMPS)/system: tools/install_system_packages.sh
-	sh tools/install_system_packages.sh
+	sh tools/install_system_packages.sh train
 	mkdir -p $(STAMPS)
 	touch $@
 

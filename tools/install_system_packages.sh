@@ -1,36 +1,74 @@
 #!/bin/sh
-# Installs what the extension modules and their tests need and the system lacks.
+# Installs the system packages that a make target needs and the system lacks.
+#
+#   install_system_packages.sh train    compiler, Python headers and venv, gRPC and protobuf
+#   install_system_packages.sh test     the same and GoogleTest
+#   install_system_packages.sh lint     the same and clang-format
+#
+# Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
 set -eu
+
+target=${1:-train}
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-complete() {
-    have g++ && have clang-format && have protoc && have grpc_cpp_plugin && have pkg-config \
-        && pkg-config --exists grpc++ protobuf gtest && python3 -c 'import venv, ensurepip' 2>/dev/null
+have_headers() {
+    python3 -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
 }
 
-complete && exit 0
+# require NAME APT DNF BREW COMMAND...: adds a line to $missing if COMMAND fails.
+require() {
+    name=$1 apt=$2 dnf=$3 brew=$4
+    shift 4
+    "$@" >/dev/null 2>&1 || missing="$missing$name|$apt|$dnf|$brew
+"
+}
+
+find_missing() {
+    missing=
+    require "a C++ compiler" g++ gcc-c++ gcc have g++
+    require "Python.h" python3-dev python3-devel python have_headers
+    require "Python's venv" python3-venv python3-pip python python3 -c 'import venv, ensurepip'
+    require "pkg-config" pkg-config pkgconf-pkg-config pkgconf have pkg-config
+    require "protoc" protobuf-compiler protobuf-compiler protobuf have protoc
+    require "grpc_cpp_plugin" protobuf-compiler-grpc grpc-plugins grpc have grpc_cpp_plugin
+    require "protobuf for C++" libprotobuf-dev protobuf-devel protobuf pkg-config --exists protobuf
+    require "gRPC for C++" libgrpc++-dev grpc-devel grpc pkg-config --exists grpc++
+    if [ "$target" = test ]; then
+        require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
+    elif [ "$target" = lint ]; then
+        require "clang-format" clang-format clang-tools-extra clang-format have clang-format
+    fi
+}
+
+# packages FIELD: the packages that are missing, from that column of $missing.
+packages() { printf '%s' "$missing" | cut -d '|' -f "$1" | sort -u | tr '\n' ' ' | sed 's/ $//'; }
+
+find_missing
+[ -n "$missing" ] || exit 0
 
 root=
 [ "$(id -u)" -eq 0 ] || root=sudo
-if [ -n "$root" ] && ! have sudo && have apt-get; then
-    echo "error: please install as root: apt-get install g++ clang-format pkg-config libgrpc++-dev protobuf-compiler-grpc libgtest-dev python3-venv" >&2
-    exit 1
-fi
+may_install() { [ -z "$root" ] || have sudo; }
 
-if have apt-get; then
+if have apt-get && may_install; then
     export DEBIAN_FRONTEND=noninteractive
-    $root apt-get update -qq
-    $root apt-get install -y -qq --no-install-recommends g++ clang-format pkg-config \
-        libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libgtest-dev python3-venv >/dev/null
+    # shellcheck disable=SC2046  # One word per package.
+    { $root apt-get update -qq && $root apt-get install -y -qq --no-install-recommends $(packages 2); } \
+        >/dev/null || true
+elif have dnf && may_install; then
+    # shellcheck disable=SC2046
+    $root dnf install -y -q $(packages 3) || true
 elif have brew; then
-    brew install grpc protobuf pkg-config googletest clang-format
-else
-    echo "error: please install a C++17 compiler, clang-format, pkg-config, gRPC for C++ with its protoc plug-in, and GoogleTest" >&2
-    exit 1
+    # shellcheck disable=SC2046
+    brew install --quiet $(packages 4) || true
 fi
 
-complete || {
-    echo "error: some packages are still missing: g++, clang-format, protoc, grpc_cpp_plugin, pkg-config with grpc++, protobuf and gtest, or python3's venv" >&2
+find_missing
+[ -z "$missing" ] || {
+    names=$(printf '%s' "$missing" | cut -d '|' -f 1 | paste -s -d ',' - | sed 's/,/, /g')
+    echo "error: missing: $names. Install it, for example as root:" \
+        "apt-get install $(packages 2) | dnf install $(packages 3) | brew install $(packages 4)" >&2
     exit 1
 }
