@@ -12,14 +12,13 @@ import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
-import signal
 import sys
-from types import FrameType
 from typing import Any
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core import servers as servers_lib
 from torchbeast.core.parsing import Parser
+from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.core.workers import Lives
 
@@ -151,15 +150,8 @@ def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
     }, num_servers
 
 
-def supervise(flags: argparse.Namespace) -> int:
-    stopped = False
-
-    def on_signal(_signum: int, _frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
+def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
+    """Runs the servers until a signal comes or they cannot go on. Returns the exit code."""
     config, num_servers = read_config(flags)
     supervisor = Supervisor(config, num_servers)
     try:
@@ -169,7 +161,7 @@ def supervise(flags: argparse.Namespace) -> int:
         )
         if flags.parent_pid is None:
             print(f"{num_servers} environment servers on {first} to {last}", flush=True)
-        while not stopped:
+        while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:
                 print(f"polybeast_env: error: {reason}", file=sys.stderr, flush=True)
@@ -188,7 +180,8 @@ def main(argv: list[str] | None = None) -> int:
 
         end_with_parent()
     try:
-        return supervise(flags)
+        with StopSignals() as signals:
+            return supervise(flags, signals)
     except UsageError as error:
         print(f"polybeast_env: error: {error}", file=sys.stderr)
         return 2

@@ -40,7 +40,7 @@ JOIN_TIMEOUT_S = 3.0
 class TrainingRun:
     """Agent, learner, published weights, records and checkpoints of one run.
 
-    A context manager: inside it a signal ends :meth:`watch` instead of the program.
+    A context manager: inside it a signal ends :meth:`watch` instead of the process.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class TrainingRun:
 
     def __enter__(self) -> TrainingRun:
         self._signals.notify = self.threads.changed.set
+        self._signals.__enter__()  # From here on there is something to save.
         log.info("Run %s in %s", self._setup.xpid, self.path)
         log.info("%d actors, %s, %s", self._setup.num_actors, self._setup.plan, self._setup.devices)
         log.info("Curves: tensorboard --logdir %s", self.path.parent)
@@ -139,8 +140,8 @@ class TrainingRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._signals.notify = None
         self._writer.close()
+        self._signals.__exit__()
 
     def watch(
         self,
