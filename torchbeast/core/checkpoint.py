@@ -7,7 +7,6 @@ shows what is in them.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchbeast.core.parsing import Parser
 from torchbeast.core.types import UsageError
 
 # Raised when what a checkpoint holds changes its meaning.
@@ -145,9 +145,7 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        "python -m torchbeast.core.checkpoint", description="Shows what is in checkpoints."
-    )
+    parser = Parser("core.checkpoint", "Shows what is in checkpoints.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     for path in parser.parse_args(argv).files:
         try:
