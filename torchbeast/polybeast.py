@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchbeast import evaluate
 from torchbeast.core import flags as flags_lib
+from torchbeast.core.allocation import allocate
 from torchbeast.core.parsing import Parser
 from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
@@ -168,17 +169,14 @@ def make_pool(
         maximum_batch_size=512,
         timeout_ms=5,
     )
-    num_servers = setup.plan.servers
+    loads = allocate(setup.num_actors, len(setup.games), setup.plan.servers)
     pool = ActorPool(
         unroll_length=flags.unroll_length,
         learner_queue=queue,
         inference_batcher=batcher,
-        env_server_addresses=[flags_lib.server_address(basename, i) for i in range(num_servers)],
+        env_server_addresses=[flags_lib.server_address(basename, i) for i in range(len(loads))],
         initial_agent_state=tuple(s.cpu() for s in run.learner.agent.initial_state(1)),
-        environments_per_stream=[
-            flags.num_actors // num_servers + (i < flags.num_actors % num_servers)
-            for i in range(num_servers)
-        ],
+        environments_per_stream=[load.num_environments for load in loads],
         tls=load_tls(flags.tls_dir),
     )
     return queue, batcher, pool

@@ -19,6 +19,7 @@ from typing import Any
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core import servers as servers_lib
+from torchbeast.core.allocation import task_of
 from torchbeast.core.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.core.workers import Lives
@@ -49,7 +50,7 @@ def serve(config: dict[str, Any], index: int, generation: int) -> None:
     from torchbeast.envs import derive_seed, make_env
 
     begin_worker()
-    task = index % len(config["games"])
+    task = task_of(index, len(config["games"]))
     counter = itertools.count()
 
     def env_init() -> Any:

@@ -7,6 +7,7 @@ import logging
 import os
 from typing import NamedTuple
 
+from torchbeast.core.allocation import default_num_servers
 from torchbeast.core.devices import Devices, choose_devices
 from torchbeast.core.file_writer import default_xpid
 from torchbeast.core.flags import DEFAULT_ENV
@@ -53,14 +54,17 @@ def prepare(flags: argparse.Namespace, *, has_pool: bool = True) -> Setup:
     if flags.xpid is not None and (flags.xpid in ("", ".", "..", "latest") or "/" in flags.xpid):
         raise UsageError(f"--xpid '{flags.xpid}' cannot be the name of a run")
     devices = choose_devices(flags.disable_cuda)
+    cores = flags.cores or available_cores()
     plan = plan_threads(
-        flags.cores or available_cores(),
-        num_actors,
-        len(games),
+        cores,
+        min(
+            getattr(flags, "num_servers", None)
+            or default_num_servers(cores, num_actors, len(games)),
+            num_actors,
+        ),
         cuda=devices.learner.type == "cuda",
         learner_threads=flags.num_learner_threads,
         inference_threads=getattr(flags, "num_inference_threads", None),
-        servers=getattr(flags, "num_servers", None),
     )
     if not has_pool:
         plan = plan._replace(inference_threads=0, servers=0)
