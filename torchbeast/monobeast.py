@@ -77,7 +77,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
 def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
     from torchbeast.training.actors import ActorConfig
 
-    env_options = {**setup.shown._asdict(), "full_action_space": setup.spec.full_action_space}
+    env_options = {**setup.observation._asdict(), "full_action_space": setup.spec.full_action_space}
     return ActorConfig(setup.num_actors, agent.config, env_options, agent.compute_dtype, seed)
 
 

@@ -139,7 +139,7 @@ def check_compiled() -> None:
 def server_arguments(flags: argparse.Namespace, setup: Setup, seed: int) -> list[str]:
     return [
         f"--env={','.join(setup.games)}",
-        *(f"--{name}={value}" for name, value in setup.shown._asdict().items()),
+        *(f"--{name}={value}" for name, value in setup.observation._asdict().items()),
         f"--seed={seed}",
         *([f"--tls_dir={flags.tls_dir}"] if flags.tls_dir else []),
     ]

@@ -57,7 +57,7 @@ def serve(config: dict[str, Any], index: int, generation: int) -> None:
         # A different seed for every environment ever made in this run.
         return make_env(
             config["games"][task],
-            **config["shown"],
+            **config["observation"],
             full_action_space=config["full_action_space"],
             seed=derive_seed(config["seed"], index, generation, next(counter)),
         )
@@ -130,19 +130,19 @@ class Supervisor:
 def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """What the server processes need, and their number. Raises UsageError."""
     from torchbeast.core.threads import available_cores
-    from torchbeast.envs import Presentation, parse_games, plan_envs
+    from torchbeast.envs import ObservationConfig, parse_games, plan_envs
 
     games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
     num_servers = flags.num_servers or max(available_cores(), len(games))
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
-    shown = Presentation.from_flags(flags)
-    spec = plan_envs(games, shown)
+    observation = ObservationConfig.from_flags(flags)
+    spec = plan_envs(games, observation)
     servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return {
         "games": games,
-        "shown": shown._asdict(),
+        "observation": observation._asdict(),
         "full_action_space": flags.full_action_space or spec.full_action_space,
         "pipes_basename": flags.pipes_basename,
         "seed": seed,

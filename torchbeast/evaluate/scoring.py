@@ -50,7 +50,7 @@ def run_test(flags: argparse.Namespace) -> None:
                 print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
         summaries.append(summarize(episodes))
     if flags.json:
-        facts = {"xpid": trained.xpid, "model": trained.model_id, **trained.shown._asdict()}
+        facts = {"xpid": trained.xpid, "model": trained.model_id, **trained.observation._asdict()}
         print(json.dumps({**facts, **options, "games": summaries}, indent=2))
     else:
         print(format_table(summaries))

@@ -20,7 +20,7 @@ def begin(agent: Agent, flags: argparse.Namespace, setup: Setup) -> None:
         "seed": setup.seed,
     }
     if not flags.fixed_input_scale:
-        mean, std = measure_frames(setup.games, setup.shown, **options)
+        mean, std = measure_frames(setup.games, setup.observation, **options)
         agent.set_frame_statistics(torch.from_numpy(mean), torch.from_numpy(std))
     if not flags.torch_initial_weights:
         agent.scale_initial_weights()
@@ -30,7 +30,7 @@ def begin(agent: Agent, flags: argparse.Namespace, setup: Setup) -> None:
             agent.baseline.set_statistics(
                 measure_returns(
                     setup.games,
-                    setup.shown,
+                    setup.observation,
                     **options,
                     discounting=flags.discounting,
                     clip_rewards=setup.clip_rewards,

@@ -244,7 +244,7 @@ class TrainingRun:
         return (self._setup.seed + self.learner.steps) % 2**31
 
     def _agent_contents(self) -> dict[str, Any]:
-        return {**self.learner.state_dict(), **self._setup.shown._asdict()}
+        return {**self.learner.state_dict(), **self._setup.observation._asdict()}
 
     def _save(self) -> bool:
         """Whether all is well: saved, or nothing to save."""

@@ -13,7 +13,7 @@ from torchbeast.core.file_writer import default_xpid
 from torchbeast.core.flags import DEFAULT_ENV
 from torchbeast.core.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.core.types import UsageError
-from torchbeast.envs import EnvSpec, Presentation, parse_games, plan_envs
+from torchbeast.envs import EnvSpec, ObservationConfig, parse_games, plan_envs
 
 log = logging.getLogger("torchbeast")
 
@@ -23,7 +23,7 @@ class Setup(NamedTuple):
 
     games: tuple[str, ...]
     num_actors: int
-    shown: Presentation
+    observation: ObservationConfig
     spec: EnvSpec
     plan: ThreadPlan
     devices: Devices
@@ -44,8 +44,8 @@ def prepare(flags: argparse.Namespace, *, has_pool: bool = True) -> Setup:
         raise UsageError(
             f"{len(games)} games need at least as many actors: --num_actors {num_actors}"
         )
-    shown = Presentation.from_flags(flags)
-    spec = plan_envs(games, shown)
+    observation = ObservationConfig.from_flags(flags)
+    spec = plan_envs(games, observation)
     if flags.num_actions is not None and flags.num_actions != spec.num_actions:
         raise UsageError(
             f"--num_actions {flags.num_actions} contradicts the games, which have "
@@ -77,7 +77,7 @@ def prepare(flags: argparse.Namespace, *, has_pool: bool = True) -> Setup:
     return Setup(
         games=games,
         num_actors=num_actors,
-        shown=shown,
+        observation=observation,
         spec=spec,
         plan=plan,
         devices=devices,
