@@ -88,7 +88,7 @@ def environments_per_task(loads: tuple[ServerLoad, ...]) -> list[int]:
     >>> environments_per_task(allocate(num_actors=16, num_tasks=6, num_servers=6))
     [3, 3, 3, 3, 2, 2]
     """
-    counts = [0] * (1 + max(load.task for load in loads))
+    counts = [0] * len({load.task for load in loads})
     for load in loads:
         counts[load.task] += load.num_environments
     return counts

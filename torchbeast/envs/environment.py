@@ -25,11 +25,6 @@ class ObservationConfig(NamedTuple):
     frame_height: int = 84
     frame_width: int = 84
 
-    @classmethod
-    def from_flags(cls, flags: Any) -> ObservationConfig:
-        """What the flags of these names say."""
-        return cls(*(getattr(flags, name) for name in cls._fields))
-
 
 DEFAULT_OBSERVATION = ObservationConfig()
 

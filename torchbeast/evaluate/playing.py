@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from torchbeast.core import checkpoint
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, ObservationConfig, make_env, parse_games
 from torchbeast.envs.games import short_name
+from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
 
@@ -46,7 +46,7 @@ class Episode(NamedTuple):
     episode_step: int
 
 
-def load_trained(flags: argparse.Namespace) -> Trained:
+def load_trained(flags: TrainedAgentConfig) -> Trained:
     """The agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
 
     Raises UsageError.
@@ -59,7 +59,7 @@ def load_trained(flags: argparse.Namespace) -> Trained:
 
 
 def read_trained(
-    path: Path, xpid: str, model_id: str | None = None, agent_type: str | None = None
+    path: Path, xpid: str, model_id: str | int | None = None, agent_type: str | None = None
 ) -> Trained:
     """The agent in the checkpoint at ``path``. Raises UsageError."""
     contents = checkpoint.load(path)
