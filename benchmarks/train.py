@@ -35,7 +35,7 @@ from torchbeast.core.threads import StopSignals, available_cores
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
-from torchbeast.training import TrainingRun, prepare
+from torchbeast.training import TrainingConfig, TrainingRun, prepare
 
 NETWORK_SECONDS = 30
 TRAINING_SECONDS = 120
@@ -70,23 +70,23 @@ def network_alone(arguments: list[str], savedir: str) -> float:
     flags = polybeast.make_parser().parse_args(
         [*arguments, f"--savedir={savedir}", "--xpid=network", "--total_steps=1000000000"]
     )
-    setup = prepare(flags)
+    config = TrainingConfig.from_flags(vars(flags))
+    setup = prepare(config)
     run = TrainingRun(
-        flags,
         setup,
         StopSignals(),
         lambda agent: PublishedWeights(agent.inference_copy, setup.plan.inference_threads),
         queue_size=flags.batch_size,
     )
     agent = run.learner.agent
-    heads = len(setup.games) if flags.use_popart else 1
-    inference_batch = max(1, flags.num_actors // 2)
+    heads = len(config.games) if flags.use_popart else 1
+    inference_batch = max(1, setup.num_actors // 2)
     inferred = 0
     stop = threading.Event()
 
     def infer() -> None:
         nonlocal inferred
-        env, _ = random_rows(1, inference_batch, setup.spec.num_actions, heads)
+        env, _ = random_rows(1, inference_batch, setup.agent.num_actions, heads)
         state = agent.initial_state(inference_batch)
         with torch.inference_mode():
             while not stop.is_set():
@@ -99,7 +99,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
                     inferred += inference_batch
 
     def learn() -> None:
-        env, actor = random_rows(flags.unroll_length + 1, 1, setup.spec.num_actions, heads)
+        env, actor = random_rows(flags.unroll_length + 1, 1, setup.agent.num_actions, heads)
         while not stop.is_set():
             try:
                 run.learner.learn(env, actor, agent.initial_state(1))
@@ -125,7 +125,7 @@ def environment_alone(arguments: list[str]) -> float:
     """CPU seconds per step of the games, mean over them."""
     flags = polybeast.make_parser().parse_args(arguments)
     seconds = []
-    for game in prepare(flags).games:
+    for game in TrainingConfig.from_flags(vars(flags)).games:
         env = make_env(game, preprocessing=flags.preprocessing, seed=0)
         env.reset()
         actions = np.random.default_rng(0).integers(env.action_space.n, size=ENVIRONMENT_STEPS)

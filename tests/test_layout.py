@@ -21,7 +21,7 @@ ALLOWED = {
     "models": {"core", "core.types"},
     "envs": {"core.types"},
     "evaluate": {"core", "core.types", "models", "envs"},
-    "training": {"core", "core.types", "models", "envs"},
+    "training": {"core", "core.types", "models", "envs"} | NATIVE,
     "analysis": {"core", "core.types", "models", "envs", "evaluate"},
     "polybeast_env": {"core", "core.types", "envs"} | NATIVE,
     "polybeast": {"core", "core.types", "evaluate", "training"} | NATIVE,

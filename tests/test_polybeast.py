@@ -14,7 +14,7 @@ import torch
 from torchbeast import polybeast
 from torchbeast.core import checkpoint
 from torchbeast.models import from_checkpoint
-from torchbeast.training.run import GRADIENT_INTERVAL
+from torchbeast.training.recorder import GRADIENT_INTERVAL
 
 FAST = [
     "--agent_type=atari",
@@ -81,6 +81,15 @@ def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
     (game,) = json.loads(out)["games"]
     assert game["env"] == "BreakoutNoFrameskip-v4"
     assert game["episodes"] == 1
+
+
+def test_unequal_shares_of_the_games_are_told_once(start, tmp_path):
+    code, _, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=40", "--num_actors=3",
+        "--env=PongNoFrameskip-v4,BreakoutNoFrameskip-v4",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    assert err.count("Unequal numbers of environments per game: Pong 2, Breakout 1") == 1
 
 
 def same(a, b):

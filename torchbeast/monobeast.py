@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from torchbeast.core.learner import Learner
-    from torchbeast.training import Setup
+    from torchbeast.training import Setup, TrainingConfig
     from torchbeast.training.actors import ActorProcesses
 
 
@@ -29,31 +29,35 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser("monobeast", "Trains and tests agents without compiled code.")
     group = flags_lib.add_training_flags(parser)
     group.add_argument(
+        "--num_actors",
+        type=positive,
+        default=4,
+        help="Actor processes per game (default: %(default)s).",
+    )
+    group.add_argument(
         "--num_buffers",
         type=positive,
         help="Rollouts in shared memory (default: one per actor and --batch_size more).",
     )
-    parser.set_defaults(num_actors=4)
     flags_lib.add_test_flags(parser)
     return parser
 
 
-def train(flags: argparse.Namespace, signals: StopSignals) -> int:
+def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.training import TrainingRun, prepare
     from torchbeast.training.actors import ActorProcesses
     from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
-    setup = prepare(flags, has_pool=False)
-    num_buffers = flags.num_buffers or setup.num_actors + flags.batch_size
-    if num_buffers < flags.batch_size + 1:
-        raise UsageError(f"--num_buffers must be more than --batch_size: {flags.batch_size}")
+    setup = prepare(config, has_pool=False)
+    batch_size, unroll_length = config.learning.batch_size, config.learning.unroll_length
+    num_buffers = config.machine.num_buffers or setup.num_actors + batch_size
+    if num_buffers < batch_size + 1:
+        raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
     with contextlib.ExitStack() as stack:
-        run = stack.enter_context(
-            TrainingRun(flags, setup, signals, SharedWeights, queue_size=flags.batch_size)
-        )
+        run = stack.enter_context(TrainingRun(setup, signals, SharedWeights, queue_size=batch_size))
         agent = run.learner.agent
-        buffers = RolloutBuffers(agent.config, flags.unroll_length, num_buffers)
+        buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
         actors = stack.enter_context(
             ActorProcesses(actor_config(setup, run.server_seed, agent), buffers, run.weights)
         )
@@ -77,7 +81,8 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
 def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
     from torchbeast.training.actors import ActorConfig
 
-    env_options = {**setup.shown._asdict(), "full_action_space": setup.spec.full_action_space}
+    observation = setup.config.observation._asdict()
+    env_options = {**observation, "full_action_space": setup.full_action_space}
     return ActorConfig(setup.num_actors, agent.config, env_options, agent.compute_dtype, seed)
 
 
@@ -106,7 +111,14 @@ def learner_loop(
 
 
 def main(argv: list[str] | None = None) -> int:
-    return evaluate.run_mode("monobeast", make_parser().parse_args(argv), train)
+    flags = make_parser().parse_args(argv)
+
+    def train_from_flags(signals: StopSignals) -> int:
+        from torchbeast.training import TrainingConfig
+
+        return train(TrainingConfig.from_flags(vars(flags)), signals)
+
+    return evaluate.run_mode("monobeast", flags, train_from_flags)
 
 
 if __name__ == "__main__":

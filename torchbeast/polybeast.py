@@ -9,21 +9,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from torchbeast import evaluate
 from torchbeast.core import flags as flags_lib
 from torchbeast.core.parsing import Parser
 from torchbeast.core.threads import StopSignals
-from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
+from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
-    import torch
-
-    from torchbeast.core.learner import Learner
-    from torchbeast.core.weights import PublishedWeights
-    from torchbeast.training import Setup, TrainingRun
+    from torchbeast.training import Setup, TrainingConfig
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,81 +43,33 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def train(flags: argparse.Namespace, signals: StopSignals) -> int:
+def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.core import servers as servers_lib
     from torchbeast.core.weights import PublishedWeights
     from torchbeast.training import TrainingRun, prepare
+    from torchbeast.training.pipeline import Pipeline
 
     check_compiled()
-    setup = prepare(flags)
-    if (flags.max_learner_queue_size or flags.batch_size) < flags.batch_size:
-        raise UsageError("--max_learner_queue_size must be at least --batch_size")
-    if setup.plan.servers < len(setup.games):
-        raise UsageError(
-            f"{len(setup.games)} games need at least as many servers, not {setup.plan.servers}"
-        )
-    if flags.pipes_basename is not None:
-        servers_lib.check_basename(flags.pipes_basename, setup.plan.servers)
-    elif not flags.start_servers:
-        raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
+    setup = prepare(config)
+    check_pool(setup)
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(
             TrainingRun(
-                flags,
                 setup,
                 signals,
                 lambda agent: PublishedWeights(
                     lambda: agent.inference_copy().to(setup.devices.inference),
                     setup.plan.inference_threads,
                 ),
-                queue_size=flags.max_learner_queue_size or flags.batch_size,
+                queue_size=config.learner_queue_size,
             )
         )
-        basename = stack.enter_context(servers_lib.socket_directory(flags.pipes_basename))
-        servers = None
-        if flags.start_servers:
-            servers = stack.enter_context(
-                servers_lib.EnvServers(
-                    basename,
-                    setup.plan.servers,
-                    flags.pipes_basename is None,
-                    server_arguments(flags, setup, run.server_seed),
-                )
-            )
-        queue, batcher, pool = make_pool(flags, setup, basename, run)
-        first_version = run.learner.learner_steps
-
-        def wanted() -> int:
-            if not flags.synchronous:
-                return 0
-            return first_version + pool.count() // (flags.batch_size * flags.unroll_length)
-
-        for i in range(setup.plan.inference_threads):
-            run.threads.start(
-                f"inference-{i}",
-                inference_loop,
-                batcher,
-                run.weights,
-                setup.devices.inference,
-                len(setup.games),
-                wanted,
-            )
-        for i in range(setup.plan.learner_threads):
-            run.threads.start(
-                f"learner-{i}", learner_loop, queue, run.learner, setup.devices.learner
-            )
-        run.threads.start("actors", pool.run)
-
-        def stop() -> None:
-            queue.close()
-            batcher.close()
-
-        return run.watch(
-            check=servers.check if servers is not None else lambda: None,
-            queues=lambda: {"learner": queue.size(), "inference": batcher.size()},
-            stop=stop,
-        )
+        basename = stack.enter_context(servers_lib.socket_directory(config.servers.pipes_basename))
+        check_servers = stack.enter_context(start_servers(setup, basename, run.server_seed))
+        pipeline = Pipeline(setup, run, basename)
+        pipeline.start()
+        return run.watch(check=check_servers, queues=pipeline.sizes, stop=pipeline.close)
 
 
 def check_compiled() -> None:
@@ -135,110 +83,53 @@ def check_compiled() -> None:
         ) from error
 
 
-def server_arguments(flags: argparse.Namespace, setup: Setup, seed: int) -> list[str]:
-    return [
-        f"--env={','.join(setup.games)}",
-        *(f"--{name}={value}" for name, value in setup.shown._asdict().items()),
-        f"--seed={seed}",
-        *([f"--tls_dir={flags.tls_dir}"] if flags.tls_dir else []),
-    ]
+def check_pool(setup: Setup) -> None:
+    """Raises UsageError if the actor pool cannot have these sizes or find its servers."""
+    from torchbeast.core.servers import check_basename
+
+    config, servers = setup.config, setup.config.servers
+    if config.learner_queue_size < config.learning.batch_size:
+        raise UsageError("--max_learner_queue_size must be at least --batch_size")
+    if servers.pipes_basename is not None:
+        check_basename(servers.pipes_basename, len(setup.servers))
+    elif not servers.start_servers:
+        raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
 
 
-def make_pool(
-    flags: argparse.Namespace, setup: Setup, basename: str, run: TrainingRun
-) -> tuple[Any, Any, Any]:
-    """Learner queue, inference batcher and actor pool."""
-    import torch
+@contextlib.contextmanager
+def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[], None]]:
+    """Runs the environment servers, unless the user runs them.
 
-    from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher
-    from torchbeast.core.servers import load_tls
-
-    cuda = setup.devices.learner.type == "cuda"
-    queue = BatchingQueue(
-        batch_dim=1,
-        minimum_batch_size=run.rollouts_at_once,
-        maximum_batch_size=run.rollouts_at_once,
-        maximum_queue_size=flags.max_learner_queue_size or flags.batch_size,
-        allocator=(lambda n: torch.empty(n, dtype=torch.uint8, pin_memory=True)) if cuda else None,
-    )
-    # A quarter of the actors, if they come soon: small batches cost the network nearly as much.
-    batcher = DynamicBatcher(
-        batch_dim=1,
-        minimum_batch_size=max(1, flags.num_actors // 4),
-        maximum_batch_size=512,
-        timeout_ms=5,
-    )
-    num_servers = setup.plan.servers
-    pool = ActorPool(
-        unroll_length=flags.unroll_length,
-        learner_queue=queue,
-        inference_batcher=batcher,
-        env_server_addresses=[flags_lib.server_address(basename, i) for i in range(num_servers)],
-        initial_agent_state=tuple(s.cpu() for s in run.learner.agent.initial_state(1)),
-        environments_per_stream=[
-            flags.num_actors // num_servers + (i < flags.num_actors % num_servers)
-            for i in range(num_servers)
-        ],
-        tls=load_tls(flags.tls_dir),
-    )
-    return queue, batcher, pool
-
-
-def inference_loop(
-    batcher: Any,
-    weights: PublishedWeights,
-    device: torch.device,
-    num_games: int,
-    wanted: Callable[[], int],
-) -> None:
-    """An inference thread: answers batches until the batcher is closed.
-
-    ``wanted``: the version of the weights that must be there before a batch is answered. Raises
-    UsageError if a server plays a game that the agent does not have.
+    Yields:
+        A function that raises RunError if the servers are gone for good.
     """
-    import torch
+    from torchbeast.core.servers import EnvServers
 
-    from torchbeast.core.devices import Lane
-
-    lane = Lane(device)
-    with lane.active(), torch.inference_mode():
-        for batch in batcher:
-            while not weights.wait_for(wanted(), timeout=0.1):
-                if batcher.is_closed():
-                    return
-            fields, state = batch.get_inputs()
-            env_output = EnvOutput(*fields)
-            task = int(env_output.task.max())
-            if task >= num_games:
-                raise UsageError(
-                    f"A server plays game {task} of its list, this agent learns {num_games}, from "
-                    "0 on: give both sides the same --env"
-                )
-            # Travels with the rollout behind the fields of AgentOutput.
-            versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
-            env_output, state = lane.upload((env_output, state))
-            with weights.reading() as (agent, version):
-                outputs = lane.download(agent(env_output, state))
-            agent_output, state = outputs
-            batch.set_outputs(((*agent_output, versions.fill_(version)), state))
-
-
-def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
-    """A learner thread: learns from rollouts until there is nothing more to learn."""
-    from torchbeast.core.devices import Lane
-    from torchbeast.core.learner import LearnerClosed
-
-    lane = Lane(device)
-    for item in queue:
-        (env_output, (*agent_output, versions)), state = lane.upload(item)
-        try:
-            learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state, versions)
-        except LearnerClosed:
-            return
+    config = setup.config
+    if not config.servers.start_servers:
+        yield lambda: None
+        return
+    tls_dir = config.servers.tls_dir
+    arguments = [
+        f"--env={','.join(config.games)}",
+        *(f"--{name}={value}" for name, value in config.observation._asdict().items()),
+        f"--seed={seed}",
+        *([f"--tls_dir={tls_dir}"] if tls_dir else []),
+    ]
+    is_private = config.servers.pipes_basename is None
+    with EnvServers(basename, len(setup.servers), is_private, arguments) as servers:
+        yield servers.check
 
 
 def main(argv: list[str] | None = None) -> int:
-    return evaluate.run_mode("polybeast", make_parser().parse_args(argv), train)
+    flags = make_parser().parse_args(argv)
+
+    def train_from_flags(signals: StopSignals) -> int:
+        from torchbeast.training import TrainingConfig
+
+        return train(TrainingConfig.from_flags(vars(flags)), signals)
+
+    return evaluate.run_mode("polybeast", flags, train_from_flags)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,18 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core import servers as servers_lib
+from torchbeast.core.allocation import task_of
 from torchbeast.core.parsing import Parser
 from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.core.workers import Lives
+
+if TYPE_CHECKING:
+    from torchbeast.envs import ObservationConfig
 
 # A server process ends with this when its address cannot be had: trying again would not help.
 EXIT_ADDRESS = 3
@@ -41,44 +45,59 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def serve(config: dict[str, Any], index: int, generation: int) -> None:
+class SupervisorConfig(NamedTuple):
+    """The servers that one supervisor keeps alive, and what they serve."""
+
+    games: tuple[str, ...]
+    observation: ObservationConfig
+    full_action_space: bool
+    pipes_basename: str
+    num_servers: int
+    seed: int
+    tls: list[str] | None
+    """Certificate, key and root, as text."""
+    private_directory: bool
+    """Whether the sockets' directory is to be removed at the end."""
+
+
+def serve(config: SupervisorConfig, index: int, generation: int) -> None:
     """A server process: serves one game until it is killed."""
     from libtorchbeast import Server
     from torchbeast.core.workers import begin_worker
     from torchbeast.envs import derive_seed, make_env
 
     begin_worker()
-    task = index % len(config["games"])
+    task = task_of(index, len(config.games))
     counter = itertools.count()
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
         return make_env(
-            config["games"][task],
-            **config["shown"],
-            full_action_space=config["full_action_space"],
-            seed=derive_seed(config["seed"], index, generation, next(counter)),
+            config.games[task],
+            **config.observation._asdict(),
+            full_action_space=config.full_action_space,
+            seed=derive_seed(config.seed, index, generation, next(counter)),
         )
 
-    address = flags_lib.server_address(config["pipes_basename"], index)
+    address = flags_lib.server_address(config.pipes_basename, index)
     try:
-        Server(env_init, address, task, config["tls"]).run()
+        Server(env_init, address, task, config.tls).run()
     except (RuntimeError, ValueError) as error:
         print(f"polybeast_env: error: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_ADDRESS)
 
 
 class Supervisor:
-    """Keeps ``num_servers`` server processes alive."""
+    """Keeps the server processes alive."""
 
-    def __init__(self, config: dict[str, Any], num_servers: int) -> None:
+    def __init__(self, config: SupervisorConfig) -> None:
         # A forked process shares the pages of what was imported; the fork server itself never
         # creates a gRPC object, which would not survive it.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["torchbeast.envs", "libtorchbeast"])
         self._config = config
-        self._servers: list[Any] = [None] * num_servers
-        self._lives = Lives("polybeast_env", "server", num_servers)
+        self._servers: list[Any] = [None] * config.num_servers
+        self._lives = Lives("polybeast_env", "server", config.num_servers)
 
     def start(self) -> None:
         for index in range(len(self._servers)):
@@ -97,7 +116,7 @@ class Supervisor:
         for index, server in enumerate(self._servers):
             if server.is_alive():
                 continue
-            address = flags_lib.server_address(self._config["pipes_basename"], index)
+            address = flags_lib.server_address(self._config.pipes_basename, index)
             if server.exitcode == EXIT_ADDRESS:
                 return f"server {index} cannot serve {address}"
             try:
@@ -114,53 +133,55 @@ class Supervisor:
             server.kill()
         for server in servers:
             server.join()
-        if self._config["pipes_basename"].startswith("unix:"):
+        if self._config.pipes_basename.startswith("unix:"):
             for index in range(len(self._servers)):
-                address = flags_lib.server_address(self._config["pipes_basename"], index)
+                address = flags_lib.server_address(self._config.pipes_basename, index)
                 with contextlib.suppress(OSError):
                     os.unlink(address.removeprefix("unix:"))
-            if self._config["private_directory"]:
-                directory = os.path.dirname(self._config["pipes_basename"].removeprefix("unix:"))
+            if self._config.private_directory:
+                directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
                 with contextlib.suppress(OSError):
                     os.rmdir(directory)
 
 
-def read_config(flags: argparse.Namespace) -> tuple[dict[str, Any], int]:
-    """What the server processes need, and their number. Raises UsageError."""
+def read_config(flags: argparse.Namespace) -> SupervisorConfig:
+    """Builds the configuration from the flags. Raises UsageError."""
+    from torchbeast.core.config import build
     from torchbeast.core.threads import available_cores
-    from torchbeast.envs import Presentation, parse_games, plan_envs
+    from torchbeast.envs import ObservationConfig, parse_games, plan_envs
 
     games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
     num_servers = flags.num_servers or max(available_cores(), len(games))
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
-    shown = Presentation.from_flags(flags)
-    spec = plan_envs(games, shown)
+    observation = build(ObservationConfig, vars(flags))
+    spec = plan_envs(games, observation)
     servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
-    return {
-        "games": games,
-        "shown": shown._asdict(),
-        "full_action_space": flags.full_action_space or spec.full_action_space,
-        "pipes_basename": flags.pipes_basename,
-        "seed": seed,
-        "tls": servers_lib.load_tls(flags.tls_dir),
+    return SupervisorConfig(
+        games=games,
+        observation=observation,
+        full_action_space=flags.full_action_space or spec.full_action_space,
+        pipes_basename=flags.pipes_basename,
+        num_servers=num_servers,
+        seed=seed,
+        tls=servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
-        "private_directory": flags.parent_pid is not None and flags.private_directory,
-    }, num_servers
+        private_directory=flags.parent_pid is not None and flags.private_directory,
+    )
 
 
 def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Runs the servers until a signal comes or they cannot go on. Returns the exit code."""
-    config, num_servers = read_config(flags)
-    supervisor = Supervisor(config, num_servers)
+    config = read_config(flags)
+    supervisor = Supervisor(config)
     try:
         supervisor.start()
         first, last = (
-            flags_lib.server_address(flags.pipes_basename, i) for i in (0, num_servers - 1)
+            flags_lib.server_address(config.pipes_basename, i) for i in (0, config.num_servers - 1)
         )
         if flags.parent_pid is None:
-            print(f"{num_servers} environment servers on {first} to {last}", flush=True)
+            print(f"{config.num_servers} environment servers on {first} to {last}", flush=True)
         while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:

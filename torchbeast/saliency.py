@@ -82,8 +82,10 @@ def show(flags: argparse.Namespace) -> None:
     import torch
 
     from torchbeast.analysis import saliency_files
+    from torchbeast.core.config import build
     from torchbeast.core.precision import choose_dtype, keep_freed_pages
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
+    from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.movies import check_movie_path
     from torchbeast.evaluate.playing import choose_game, load_trained
 
@@ -96,9 +98,10 @@ def show(flags: argparse.Namespace) -> None:
     if sheet:
         saliency_files.check_sheet_path(sheet)
     keep_freed_pages()
-    agents = [load_trained(flags)]
+    trained_config = build(TrainedAgentConfig, vars(flags))
+    agents = [load_trained(trained_config)]
     for xpid in flags.compare.split(",") if flags.compare else []:
-        agents.append(load_trained(argparse.Namespace(**{**vars(flags), "xpid": xpid})))
+        agents.append(load_trained(trained_config._replace(xpid=xpid)))
     game = choose_game(agents[0], flags.env)
     films, actions = [], read_actions(flags.actions, agents[0].agent.config.num_actions)
     if not actions and len(agents) > 1:

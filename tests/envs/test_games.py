@@ -1,7 +1,15 @@
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs import SIX, THREE, Presentation, all_games, make_env, parse_games, plan_envs
+from torchbeast.envs import (
+    SIX,
+    THREE,
+    ObservationConfig,
+    all_games,
+    make_env,
+    parse_games,
+    plan_envs,
+)
 from torchbeast.envs.games import short_name
 
 
@@ -81,4 +89,4 @@ def test_equally_many_but_other_actions_are_another_set():
 
 
 def test_machado_has_all_actions():
-    assert plan_envs(("PongNoFrameskip-v4",), Presentation("machado")).num_actions == 18
+    assert plan_envs(("PongNoFrameskip-v4",), ObservationConfig("machado")).num_actions == 18

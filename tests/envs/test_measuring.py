@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import DEFAULT_PRESENTATION, make_env, measure_frames, measure_returns
+from torchbeast.envs import DEFAULT_OBSERVATION, make_env, measure_frames, measure_returns
 
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"
 OPTIONS = {"full_action_space": True, "seed": 0}
@@ -36,17 +36,17 @@ def pays_late():
 
 
 def test_each_game_is_measured_by_itself():
-    mean, std = measure_frames((PONG, INVADERS), DEFAULT_PRESENTATION, **OPTIONS)
+    mean, std = measure_frames((PONG, INVADERS), DEFAULT_OBSERVATION, **OPTIONS)
     assert mean.shape == (2, 4, 84, 84)
     for game, env_id in enumerate((PONG, INVADERS)):
-        alone, alone_std = measure_frames((env_id,), DEFAULT_PRESENTATION, **OPTIONS)
+        alone, alone_std = measure_frames((env_id,), DEFAULT_OBSERVATION, **OPTIONS)
         np.testing.assert_array_equal(mean[game], alone[0])
         assert std[game] == alone_std[0]
 
 
 def test_what_always_stands_still_is_in_the_mean_picture():
-    mean, std = measure_frames((PONG,), DEFAULT_PRESENTATION, **OPTIONS)
-    env = make_env(PONG, **DEFAULT_PRESENTATION._asdict(), full_action_space=False, seed=2)
+    mean, std = measure_frames((PONG,), DEFAULT_OBSERVATION, **OPTIONS)
+    env = make_env(PONG, **DEFAULT_OBSERVATION._asdict(), full_action_space=False, seed=2)
     env.reset()
     for _ in range(150):
         frame = env.step(0)[0]
@@ -57,17 +57,17 @@ def test_what_always_stands_still_is_in_the_mean_picture():
 def test_returns_are_discounted_within_episodes(pays_late):
     options = {**OPTIONS, "discounting": 0.5}
     envs = ("torchbeast.envs.mock:PaysLate-v0", "torchbeast.envs.mock:PaysNothing-v0")
-    late, nothing = measure_returns(envs, DEFAULT_PRESENTATION, **options, clip_rewards=False)
+    late, nothing = measure_returns(envs, DEFAULT_OBSERVATION, **options, clip_rewards=False)
     # Returns of the two steps: 0.5 * 10 and 10.
     assert late == (7.5, 2.5)
     assert nothing == (0.0, 1.0)
-    clipped, _ = measure_returns(envs, DEFAULT_PRESENTATION, **options, clip_rewards=True)
+    clipped, _ = measure_returns(envs, DEFAULT_OBSERVATION, **options, clip_rewards=True)
     assert clipped == (0.75, 0.25)
 
 
 def test_games_that_pay_differently_have_different_returns():
     (pong_mean, pong_std), (invaders_mean, invaders_std) = measure_returns(
-        (PONG, INVADERS), DEFAULT_PRESENTATION, **OPTIONS, discounting=0.99, clip_rewards=False
+        (PONG, INVADERS), DEFAULT_OBSERVATION, **OPTIONS, discounting=0.99, clip_rewards=False
     )
     assert -5 < pong_mean < 0 < pong_std < 2
     assert invaders_mean > 5

@@ -6,6 +6,7 @@ from PIL import Image
 from torchbeast.core import checkpoint
 from torchbeast.envs import make_env
 from torchbeast.evaluate import watching
+from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.polybeast import make_parser
@@ -23,12 +24,13 @@ def savedir(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def flags(savedir, *more):
-    return make_parser().parse_args(["--savedir", str(savedir), "--xpid=mine", *more])
+def config(savedir, *more):
+    flags = make_parser().parse_args(["--savedir", str(savedir), "--xpid=mine", *more])
+    return EvaluationConfig.from_flags(vars(flags))
 
 
 def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):
-    watching.record(flags(savedir, "--sample", "--seed=3"))
+    watching.record(config(savedir, "--sample", "--seed=3"))
     path = savedir.parent / "movies" / f"mine_640_{PONG}.gif"
     actions = path.with_suffix(".actions")
     steps = len(actions.read_text().split())
@@ -40,7 +42,7 @@ def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):
         assert (92, 186, 92) in {c for _, c in gif.convert("RGB").getcolors()}
 
     again = savedir / "again.gif"
-    watching.record(flags(savedir, "--seed=3", f"--actions={actions}", f"--movie={again}"))
+    watching.record(config(savedir, "--seed=3", f"--actions={actions}", f"--movie={again}"))
     assert again.read_bytes() == path.read_bytes()
     assert again.with_suffix(".actions").read_text() == actions.read_text()
 
@@ -49,7 +51,7 @@ def test_without_a_display_it_records_instead(savedir, monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     film = savedir / "film.mp4"
-    watching.render(flags(savedir, "--sample", f"--movie={film}"))
+    watching.render(config(savedir, "--sample", f"--movie={film}"))
     assert "No display" in capsys.readouterr().err
     assert film.stat().st_size > 10_000
 
@@ -58,7 +60,7 @@ def test_a_window_shows_the_game_under_its_name_and_score(savedir, monkeypatch, 
     monkeypatch.setenv("DISPLAY", ":99")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setattr(watching, "frames_per_second", lambda _: 10_000)
-    watching.render(flags(savedir, "--sample", "--num_episodes=1"))
+    watching.render(config(savedir, "--sample", "--num_episodes=1"))
     xpid, model, env, steps, score = capsys.readouterr().out.strip().split(",")
     assert (xpid, model, env) == ("mine", "640", PONG)
     assert int(steps) > 700

@@ -73,11 +73,13 @@ def visualize(flags: argparse.Namespace) -> None:
     """Writes pictures and the film. Raises UsageError."""
     from PIL import Image
 
+    from torchbeast.core.config import build
+    from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.movies import MovieWriter
     from torchbeast.evaluate.playing import choose_game, load_trained
     from torchbeast.models.attention import AttentionNet
 
-    trained = load_trained(flags)
+    trained = load_trained(build(TrainedAgentConfig, vars(flags)))
     if not isinstance(trained.agent, AttentionNet):
         raise UsageError(
             f"{trained.xpid} is a {trained.agent.config.agent_type} agent: only aaa has attention"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from torchbeast.core.allocation import DEFAULT_NUM_ACTORS
 from torchbeast.core.parsing import agent_type, amount, fraction, natural, positive
 from torchbeast.core.presets import PRESETS
 
@@ -205,12 +206,6 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
     """How the machine is used. Returns the group, for more."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
-    add(
-        "--num_actors",
-        type=positive,
-        default=16,
-        help="Environments in parallel (default: %(default)s).",
-    )
     add("--num_learner_threads", "--num_threads", type=positive, help="Default: by cores.")
     add("--cores", type=positive, help="Cores to use (default: those this process may use).")
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
@@ -227,6 +222,12 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     """How the actor pool feeds inference and learner."""
     group = parser.add_argument_group("actor pool")
     add = group.add_argument
+    add(
+        "--num_actors",
+        type=positive,
+        help=f"Environments in parallel (default: {DEFAULT_NUM_ACTORS}, rounded up to a multiple "
+        "of the number of games).",
+    )
     add("--num_inference_threads", type=positive, help="Default: by cores.")
     add("--max_learner_queue_size", type=positive, help="Rollouts (default: batch_size).")
     add(

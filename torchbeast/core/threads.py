@@ -46,13 +46,11 @@ class ThreadPlan(NamedTuple):
 
 def plan_threads(
     cores: int,
-    num_actors: int,
-    num_tasks: int,
+    servers: int,
     *,
     cuda: bool,
     learner_threads: int | None = None,
     inference_threads: int | None = None,
-    servers: int | None = None,
 ) -> ThreadPlan:
     """Deals out ``cores``. What is given is kept.
 
@@ -60,14 +58,11 @@ def plan_threads(
     batch, beats one thread that splits its operations over the cores. A GPU wants whole batches,
     and a second thread that copies the next one meanwhile.
     """
-    if servers is None:
-        wanted = min(cores, num_actors)
-        servers = num_tasks * max(1, round(wanted / num_tasks))
     return ThreadPlan(
         learner_threads=learner_threads or (2 if cuda else cores),
         torch_threads=1,
         inference_threads=inference_threads or (2 if cuda else 1),
-        servers=min(servers, num_actors),
+        servers=servers,
     )
 
 

@@ -1,9 +1,9 @@
 """Atari games as reinforcement learning environments: which there are and how to make one."""
 
 from torchbeast.envs.environment import (
-    DEFAULT_PRESENTATION,
+    DEFAULT_OBSERVATION,
     EnvSpec,
-    Presentation,
+    ObservationConfig,
     derive_seed,
     make_env,
     plan_envs,
@@ -12,11 +12,11 @@ from torchbeast.envs.games import SIX, THREE, all_games, parse_games
 from torchbeast.envs.measuring import measure_frames, measure_returns
 
 __all__ = [
-    "DEFAULT_PRESENTATION",
+    "DEFAULT_OBSERVATION",
     "SIX",
     "THREE",
     "EnvSpec",
-    "Presentation",
+    "ObservationConfig",
     "all_games",
     "derive_seed",
     "make_env",

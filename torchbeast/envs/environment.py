@@ -17,21 +17,16 @@ from torchbeast.envs.mock import Mock
 cv2.setNumThreads(1)
 
 
-class Presentation(NamedTuple):
-    """How games are shown to an agent; plain values, saved with every checkpoint."""
+class ObservationConfig(NamedTuple):
+    """The preprocessing of an agent's observations; plain values, saved with every checkpoint."""
 
     preprocessing: str = "deepmind"
     frame_format: str = "gray_stack"
     frame_height: int = 84
     frame_width: int = 84
 
-    @classmethod
-    def from_flags(cls, flags: Any) -> Presentation:
-        """What the flags of these names say."""
-        return cls(*(getattr(flags, name) for name in cls._fields))
 
-
-DEFAULT_PRESENTATION = Presentation()
+DEFAULT_OBSERVATION = ObservationConfig()
 
 
 class EnvSpec(NamedTuple):
@@ -82,8 +77,8 @@ def make_env(
     if env_id == games.MOCK:
         env = Mock()
     elif games.is_atari(env_id):
-        shown = Presentation(preprocessing, frame_format, frame_height, frame_width)
-        env = _make_atari(env_id, shown, full_action_space, full_games, render_mode)
+        observation = ObservationConfig(preprocessing, frame_format, frame_height, frame_width)
+        env = _make_atari(env_id, observation, full_action_space, full_games, render_mode)
     else:
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         try:
@@ -101,12 +96,12 @@ def make_env(
 
 def _make_atari(
     env_id: str,
-    shown: Presentation,
+    observation: ObservationConfig,
     full_action_space: bool,
     full_games: bool,
     render_mode: str | None,
 ) -> gymnasium.Env:
-    profile = wrappers.PROFILES[shown.preprocessing]
+    profile = wrappers.PROFILES[observation.preprocessing]
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner per process.
     env = gymnasium.make(
         env_id,
@@ -120,9 +115,9 @@ def _make_atari(
         profile,
         full_action_space or profile.full_action_space,
         full_games,
-        shown.frame_format,
-        shown.frame_height,
-        shown.frame_width,
+        observation.frame_format,
+        observation.frame_height,
+        observation.frame_width,
     )
 
 
@@ -141,7 +136,9 @@ def _has_channels_last(space: Any) -> bool:
     )
 
 
-def plan_envs(env_ids: tuple[str, ...], shown: Presentation = DEFAULT_PRESENTATION) -> EnvSpec:
+def plan_envs(
+    env_ids: tuple[str, ...], observation: ObservationConfig = DEFAULT_OBSERVATION
+) -> EnvSpec:
     """Finds out what the agent must fit by making each environment once.
 
     Games whose action sets differ all get the full one.
@@ -149,22 +146,22 @@ def plan_envs(env_ids: tuple[str, ...], shown: Presentation = DEFAULT_PRESENTATI
     Raises:
         UsageError: an environment cannot be had, or they do not go together.
     """
-    spec = _common_spec(env_ids, shown, full_action_space=False)
+    spec = _common_spec(env_ids, observation, full_action_space=False)
     if spec is None:
-        spec = _common_spec(env_ids, shown, full_action_space=True)
+        spec = _common_spec(env_ids, observation, full_action_space=True)
     if spec is None:
         raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}")
     return spec
 
 
 def _common_spec(
-    env_ids: tuple[str, ...], shown: Presentation, full_action_space: bool
+    env_ids: tuple[str, ...], observation: ObservationConfig, full_action_space: bool
 ) -> EnvSpec | None:
     """The common spec; None if actions differ. Equal numbers of different actions differ, too."""
     actions = set()
     shapes = set()
     for env_id in env_ids:
-        env = make_env(env_id, **shown._asdict(), full_action_space=full_action_space)
+        env = make_env(env_id, **observation._asdict(), full_action_space=full_action_space)
         if not isinstance(env.action_space, gymnasium.spaces.Discrete):
             raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
         shape = env.observation_space.shape

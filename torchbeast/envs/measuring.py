@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from torchbeast.envs.environment import Presentation, make_env
+from torchbeast.envs.environment import ObservationConfig, make_env
 
 
 def measure_frames(
-    env_ids: tuple[str, ...], shown: Presentation, *, full_action_space: bool, seed: int
+    env_ids: tuple[str, ...], observation: ObservationConfig, *, full_action_space: bool, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Each game's mean picture ``[K, C, H, W]``, and its pixels' spread around it ``[K]``; float32.
 
@@ -20,7 +20,7 @@ def measure_frames(
     skip, count, every = 100, 100, 4
     means, stds = [], []
     for env_id in env_ids:
-        played = _play_at_random(env_id, shown, skip + count * every, full_action_space, seed)
+        played = _play_at_random(env_id, observation, skip + count * every, full_action_space, seed)
         frames = np.stack([x for x, _, _ in itertools.islice(played, skip, None, every)])
         mean = frames.mean(axis=0, dtype=np.float32)
         means.append(mean)
@@ -30,7 +30,7 @@ def measure_frames(
 
 def measure_returns(
     env_ids: tuple[str, ...],
-    shown: Presentation,
+    observation: ObservationConfig,
     *,
     full_action_space: bool,
     seed: int,
@@ -44,7 +44,7 @@ def measure_returns(
     moments = []
     for env_id in env_ids:
         following, returns = 0.0, []
-        played = _play_at_random(env_id, shown, 1000, full_action_space, seed)
+        played = _play_at_random(env_id, observation, 1000, full_action_space, seed)
         for reward, done in reversed([(reward, done) for _, reward, done in played]):
             if clip_rewards:
                 reward = min(max(reward, -1.0), 1.0)
@@ -56,10 +56,10 @@ def measure_returns(
 
 
 def _play_at_random(
-    env_id: str, shown: Presentation, num_steps: int, full_action_space: bool, seed: int
+    env_id: str, observation: ObservationConfig, num_steps: int, full_action_space: bool, seed: int
 ) -> Iterator[tuple[np.ndarray, float, bool]]:
     """Frame, reward and whether an episode ended, of every step."""
-    env = make_env(env_id, **shown._asdict(), full_action_space=full_action_space, seed=seed)
+    env = make_env(env_id, **observation._asdict(), full_action_space=full_action_space, seed=seed)
     env.action_space.seed(seed)
     env.reset()
     for _ in range(num_steps):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +13,9 @@ import torch
 
 from torchbeast.core import checkpoint
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
-from torchbeast.envs import DEFAULT_PRESENTATION, Presentation, make_env, parse_games
+from torchbeast.envs import DEFAULT_OBSERVATION, ObservationConfig, make_env, parse_games
 from torchbeast.envs.games import short_name
+from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
 
@@ -29,7 +29,7 @@ class Trained(NamedTuple):
     agent: Agent
     xpid: str
     model_id: str  # The agent steps it was trained for, where the checkpoint says so.
-    shown: Presentation = DEFAULT_PRESENTATION
+    observation: ObservationConfig = DEFAULT_OBSERVATION
 
     def find_task(self, env_id: str) -> int:
         """The game's index among the agent's, whatever the spelling of its id; 0 for any other."""
@@ -46,7 +46,7 @@ class Episode(NamedTuple):
     episode_step: int
 
 
-def load_trained(flags: argparse.Namespace) -> Trained:
+def load_trained(flags: TrainedAgentConfig) -> Trained:
     """The agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
 
     A shipped agent is found by its name alone. Raises UsageError.
@@ -59,7 +59,7 @@ def load_trained(flags: argparse.Namespace) -> Trained:
 
 
 def read_trained(
-    path: Path, xpid: str, model_id: str | None = None, agent_type: str | None = None
+    path: Path, xpid: str, model_id: str | int | None = None, agent_type: str | None = None
 ) -> Trained:
     """The agent in the checkpoint at ``path``. Raises UsageError."""
     contents = checkpoint.load(path)
@@ -67,14 +67,17 @@ def read_trained(
         from_contents(contents, path, agent_type),
         xpid,
         str(model_id or contents.get("steps", "model")),
-        read_presentation(contents),
+        read_observation_config(contents),
     )
 
 
-def read_presentation(contents: dict[str, Any]) -> Presentation:
-    """How a checkpoint's agent was shown its games; what an earlier version did not save was so."""
-    fields = {name: contents[name] for name in Presentation._fields if name in contents}
-    return Presentation(**fields)
+def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
+    """Returns the observation settings in a checkpoint, with defaults for those it lacks.
+
+    Earlier versions of this program saved fewer settings; those had the default values.
+    """
+    fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
+    return ObservationConfig(**fields)
 
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
@@ -102,7 +105,7 @@ def make_games(
         envs = [
             make_env(
                 env_id,
-                **trained.shown._asdict(),
+                **trained.observation._asdict(),
                 full_action_space=full_action_space,
                 full_games=True,
                 seed=seed + i,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from torchbeast.envs.games import short_name
 from torchbeast.envs.scores import human_normalized
 from torchbeast.evaluate.actions import read_actions
+from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.playing import Episode, choose_games, load_trained, play
 
 
@@ -29,29 +29,41 @@ def summarize(episodes: list[Episode]) -> dict[str, Any]:
     }
 
 
-def run_test(flags: argparse.Namespace) -> None:
+def run_test(config: EvaluationConfig) -> None:
     """``--mode test``: plays full games with a trained agent, by default on the games it knows.
 
     Prints a line per episode, ``xpid,model id,env,steps,return``, and a table; with ``--json`` one
     JSON document instead. An agent with PopArt has no value head for other games, but its policy is
     one for all, so those can be played, too.
     """
-    trained = load_trained(flags)
-    games = choose_games(trained, flags.env)
-    options = {"greedy": flags.greedy, "seed": flags.seed or 0}
-    actions = read_actions(flags.actions, trained.agent.config.num_actions)
+    trained = load_trained(config.trained)
+    games = choose_games(trained, config.env)
+    actions = read_actions(config.actions, trained.agent.config.num_actions)
     summaries = []
     for game in games:
         episodes = []
-        for episode in play(trained, game, flags.num_episodes, actions=actions, **options):
+        for episode in play(
+            trained,
+            game,
+            config.num_episodes,
+            greedy=config.greedy,
+            seed=config.seed,
+            actions=actions,
+        ):
             episodes.append(episode)
-            if not flags.json:
+            if not config.json:
                 values = (game, episode.episode_step, f"{episode.episode_return:g}")
                 print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
         summaries.append(summarize(episodes))
-    if flags.json:
-        facts = {"xpid": trained.xpid, "model": trained.model_id, **trained.shown._asdict()}
-        print(json.dumps({**facts, **options, "games": summaries}, indent=2))
+    if config.json:
+        facts = {
+            "xpid": trained.xpid,
+            "model": trained.model_id,
+            **trained.observation._asdict(),
+            "greedy": config.greedy,
+            "seed": config.seed,
+        }
+        print(json.dumps({**facts, "games": summaries}, indent=2))
     else:
         print(format_table(summaries))
 

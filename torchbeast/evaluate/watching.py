@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.actions import read_actions
+from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.movies import MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import (
@@ -60,35 +60,34 @@ def frames_per_second(env: gymnasium.Env) -> float:
     return float(env.metadata.get("render_fps") or 30)
 
 
-def movie_path(flags: argparse.Namespace, trained: Trained, game: str, num_games: int) -> Path:
+def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games: int) -> Path:
     """``--movie``, else ``movies/<xpid>_<step>_<env>.gif`` here."""
-    if flags.movie is None:
+    if config.movie is None:
         name = f"{trained.xpid}_{trained.model_id}_{game.replace('/', '-').replace(':', '-')}.gif"
         return Path("movies") / name
     if num_games > 1:
         raise UsageError(f"--movie is one file; choose one of the {num_games} games with --env")
-    return Path(flags.movie).expanduser()
+    return Path(config.movie).expanduser()
 
 
-def record(flags: argparse.Namespace) -> None:
+def record(config: EvaluationConfig) -> None:
     """``--mode record``: one whole game in colour, per game; the actions go into a file beside it.
 
     ``--actions`` with that file plays the same game again under the same ``--seed``.
     """
-    _record_games(flags, load_trained(flags))
+    _record_games(config, load_trained(config.trained))
 
 
-def _record_games(flags: argparse.Namespace, trained: Trained) -> None:
-    games = choose_games(trained, flags.env)
+def _record_games(config: EvaluationConfig, trained: Trained) -> None:
+    games = choose_games(trained, config.env)
     for game in games:
-        _record_game(flags, trained, game, movie_path(flags, trained, game, len(games)))
+        _record_game(config, trained, game, movie_path(config, trained, game, len(games)))
 
 
-def _record_game(flags: argparse.Namespace, trained: Trained, game: str, path: Path) -> None:
-    actions = read_actions(flags.actions, trained.agent.config.num_actions)
-    seed = flags.seed or 0
-    (env,) = make_games(trained, game, seed=seed, render_mode="rgb_array")
-    loop = GameLoop(trained, game, [env], greedy=flags.greedy, seed=seed, actions=actions)
+def _record_game(config: EvaluationConfig, trained: Trained, game: str, path: Path) -> None:
+    actions = read_actions(config.actions, trained.agent.config.num_actions)
+    (env,) = make_games(trained, game, seed=config.seed, render_mode="rgb_array")
+    loop = GameLoop(trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions)
     played: list[int] = []
     with contextlib.closing(env), MovieWriter(path, frames_per_second(env)) as movie:
         ended: list[Any] = []
@@ -108,20 +107,20 @@ def _record_game(flags: argparse.Namespace, trained: Trained, game: str, path: P
         print(f"{path}: the first {len(played):,} steps of {game}; an .mp4 holds whole long games")
 
 
-def render(flags: argparse.Namespace) -> None:
+def render(config: EvaluationConfig) -> None:
     """``--mode test_render``: games in a window; recorded where there is no display."""
-    trained = load_trained(flags)
+    trained = load_trained(config.trained)
     if not has_display():
         print("No display: recording instead", file=sys.stderr)
-        _record_games(flags, trained)
+        _record_games(config, trained)
         return
-    for game in choose_games(trained, flags.env):
-        for episode in _show_games(flags, trained, game):
+    for game in choose_games(trained, config.env):
+        for episode in _show_games(config, trained, game):
             values = (trained.xpid, trained.model_id, game)
             print(*values, episode.episode_step, f"{episode.episode_return:g}", sep=",", flush=True)
 
 
-def _show_games(flags: argparse.Namespace, trained: Trained, game: str) -> Iterator[Any]:
+def _show_games(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Any]:
     """Yields episodes until there are enough or the window is closed."""
     try:
         import pygame
@@ -129,17 +128,18 @@ def _show_games(flags: argparse.Namespace, trained: Trained, game: str) -> Itera
         raise UsageError("--mode test_render needs pygame: pip install pygame") from error
     from gymnasium.wrappers import HumanRendering
 
-    actions = read_actions(flags.actions, trained.agent.config.num_actions)
-    seed = flags.seed or 0
-    (env,) = make_games(trained, game, seed=seed, render_mode="rgb_array")
+    actions = read_actions(config.actions, trained.agent.config.num_actions)
+    (env,) = make_games(trained, game, seed=config.seed, render_mode="rgb_array")
     env = Captioned(env, short_name(game))
     env.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
     env = HumanRendering(env)
     with contextlib.closing(env):
-        loop = GameLoop(trained, game, [env], greedy=flags.greedy, seed=seed, actions=actions)
+        loop = GameLoop(
+            trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
+        )
         pygame.display.set_caption(f"{short_name(game)} - {trained.xpid}")
         shown = 0
-        while shown < flags.num_episodes and not pygame.event.peek(pygame.QUIT):
+        while shown < config.num_episodes and not pygame.event.peek(pygame.QUIT):
             for _, episode in loop.step():
                 shown += 1
                 yield episode

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchbeast.core.allocation import task_of
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.workers import Lives
 from torchbeast.models import AgentConfig
@@ -48,7 +49,7 @@ def act(
     torch.set_num_threads(1)
     seed = derive_seed(config.seed, index, generation)
     torch.manual_seed(seed)
-    task = index % len(config.agent.tasks)
+    task = task_of(index, len(config.agent.tasks))
     env = EnvStream(make_env(config.agent.tasks[task], seed=seed, **config.env_options), task)
     agent = make_agent(config.agent)
     agent.compute_dtype = config.compute_dtype

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import torch
@@ -13,26 +12,24 @@ from torchbeast.models import Agent
 from torchbeast.training.setup import Setup
 
 
-def begin(agent: Agent, flags: argparse.Namespace, setup: Setup) -> None:
+def begin(agent: Agent, setup: Setup, seed: int) -> None:
     """Gives a new agent its weights, and statistics of its games from random play."""
-    options: dict[str, Any] = {
-        "full_action_space": setup.spec.full_action_space,
-        "seed": setup.seed,
-    }
-    if not flags.fixed_input_scale:
-        mean, std = measure_frames(setup.games, setup.shown, **options)
+    config = setup.config
+    options: dict[str, Any] = {"full_action_space": setup.full_action_space, "seed": seed}
+    if not config.network.fixed_input_scale:
+        mean, std = measure_frames(config.games, config.observation, **options)
         agent.set_frame_statistics(torch.from_numpy(mean), torch.from_numpy(std))
-    if not flags.torch_initial_weights:
+    if not config.network.torch_initial_weights:
         agent.scale_initial_weights()
         if isinstance(agent.baseline, PopArtLayer):
             # Else a game that pays in hundreds has advantages of hundreds until --beta has moved
             # its statistics, thousands of updates later; no policy survives that.
             agent.baseline.set_statistics(
                 measure_returns(
-                    setup.games,
-                    setup.shown,
+                    config.games,
+                    config.observation,
                     **options,
-                    discounting=flags.discounting,
-                    clip_rewards=setup.clip_rewards,
+                    discounting=config.learning.discounting,
+                    clip_rewards=config.learning.clip_rewards,
                 )
             )

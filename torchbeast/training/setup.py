@@ -1,83 +1,116 @@
-"""What the flags amount to: all that a user can get wrong is checked before anything starts."""
+"""What a configuration amounts to here: all that can be wrong is checked before anything starts."""
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 from typing import NamedTuple
 
+from torchbeast.core.allocation import ServerLoad, allocate, default_num_servers
 from torchbeast.core.devices import Devices, choose_devices
 from torchbeast.core.file_writer import default_xpid
-from torchbeast.core.flags import DEFAULT_ENV
 from torchbeast.core.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.core.types import UsageError
-from torchbeast.envs import EnvSpec, Presentation, parse_games, plan_envs
+from torchbeast.envs import EnvSpec, plan_envs
+from torchbeast.models import AgentConfig
+from torchbeast.models.loading import find_agent_type
+from torchbeast.training.config import TrainingConfig
 
 log = logging.getLogger("torchbeast")
 
 
 class Setup(NamedTuple):
-    """What the flags amount to on this machine. Flags themselves are never changed."""
+    """A configuration and what follows from it on this machine."""
 
-    games: tuple[str, ...]
+    config: TrainingConfig
+    xpid: str
+    agent: AgentConfig
+    full_action_space: bool
+    """Whether all 18 actions are used because the games' own sets differ."""
     num_actors: int
-    shown: Presentation
-    spec: EnvSpec
+    """Environments of all games together."""
+    servers: tuple[ServerLoad, ...]
+    """The load of each environment server; empty in MonoBeast."""
+    cores: int
     plan: ThreadPlan
     devices: Devices
-    xpid: str
-    seed: int
-    clip_rewards: bool
 
 
-def prepare(flags: argparse.Namespace, *, has_pool: bool = True) -> Setup:
-    """Checks the flags. Raises UsageError.
+def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
+    """Checks a configuration and plans a run of it on this machine.
 
-    ``has_pool``: whether servers and inference threads are needed. Without them, in MonoBeast,
-    ``--num_actors`` is per game, as in 2019.
+    Args:
+        config: the configuration.
+        has_pool: whether servers and inference threads are needed. MonoBeast has neither, and its
+            ``num_actors`` is per game, as in 2019.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: the configuration contradicts itself, the games or this machine.
     """
-    games = parse_games(flags.env or DEFAULT_ENV)
-    num_actors = flags.num_actors * (1 if has_pool else len(games))
-    if len(games) > num_actors:
-        raise UsageError(
-            f"{len(games)} games need at least as many actors: --num_actors {num_actors}"
-        )
-    shown = Presentation.from_flags(flags)
-    spec = plan_envs(games, shown)
-    if flags.num_actions is not None and flags.num_actions != spec.num_actions:
-        raise UsageError(
-            f"--num_actions {flags.num_actions} contradicts the games, which have "
-            f"{spec.num_actions}; leave it out"
-        )
-    if flags.xpid is not None and (flags.xpid in ("", ".", "..", "latest") or "/" in flags.xpid):
-        raise UsageError(f"--xpid '{flags.xpid}' cannot be the name of a run")
-    devices = choose_devices(flags.disable_cuda)
+    num_tasks = len(config.games)
+    spec = plan_envs(config.games, config.observation)
+    _check(config, spec)
+    find_agent_type(config.network.agent_type)
+    machine = config.machine
+    num_actors = machine.num_actors * (1 if has_pool else num_tasks)
+    devices = choose_devices(machine.disable_cuda)
+    cores = machine.cores or available_cores()
+    servers = _allocate_servers(config, num_actors, cores) if has_pool else ()
     plan = plan_threads(
-        flags.cores or available_cores(),
-        num_actors,
-        len(games),
+        cores,
+        len(servers),
         cuda=devices.learner.type == "cuda",
-        learner_threads=flags.num_learner_threads,
-        inference_threads=getattr(flags, "num_inference_threads", None),
-        servers=getattr(flags, "num_servers", None),
+        learner_threads=machine.num_learner_threads,
+        inference_threads=config.pool.num_inference_threads,
     )
-    if not has_pool:
-        plan = plan._replace(inference_threads=0, servers=0)
-    if flags.use_popart and flags.reward_clipping == "abs_one":
+    if config.network.use_popart and config.learning.clip_rewards:
         log.warning(
             "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
             "the games, which PopArt is for, are lost before it sees them"
         )
-    clipping = flags.reward_clipping or ("none" if flags.use_popart else "abs_one")
     return Setup(
-        games=games,
+        config=config,
+        xpid=config.output.xpid or default_xpid(),
+        agent=AgentConfig(
+            agent_type=config.network.agent_type,
+            observation_shape=spec.observation_shape,
+            num_actions=spec.num_actions,
+            tasks=config.games,
+            use_lstm=config.network.use_lstm,
+            use_popart=config.network.use_popart,
+            beta=config.network.beta,
+        ),
+        full_action_space=spec.full_action_space,
         num_actors=num_actors,
-        shown=shown,
-        spec=spec,
-        plan=plan,
+        servers=servers,
+        cores=cores,
+        plan=plan if has_pool else plan._replace(inference_threads=0),
         devices=devices,
-        xpid=flags.xpid or default_xpid(),
-        seed=flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little"),
-        clip_rewards=clipping == "abs_one",
     )
+
+
+def _check(config: TrainingConfig, spec: EnvSpec) -> None:
+    num_actions, xpid = config.network.num_actions, config.output.xpid
+    if num_actions is not None and num_actions != spec.num_actions:
+        raise UsageError(
+            f"--num_actions {num_actions} contradicts the games, which have "
+            f"{spec.num_actions}; leave it out"
+        )
+    if xpid is not None and (xpid in ("", ".", "..", "latest") or "/" in xpid):
+        raise UsageError(f"--xpid '{xpid}' cannot be the name of a run")
+
+
+def _allocate_servers(
+    config: TrainingConfig, num_actors: int, cores: int
+) -> tuple[ServerLoad, ...]:
+    num_tasks = len(config.games)
+    if num_tasks > num_actors:
+        raise UsageError(
+            f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
+        )
+    num_servers = config.servers.num_servers or default_num_servers(cores, num_actors, num_tasks)
+    if num_servers < num_tasks:
+        raise UsageError(f"{num_tasks} games need at least as many servers, not {num_servers}")
+    return allocate(num_actors, num_tasks, min(num_servers, num_actors))

@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.training import prepare
+from torchbeast.training.checkpointer import Checkpointer
+from torchbeast.training.recorder import Recorder
+from torchbeast.training.state import make_learner, resume_or_start
+
+
+@pytest.fixture
+def make_checkpointer():
+    recorders = []
+
+    def make(config):
+        setup = prepare(config)
+        state = resume_or_start(setup)
+        recorders.append(Recorder(setup, state, queue_size=2))
+        learner = make_learner(setup, state, lambda _: None, lambda: None)
+        return Checkpointer(recorders[-1].path, setup, state.seed, learner, recorders[-1].progress)
+
+    yield make
+    for recorder in recorders:
+        recorder.close()
+
+
+def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpointer):
+    path = finished_run / "model.tar"
+    before = checkpoint.load(path)
+    checkpointer = make_checkpointer(make_config())
+    assert checkpointer.path == path
+    path.unlink()
+    assert checkpointer.save()
+    after = checkpoint.load(path)
+    assert after.keys() == before.keys()
+    for name in ("agent", "steps", "learner_steps", "task_steps", "seed", "frame_format"):
+        assert after[name] == before[name]
+    assert torch.equal(after["random_state"], before["random_state"])
+    assert after["progress"]["task_steps"] == before["progress"]["task_steps"] == [40]
+
+
+@pytest.mark.parametrize(("interval", "saved"), [(0, True), (600, False)])
+def test_saves_when_the_interval_is_over(
+    make_config, finished_run, make_checkpointer, interval, saved
+):
+    config = make_config()
+    output = config.output._replace(checkpoint_interval_s=interval)
+    checkpointer = make_checkpointer(config._replace(output=output))
+    checkpointer.path.unlink()
+    checkpointer.save_if_due()
+    assert checkpointer.path.exists() is saved
+
+
+def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkpointer):
+    checkpointer = make_checkpointer(make_config())
+    assert checkpointer.save()
+    assert not checkpointer.path.exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    make_config, finished_run, make_checkpointer, caplog
+):
+    before = (finished_run / "model.tar").read_bytes()
+    # A directory in the place of the temporary file: not even root can write there.
+    (finished_run / "model.tar.tmp").mkdir()
+    assert not make_checkpointer(make_config()).save()
+    assert "Cannot save" in caplog.text
+    assert (finished_run / "model.tar").read_bytes() == before

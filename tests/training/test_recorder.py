@@ -1,0 +1,33 @@
+import json
+
+from torchbeast.training import prepare
+from torchbeast.training.recorder import Recorder
+from torchbeast.training.state import RunState, make_learner, resume_or_start
+
+
+def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path):
+    config = make_config("--use_popart")
+    recorder = Recorder(prepare(config), RunState(seed=9), queue_size=2)
+    recorder.close()
+    meta = json.loads((tmp_path / "run" / "meta.json").read_text())
+    assert meta["args"] == config.args
+    assert meta["args"]["reward_clipping"] is None
+    assert meta["reward_clipping"] == "none"
+    assert (meta["xpid"], meta["seed"], meta["tasks"]) == ("run", 9, ["Mock"])
+    assert meta["num_actions"] == 4
+    assert meta["threads"]["learner_threads"] == 1
+
+
+def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, capsys):
+    logs = finished_run / "logs.csv"
+    before = logs.read_text()
+    columns = before.splitlines()[0].count(",")
+    logs.write_text(before + "60" + "," * columns + "\n")  # Behind the last checkpoint.
+    setup = prepare(make_config())
+    state = resume_or_start(setup)
+    recorder = Recorder(setup, state, queue_size=2)
+    learner = make_learner(setup, state, recorder.record_step, lambda: None)
+    recorder.finish({"learner": 0, "inference": 0}, learner)
+    recorder.close()
+    assert "40 of 40 steps" in capsys.readouterr().err
+    assert logs.read_text() == before

@@ -1,0 +1,49 @@
+import pytest
+
+from torchbeast.core.allocation import environments_per_task
+from torchbeast.core.types import UsageError
+from torchbeast.training import prepare
+
+THREE_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
+
+
+def test_the_agent_fits_its_games(make_config):
+    setup = prepare(make_config(f"--env={THREE_GAMES}", "--frame_height=42", "--use_popart"))
+    assert setup.agent.num_actions == 18
+    assert setup.full_action_space
+    assert setup.agent.observation_shape == (4, 42, 84)
+    assert setup.agent.tasks == tuple(THREE_GAMES.split(","))
+    assert setup.agent.use_popart
+
+
+def test_every_game_has_equally_many_environments(make_config):
+    setup = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=12", "--num_servers=4"))
+    assert len(setup.servers) == setup.plan.servers == 4
+    assert environments_per_task(setup.servers) == [4, 4, 4]
+
+
+def test_there_are_no_more_servers_than_environments(make_config):
+    assert prepare(make_config("--num_servers=9")).plan.servers == 4
+
+
+def test_without_a_pool_the_actors_are_per_game(make_config):
+    config = make_config(f"--env={THREE_GAMES}", "--num_actors=2")
+    setup = prepare(config, has_pool=False)
+    assert setup.num_actors == 6
+    assert setup.servers == ()
+    assert (setup.plan.servers, setup.plan.inference_threads) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--num_actors=2"], "3 games need at least as many actors"),
+        (["--num_servers=2"], "3 games need at least as many servers"),
+        (["--num_actions=5"], "contradicts the games, which have 18"),
+        (["--xpid=latest"], "cannot be the name of a run"),
+        (["--agent_type=no.such:Thing"], "Cannot find --agent_type"),
+    ],
+)
+def test_what_cannot_be_is_refused(make_config, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        prepare(make_config(f"--env={THREE_GAMES}", *arguments))

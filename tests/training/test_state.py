@@ -1,0 +1,85 @@
+import json
+
+import pytest
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.core.types import UsageError
+from torchbeast.training import prepare
+from torchbeast.training.state import make_learner, resume_or_start
+
+
+def make(setup, state):
+    return make_learner(setup, state, lambda _: None, lambda: None)
+
+
+def edit_args(run, **changes):
+    """Makes a run one that was started with other flags; None: with a program that lacked them."""
+    meta = json.loads((run / "meta.json").read_text())
+    for name, value in changes.items():
+        if value is None:
+            del meta["args"][name]
+        else:
+            meta["args"][name] = value
+    (run / "meta.json").write_text(json.dumps(meta))
+
+
+def test_a_new_run_has_the_seed_that_is_given_and_writes_nothing(make_config, tmp_path):
+    state = resume_or_start(prepare(make_config("--seed=8")))
+    assert state == (8, None, ())
+    assert state.steps is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_seed_makes_the_same_new_agent(make_config):
+    setups = [prepare(make_config(f"--seed={seed}")) for seed in (1, 1, 2)]
+    first, same, other = (make(s, resume_or_start(s)).agent.state_dict() for s in setups)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not torch.equal(first["policy.weight"], other["policy.weight"])
+
+
+def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run):
+    saved = checkpoint.load(finished_run / "model.tar")
+    config = make_config()._replace(seed=None)
+    setup = prepare(config)
+    state = resume_or_start(setup)
+    assert (state.steps, state.seed, state.changes) == (40, 5, ())
+    learner = make(setup, state)
+    assert torch.equal(torch.get_rng_state(), saved["random_state"])
+    assert (learner.steps, learner.learner_steps) == (40, saved["learner_steps"])
+    weights = learner.agent.state_dict()
+    assert all(torch.equal(weights[name], x) for name, x in saved["model_state_dict"].items())
+
+
+def test_what_changed_since_the_checkpoint_is_told(make_config, finished_run):
+    config = make_config("--total_steps=80", "--cores=2", "--max_learner_queue_size=9", "--seed=6")
+    assert set(resume_or_start(prepare(config)).changes) == {
+        "--total_steps 40 -> 80",
+        "--cores 1 -> 2",
+        "--max_learner_queue_size default -> 9",
+        "--seed 5 -> 6",
+    }
+
+
+def test_another_way_to_say_the_same_is_no_change(make_config, finished_run):
+    config = make_config("--reward_clipping=abs_one", "--num_episodes=3", "--seed=5")
+    assert resume_or_start(prepare(config)).changes == ()
+
+
+def test_a_flag_that_an_earlier_version_lacked_is_no_change(make_config, finished_run):
+    edit_args(finished_run, cores=None, batch_size=4)
+    state = resume_or_start(prepare(make_config("--cores=2")))
+    assert state.changes == ("--batch_size 4 -> 2",)
+    (finished_run / "meta.json").unlink()
+    assert resume_or_start(prepare(make_config("--cores=2"))).changes == ()
+
+
+def test_without_checkpoints_a_run_starts_anew(make_config, finished_run):
+    setup = prepare(make_config("--disable_checkpoint"))
+    assert resume_or_start(setup).checkpoint is None
+
+
+def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
+    setup = prepare(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
+    with pytest.raises(UsageError, match="of another agent: agent_type, use_lstm changed"):
+        resume_or_start(setup)

@@ -1,0 +1,41 @@
+"""What a command line asks for of a trained agent, as typed values.
+
+Fields have the names of their flags; ``core/flags.py`` describes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torchbeast.core.config import build
+
+
+class TrainedAgentConfig(NamedTuple):
+    """Where a trained agent is found."""
+
+    savedir: str
+    xpid: str | None
+    """None: the newest run."""
+    intermediate_model_id: int | None
+    agent_type: str | None
+    """The only class of a user's own that may be imported."""
+
+
+class EvaluationConfig(NamedTuple):
+    """What ``--mode test``, ``test_render``, ``record`` and ``env_info`` do."""
+
+    trained: TrainedAgentConfig
+    env: str | None
+    """None: the games that the agent knows."""
+    seed: int
+    greedy: bool
+    num_episodes: int
+    actions: str | None
+    movie: str | None
+    json: bool
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> EvaluationConfig:
+        """Builds the configuration from the values of a trainer's flags. The default seed is 0."""
+        return build(cls, {**flags, "seed": flags["seed"] or 0})

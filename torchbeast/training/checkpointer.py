@@ -1,0 +1,96 @@
+"""When a run is saved, and what is saved of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchbeast.core import checkpoint
+from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.progress import Progress
+from torchbeast.training.setup import Setup
+
+log = logging.getLogger("torchbeast")
+
+
+class Checkpointer:
+    """Saves a run: ``model.tar`` to resume from, and copies of the agent at given steps.
+
+    A checkpoint that cannot be written is reported and left out: training continues without it.
+    """
+
+    def __init__(
+        self, directory: Path, setup: Setup, seed: int, learner: Learner, progress: Progress
+    ) -> None:
+        """Prepares to save a run.
+
+        Args:
+            directory: the run's own directory.
+            setup: the run.
+            seed: the run's seed.
+            learner: its state is saved.
+            progress: its counts are saved.
+        """
+        self._directory = directory
+        self._config = setup.config.output
+        self._observation = setup.config.observation
+        self._seed = seed
+        self._learner = learner
+        self._progress = progress
+        self._next_save = time.monotonic() + self._config.checkpoint_interval_s
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint that a run is resumed from."""
+        return checkpoint.model_path(self._directory.parent, self._directory.name)
+
+    def save_if_due(self) -> None:
+        """Saves the run every ``checkpoint_interval_s`` seconds."""
+        if time.monotonic() >= self._next_save:
+            self.save()
+            self._next_save = time.monotonic() + self._config.checkpoint_interval_s
+
+    def save(self) -> bool:
+        """Saves the run, unless there is nothing to save yet or checkpoints are disabled.
+
+        Returns:
+            False if the checkpoint could not be written.
+        """
+        if self._config.disable_checkpoint or self._learner.learner_steps == 0:
+            return True
+        contents = {
+            **self._agent_contents(),
+            "progress": self._progress.state_dict(),
+            "seed": self._seed,
+            "random_state": torch.get_rng_state(),
+        }
+        return self._write(self.path, contents)
+
+    def keep_copy_if_due(self, stats: StepStats) -> None:
+        """Keeps a copy of the agent if the learner step passed a multiple of the interval.
+
+        The learner calls this between two steps, while its weights do not change. The copy has no
+        optimizer.
+        """
+        interval = self._config.save_model_every_nsteps
+        before = stats.steps - sum(stats.task_steps)
+        if interval and stats.steps // interval > before // interval:
+            contents = self._agent_contents()
+            del contents["optimizer_state_dict"]
+            path = checkpoint.intermediate_path(self._directory, contents["steps"])
+            self._write(path, contents)
+
+    def _agent_contents(self) -> dict[str, Any]:
+        return {**self._learner.state_dict(), **self._observation._asdict()}
+
+    def _write(self, path: Path, contents: dict[str, Any]) -> bool:
+        try:
+            checkpoint.save(path, contents)
+        except OSError as error:
+            log.error("Cannot save %s (an earlier one stays as it is): %s", path, error)
+            return False
+        return True

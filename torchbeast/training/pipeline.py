@@ -1,0 +1,167 @@
+"""PolyBeast's queue, batcher and actor pool, and the threads at their other ends.
+
+The compiled module is imported where it is used: without it, this package serves MonoBeast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchbeast.core.devices import Lane
+from torchbeast.core.flags import server_address
+from torchbeast.core.learner import Learner, LearnerClosed
+from torchbeast.core.servers import load_tls
+from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
+from torchbeast.core.weights import PublishedWeights
+from torchbeast.training.run import TrainingRun
+from torchbeast.training.setup import Setup
+
+
+class Pipeline:
+    """Everything between the environment servers and the learner.
+
+    The actor pool steps the environments. Its observations go to the inference threads in batches,
+    its rollouts through a queue to the learner threads.
+    """
+
+    def __init__(self, setup: Setup, run: TrainingRun, basename: str) -> None:
+        """Connects nothing yet.
+
+        Args:
+            setup: the run's sizes.
+            run: its learner learns, its weights act, and its threads do the work.
+            basename: where the environment servers listen.
+        """
+        self._setup = setup
+        self._run = run
+        self._first_version = run.learner.learner_steps
+        self._queue = self._make_queue()
+        self._batcher = self._make_batcher()
+        self._pool = self._make_pool(basename)
+
+    def start(self) -> None:
+        """Starts the threads. They end after :meth:`close`."""
+        devices, threads = self._setup.devices, self._run.threads
+        for i in range(self._setup.plan.inference_threads):
+            threads.start(
+                f"inference-{i}",
+                inference_loop,
+                self._batcher,
+                self._run.weights,
+                devices.inference,
+                len(self._setup.config.games),
+                self._required_version,
+            )
+        for i in range(self._setup.plan.learner_threads):
+            threads.start(
+                f"learner-{i}", learner_loop, self._queue, self._run.learner, devices.learner
+            )
+        threads.start("actors", self._pool.run)
+
+    def sizes(self) -> dict[str, int]:
+        """Rollouts that wait for the learner, and observations that wait for inference."""
+        return {"learner": self._queue.size(), "inference": self._batcher.size()}
+
+    def close(self) -> None:
+        """Closes the queues, which ends the actor pool and every thread."""
+        self._queue.close()
+        self._batcher.close()
+
+    def _required_version(self) -> int:
+        """The weights that must act next; any will do unless the run is synchronous."""
+        if not self._setup.config.pool.synchronous:
+            return 0
+        learning = self._setup.config.learning
+        steps_per_update = learning.batch_size * learning.unroll_length
+        return self._first_version + self._pool.count() // steps_per_update
+
+    def _make_queue(self) -> Any:
+        from libtorchbeast import BatchingQueue
+
+        cuda = self._setup.devices.learner.type == "cuda"
+        return BatchingQueue(
+            batch_dim=1,
+            minimum_batch_size=self._run.rollouts_at_once,
+            maximum_batch_size=self._run.rollouts_at_once,
+            maximum_queue_size=self._setup.config.learner_queue_size,
+            allocator=_allocate_pinned if cuda else None,
+        )
+
+    def _make_batcher(self) -> Any:
+        from libtorchbeast import DynamicBatcher
+
+        # A quarter of the actors, if they come soon: small batches cost the network nearly as much.
+        return DynamicBatcher(
+            batch_dim=1,
+            minimum_batch_size=max(1, self._setup.num_actors // 4),
+            maximum_batch_size=512,
+            timeout_ms=5,
+        )
+
+    def _make_pool(self, basename: str) -> Any:
+        from libtorchbeast import ActorPool
+
+        config, servers = self._setup.config, self._setup.servers
+        state = self._run.learner.agent.initial_state(1)
+        return ActorPool(
+            unroll_length=config.learning.unroll_length,
+            learner_queue=self._queue,
+            inference_batcher=self._batcher,
+            env_server_addresses=[server_address(basename, i) for i in range(len(servers))],
+            initial_agent_state=tuple(tensor.cpu() for tensor in state),
+            environments_per_stream=[server.num_environments for server in servers],
+            tls=load_tls(config.servers.tls_dir),
+        )
+
+
+def _allocate_pinned(num_bytes: int) -> torch.Tensor:
+    return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
+
+def inference_loop(
+    batcher: Any,
+    weights: PublishedWeights,
+    device: torch.device,
+    num_games: int,
+    wanted: Callable[[], int],
+) -> None:
+    """An inference thread: answers batches until the batcher is closed.
+
+    ``wanted``: the version of the weights that must be there before a batch is answered. Raises
+    UsageError if a server plays a game that the agent does not have.
+    """
+    lane = Lane(device)
+    with lane.active(), torch.inference_mode():
+        for batch in batcher:
+            while not weights.wait_for(wanted(), timeout=0.1):
+                if batcher.is_closed():
+                    return
+            fields, state = batch.get_inputs()
+            env_output = EnvOutput(*fields)
+            task = int(env_output.task.max())
+            if task >= num_games:
+                raise UsageError(
+                    f"A server plays game {task} of its list, this agent learns {num_games}, from "
+                    "0 on: give both sides the same --env"
+                )
+            # Travels with the rollout behind the fields of AgentOutput.
+            versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
+            env_output, state = lane.upload((env_output, state))
+            with weights.reading() as (agent, version):
+                outputs = lane.download(agent(env_output, state))
+            agent_output, state = outputs
+            batch.set_outputs(((*agent_output, versions.fill_(version)), state))
+
+
+def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
+    """A learner thread: learns from rollouts until there is nothing more to learn."""
+    lane = Lane(device)
+    for item in queue:
+        (env_output, (*agent_output, versions)), state = lane.upload(item)
+        try:
+            learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state, versions)
+        except LearnerClosed:
+            return
