@@ -23,9 +23,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from torchbeast.analysis import filters
-from torchbeast.core import checkpoint
 from torchbeast.envs.games import SIX
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 REPEATS = 5
 

@@ -24,9 +24,9 @@ import torch
 from torchbeast.core.learner import Learner, OptimizerConfig, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.precision import keep_freed_pages
-from torchbeast.core.threads import available_cores
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.threads import available_cores
 
 ACTIONS = 6
 SECONDS = 8.0

@@ -23,8 +23,8 @@ from scipy.ndimage import gaussian_filter
 
 from torchbeast.analysis.perturbation import PerturbationSaliency
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
-from torchbeast.core.threads import available_cores
 from torchbeast.evaluate.playing import GameLoop, make_games, read_trained
+from torchbeast.runtime.threads import available_cores
 
 MODELS = Path(__file__).parent.parent / "models"
 GAME = "PongNoFrameskip-v4"

@@ -31,10 +31,10 @@ from _processes import process_tree, thread_seconds
 
 from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
-from torchbeast.core.threads import StopSignals, available_cores
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
+from torchbeast.runtime.threads import StopSignals, available_cores
 from torchbeast.training import TrainingConfig, TrainingRun, prepare
 
 NETWORK_SECONDS = 30

@@ -4,7 +4,7 @@ import csv
 
 import torch
 
-from torchbeast.core import checkpoint
+from torchbeast.records import checkpoint
 
 ENV = "tests.moving_target:MovingTarget-v0"
 

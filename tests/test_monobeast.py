@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from torchbeast import monobeast
-from torchbeast.core import checkpoint
 from torchbeast.models import from_checkpoint
+from torchbeast.records import checkpoint
 
 ROOT = Path(__file__).parent.parent
 FAST = ["--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from torchbeast import polybeast
-from torchbeast.core import checkpoint
 from torchbeast.models import from_checkpoint
+from torchbeast.records import checkpoint
 from torchbeast.training.recorder import GRADIENT_INTERVAL
 
 FAST = [

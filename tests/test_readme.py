@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbeast.core import checkpoint
-from torchbeast.core.flags import DEFAULT_ENV
+from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 ROOT = Path(__file__).parent.parent
 # Appended, so that they win.

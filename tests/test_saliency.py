@@ -5,10 +5,10 @@ from PIL import Image
 
 from torchbeast import saliency
 from torchbeast.analysis import saliency_files
-from torchbeast.core import checkpoint
 from torchbeast.evaluate.actions import action_names
 from torchbeast.evaluate.playing import Trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float32"]

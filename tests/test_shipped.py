@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.evaluate.playing import play, read_trained
+from torchbeast.records import checkpoint
 
 MODELS = Path(__file__).parent.parent / "models"
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
 
-from torchbeast.core import checkpoint
+from torchbeast.records import checkpoint
 
 KEPT = (
     "agent",

@@ -15,7 +15,7 @@ PROGRAMS = {
     "analysis.plot_runs": "draw the learning curves of runs",
     "analysis.analyze_resnet": "compare and show the filters of ResNet agents",
     "analysis.visualize_aaa": "show where the queries of an attention agent look",
-    "core.checkpoint": "show what is in a checkpoint",
+    "records.checkpoint": "show what is in a checkpoint",
 }
 
 

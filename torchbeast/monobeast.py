@@ -12,10 +12,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from torchbeast import evaluate
-from torchbeast.core import flags as flags_lib
-from torchbeast.core.parsing import Parser, positive
-from torchbeast.core.threads import StopSignals
+from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.parsing import Parser, positive
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
     import torch
@@ -90,8 +90,8 @@ def learner_loop(
     actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
 ) -> None:
     """A learner thread: learns from ``batch_size`` rollouts at a time."""
-    from torchbeast.core.devices import Lane
     from torchbeast.core.learner import LearnerClosed
+    from torchbeast.runtime.devices import Lane
     from torchbeast.training.shared import join_rollouts
 
     lane = Lane(device)

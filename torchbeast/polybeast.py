@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from torchbeast import evaluate
-from torchbeast.core import flags as flags_lib
-from torchbeast.core.parsing import Parser
-from torchbeast.core.threads import StopSignals
+from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
     from torchbeast.training import Setup, TrainingConfig
@@ -45,8 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.core import servers as servers_lib
     from torchbeast.core.weights import PublishedWeights
+    from torchbeast.runtime import servers as servers_lib
     from torchbeast.training import TrainingRun, prepare
     from torchbeast.training.pipeline import Pipeline
 
@@ -85,7 +85,7 @@ def check_compiled() -> None:
 
 def check_pool(setup: Setup) -> None:
     """Raises UsageError if the actor pool cannot have these sizes or find its servers."""
-    from torchbeast.core.servers import check_basename
+    from torchbeast.runtime.servers import check_basename
 
     config, servers = setup.config, setup.config.servers
     if config.learner_queue_size < config.learning.batch_size:
@@ -103,7 +103,7 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
     Yields:
         A function that raises RunError if the servers are gone for good.
     """
-    from torchbeast.core.servers import EnvServers
+    from torchbeast.runtime.servers import EnvServers
 
     config = setup.config
     if not config.servers.start_servers:

@@ -15,13 +15,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchbeast.core import flags as flags_lib
-from torchbeast.core import servers as servers_lib
-from torchbeast.core.allocation import task_of
-from torchbeast.core.parsing import Parser
-from torchbeast.core.threads import StopSignals
+from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.core.workers import Lives
+from torchbeast.runtime import servers as servers_lib
+from torchbeast.runtime.allocation import task_of
+from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.workers import Lives
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
@@ -63,8 +63,8 @@ class SupervisorConfig(NamedTuple):
 def serve(config: SupervisorConfig, index: int, generation: int) -> None:
     """A server process: serves one game until it is killed."""
     from libtorchbeast import Server
-    from torchbeast.core.workers import begin_worker
     from torchbeast.envs import derive_seed, make_env
+    from torchbeast.runtime.workers import begin_worker
 
     begin_worker()
     task = task_of(index, len(config.games))
@@ -79,7 +79,7 @@ def serve(config: SupervisorConfig, index: int, generation: int) -> None:
             seed=derive_seed(config.seed, index, generation, next(counter)),
         )
 
-    address = flags_lib.server_address(config.pipes_basename, index)
+    address = servers_lib.server_address(config.pipes_basename, index)
     try:
         Server(env_init, address, task, config.tls).run()
     except (RuntimeError, ValueError) as error:
@@ -116,7 +116,7 @@ class Supervisor:
         for index, server in enumerate(self._servers):
             if server.is_alive():
                 continue
-            address = flags_lib.server_address(self._config.pipes_basename, index)
+            address = servers_lib.server_address(self._config.pipes_basename, index)
             if server.exitcode == EXIT_ADDRESS:
                 return f"server {index} cannot serve {address}"
             try:
@@ -135,7 +135,7 @@ class Supervisor:
             server.join()
         if self._config.pipes_basename.startswith("unix:"):
             for index in range(len(self._servers)):
-                address = flags_lib.server_address(self._config.pipes_basename, index)
+                address = servers_lib.server_address(self._config.pipes_basename, index)
                 with contextlib.suppress(OSError):
                     os.unlink(address.removeprefix("unix:"))
             if self._config.private_directory:
@@ -146,9 +146,9 @@ class Supervisor:
 
 def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     """Builds the configuration from the flags. Raises UsageError."""
-    from torchbeast.core.config import build
-    from torchbeast.core.threads import available_cores
+    from torchbeast.cli.config import build
     from torchbeast.envs import ObservationConfig, parse_games, plan_envs
+    from torchbeast.runtime.threads import available_cores
 
     games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
     num_servers = flags.num_servers or max(available_cores(), len(games))
@@ -178,7 +178,8 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
     try:
         supervisor.start()
         first, last = (
-            flags_lib.server_address(config.pipes_basename, i) for i in (0, config.num_servers - 1)
+            servers_lib.server_address(config.pipes_basename, i)
+            for i in (0, config.num_servers - 1)
         )
         if flags.parent_pid is None:
             print(f"{config.num_servers} environment servers on {first} to {last}", flush=True)
@@ -197,7 +198,7 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
     if flags.parent_pid is not None:
-        from torchbeast.core.workers import end_with_parent
+        from torchbeast.runtime.workers import end_with_parent
 
         end_with_parent()
     try:

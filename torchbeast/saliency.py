@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchbeast.core import flags as flags_lib
-from torchbeast.core.command import run_command
-from torchbeast.core.parsing import Parser, positive
+from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.command import run_command
+from torchbeast.cli.parsing import Parser, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ def show(flags: argparse.Namespace) -> None:
     import torch
 
     from torchbeast.analysis import saliency_files
-    from torchbeast.core.config import build
+    from torchbeast.cli.config import build
     from torchbeast.core.precision import choose_dtype, keep_freed_pages
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
     from torchbeast.evaluate.config import TrainedAgentConfig

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 from torchbeast.analysis import analyze_resnet, comparison, excitation
-from torchbeast.core import checkpoint
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 

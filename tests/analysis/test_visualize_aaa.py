@@ -3,8 +3,8 @@ import torch
 from PIL import Image
 
 from torchbeast.analysis import visualize_aaa
-from torchbeast.core import checkpoint
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 
 def save(path, agent_type):

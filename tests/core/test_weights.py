@@ -3,8 +3,8 @@ import threading
 import pytest
 import torch
 
-from torchbeast.core.devices import Lane, choose_devices
 from torchbeast.core.weights import PublishedWeights
+from torchbeast.runtime.devices import Lane, choose_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

@@ -3,13 +3,13 @@ import pytest
 import torch
 from PIL import Image
 
-from torchbeast.core import checkpoint
 from torchbeast.envs import make_env
 from torchbeast.evaluate import watching
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.polybeast import make_parser
+from torchbeast.records import checkpoint
 
 PONG = "PongNoFrameskip-v4"
 

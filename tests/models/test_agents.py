@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from torchbeast.core import checkpoint
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.models.agent import FUSED_STEPS, step_lstm
+from torchbeast.records import checkpoint
 
 SIX_TASKS = ("A", "B", "C", "D", "E", "F")
 

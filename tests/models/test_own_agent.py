@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
+from torchbeast.records import checkpoint
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 TYPE = "tiny_example:Tiny"

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchbeast.core import checkpoint
+from torchbeast.records import checkpoint
 from torchbeast.training import prepare
 from torchbeast.training.checkpointer import Checkpointer
 from torchbeast.training.recorder import Recorder

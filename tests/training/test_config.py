@@ -1,7 +1,7 @@
 import pytest
 
 from torchbeast import monobeast, polybeast
-from torchbeast.core.config import flatten
+from torchbeast.cli.config import flatten
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.training import TrainingConfig
 

@@ -1,7 +1,7 @@
 import pytest
 
-from torchbeast.core.allocation import environments_per_task
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.training import prepare
 
 THREE_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"

@@ -3,8 +3,8 @@ import json
 import pytest
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.core.types import UsageError
+from torchbeast.records import checkpoint
 from torchbeast.training import prepare
 from torchbeast.training.state import make_learner, resume_or_start
 

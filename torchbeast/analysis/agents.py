@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchbeast.analysis.filters import Weights, read_weights
-from torchbeast.core import checkpoint
 from torchbeast.core.types import UsageError
+from torchbeast.records import checkpoint
 
 log = logging.getLogger("torchbeast")
 

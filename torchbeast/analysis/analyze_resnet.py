@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast.core.command import run_command
-from torchbeast.core.parsing import Parser, natural, positive
-from torchbeast.core.threads import available_cores
+from torchbeast.cli.command import run_command
+from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.threads import available_cores
 
 if TYPE_CHECKING:
     from torchbeast.analysis import comparison
@@ -174,7 +174,7 @@ def compare_two(flags: argparse.Namespace) -> None:
     import numpy as np
 
     from torchbeast.analysis import filters
-    from torchbeast.core import checkpoint
+    from torchbeast.records import checkpoint
 
     if flags.other is None:
         raise UsageError("--mode _filter_comp needs --other: the second checkpoint")

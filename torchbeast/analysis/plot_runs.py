@@ -13,7 +13,7 @@ from typing import Any
 
 from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
-from torchbeast.core.parsing import Parser
+from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
 

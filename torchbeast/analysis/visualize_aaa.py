@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast.core import flags as flags_lib
-from torchbeast.core.command import run_command
-from torchbeast.core.parsing import Parser
+from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.command import run_command
+from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def visualize(flags: argparse.Namespace) -> None:
     """Writes pictures and the film. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.core.config import build
+    from torchbeast.cli.config import build
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.movies import MovieWriter
     from torchbeast.evaluate.playing import choose_game, load_trained

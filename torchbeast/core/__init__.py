@@ -1,1 +1,1 @@
-"""What learning needs and nothing of games or networks: records, flags, losses, the learner."""
+"""Learning: records of steps, V-trace, PopArt, losses, the learner and the weights it publishes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchbeast.core.devices import record_event, wait_event
+from torchbeast.runtime.devices import record_event, wait_event
 
 
 class PublishedWeights:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from torchbeast.core.command import run_command
-from torchbeast.core.threads import StopSignals
+from torchbeast.cli.command import run_command
 from torchbeast.evaluate.config import EvaluationConfig
+from torchbeast.runtime.threads import StopSignals
 
 
 def run_mode(name: str, flags: argparse.Namespace, train: Callable[[StopSignals], int]) -> int:

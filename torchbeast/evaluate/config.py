@@ -1,6 +1,6 @@
 """What a command line asks for of a trained agent, as typed values.
 
-Fields have the names of their flags; ``core/flags.py`` describes them.
+Fields have the names of their flags; ``cli/flags.py`` describes them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torchbeast.core.config import build
+from torchbeast.cli.config import build
 
 
 class TrainedAgentConfig(NamedTuple):

@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import (
     DEFAULT_OBSERVATION,
@@ -24,6 +23,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
+from torchbeast.records import checkpoint
 
 # Games played side by side, in batches of one forward pass.
 PARALLEL_GAMES = 8

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.core.types import UsageError
 from torchbeast.models.agent import Agent, AgentConfig
 from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
+from torchbeast.records import checkpoint
 
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
 

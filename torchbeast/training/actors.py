@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core.allocation import task_of
 from torchbeast.core.types import EnvOutput
-from torchbeast.core.workers import Lives
 from torchbeast.models import AgentConfig
+from torchbeast.runtime.allocation import task_of
+from torchbeast.runtime.workers import Lives
 from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
 
@@ -41,9 +41,9 @@ def act(
     pipe: Any,
 ) -> None:
     """An actor process: fills the buffers it is given until the pipe closes."""
-    from torchbeast.core.workers import begin_worker
     from torchbeast.envs import EnvStream, derive_seed, make_env
     from torchbeast.models import make_agent
+    from torchbeast.runtime.workers import begin_worker
 
     begin_worker()
     torch.set_num_threads(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbeast.core.progress import Limit
+from torchbeast.records.progress import Limit
 
 # Weight of the newest look; with two looks a second the last five seconds count.
 SMOOTHING = 0.1

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.core.learner import Learner, StepStats
-from torchbeast.core.progress import Progress
+from torchbeast.records import checkpoint
+from torchbeast.records.progress import Progress
 from torchbeast.training.setup import Setup
 
 log = logging.getLogger("torchbeast")

@@ -1,6 +1,6 @@
 """What a trainer's command line asks for, as typed values.
 
-Fields have the names of their flags; ``core/flags.py`` describes them.
+Fields have the names of their flags; ``cli/flags.py`` describes them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torchbeast.core.allocation import default_num_actors
-from torchbeast.core.config import build
-from torchbeast.core.flags import DEFAULT_ENV
+from torchbeast.cli.config import build
+from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.core.learner import OptimizerConfig
 from torchbeast.core.losses import LossConfig
 from torchbeast.envs import ObservationConfig, parse_games
+from torchbeast.runtime.allocation import default_num_actors
 
 
 class OutputConfig(NamedTuple):

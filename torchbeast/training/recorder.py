@@ -6,12 +6,12 @@ import logging
 import time
 from typing import Any
 
-from torchbeast.core.file_writer import FileWriter
-from torchbeast.core.gradients import describe_gradients
 from torchbeast.core.learner import Learner, StepStats
-from torchbeast.core.prof import StepTrace
-from torchbeast.core.progress import Progress, log_fields
 from torchbeast.envs.games import short_name
+from torchbeast.records.file_writer import FileWriter
+from torchbeast.records.gradients import describe_gradients
+from torchbeast.records.prof import StepTrace
+from torchbeast.records.progress import Progress, log_fields
 from torchbeast.training.bottleneck import Bottleneck
 from torchbeast.training.setup import Setup
 from torchbeast.training.state import RunState

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from torchbeast.core.allocation import environments_per_task
+from torchbeast.cli.presets import EXPECTATIONS
 from torchbeast.core.learner import StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
-from torchbeast.core.presets import EXPECTATIONS
-from torchbeast.core.threads import StopSignals, Threads
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import short_name
+from torchbeast.runtime.allocation import environments_per_task
+from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.training.checkpointer import Checkpointer
 from torchbeast.training.recorder import Recorder
 from torchbeast.training.setup import Setup

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from torchbeast.core.allocation import ServerLoad, allocate, default_num_servers
-from torchbeast.core.devices import Devices, choose_devices
-from torchbeast.core.file_writer import default_xpid
-from torchbeast.core.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.core.types import UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.models import AgentConfig
 from torchbeast.models.loading import find_agent_type
+from torchbeast.records.file_writer import default_xpid
+from torchbeast.runtime.allocation import ServerLoad, allocate, default_num_servers
+from torchbeast.runtime.devices import Devices, choose_devices
+from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.training.config import TrainingConfig
 
 log = logging.getLogger("torchbeast")

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core import checkpoint
-from torchbeast.core.config import describe_changes
+from torchbeast.cli.config import describe_changes
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 from torchbeast.training.beginning import begin
 from torchbeast.training.config import TrainingConfig
 from torchbeast.training.setup import Setup

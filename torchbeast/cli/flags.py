@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.core.allocation import DEFAULT_NUM_ACTORS
-from torchbeast.core.parsing import agent_type, amount, fraction, natural, positive
-from torchbeast.core.presets import PRESETS
+from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive
+from torchbeast.cli.presets import PRESETS
+from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
 DEFAULT_ENV = "PongNoFrameskip-v4"
 DEFAULT_SAVEDIR = "~/logs/torchbeast"
@@ -236,18 +236,6 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
         help="Act only with weights that have learned from all steps before. With --num_actors 1, "
         "--num_learner_threads 1 and --seed a run repeats bit for bit.",
     )
-
-
-def server_address(basename: str, index: int) -> str:
-    """The address of server ``index``.
-
-    >>> server_address("unix:/tmp/polybeast", 2), server_address("localhost:4000", 2)
-    ('unix:/tmp/polybeast.2', 'localhost:4002')
-    """
-    if basename.startswith("unix:"):
-        return f"{basename}.{index}"
-    host, _, port = basename.rpartition(":")
-    return f"{host}:{int(port) + index}"
 
 
 def add_intermediate_flag(parser: argparse.ArgumentParser) -> None:

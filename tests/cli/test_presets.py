@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.core.presets import PRESETS
+from torchbeast.cli.presets import PRESETS
 from torchbeast.polybeast import make_parser
 
 

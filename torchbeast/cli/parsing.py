@@ -8,7 +8,7 @@ import math
 from typing import Any, NoReturn
 
 import torchbeast
-from torchbeast.core.presets import PRESETS
+from torchbeast.cli.presets import PRESETS
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from torchbeast.core.file_writer import FileWriter
+from torchbeast.records.file_writer import FileWriter
 
 FIELDS = ["step", "loss"]
 

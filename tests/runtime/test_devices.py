@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchbeast.core.devices import Devices, Lane, choose_devices
+from torchbeast.runtime.devices import Devices, Lane, choose_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CPU = torch.device("cpu")

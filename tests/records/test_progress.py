@@ -1,7 +1,7 @@
 import pytest
 
 from torchbeast.core.learner import Game, StepStats
-from torchbeast.core.progress import Limit, Progress, log_fields
+from torchbeast.records.progress import Limit, Progress, log_fields
 
 QUEUES = {"learner": 1, "inference": 0}
 

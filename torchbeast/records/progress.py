@@ -9,8 +9,8 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from torchbeast.core.file_writer import FileWriter
 from torchbeast.core.learner import StepStats
+from torchbeast.records.file_writer import FileWriter
 
 # Games that the shown mean return is taken over.
 WINDOW = 100

@@ -1,6 +1,6 @@
 """Checkpoints: data, never code. Where they lie, how they are written so that none is ever lost.
 
-    python -m torchbeast.core.checkpoint FILE ...
+    python -m torchbeast.records.checkpoint FILE ...
 
 shows what is in them.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import torchbeast
-from torchbeast.core.parsing import Parser
+from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
 # Agents that come with a checkout; an installed wheel has none.
@@ -169,7 +169,7 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("core.checkpoint", "Shows what is in checkpoints.")
+    parser = Parser("records.checkpoint", "Shows what is in checkpoints.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     for path in parser.parse_args(argv).files:
         try:

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 import pytest
 
-from torchbeast.core.config import build, describe_changes, flatten
+from torchbeast.cli.config import build, describe_changes, flatten
 
 
 class Wheel(NamedTuple):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchbeast.core import checkpoint
 from torchbeast.core.types import UsageError
+from torchbeast.records import checkpoint
 
 CONTENTS = {"model_state_dict": {"w": torch.arange(3)}, "steps": 7}
 
@@ -106,7 +106,7 @@ KILLED_WHILE_SAVING = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
-from torchbeast.core import checkpoint
+from torchbeast.records import checkpoint
 path = Path(sys.argv[1])
 contents = {"model_state_dict": {"w": torch.arange(1_000_000)}}
 checkpoint.save(path, {**contents, "steps": 0})

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from torchbeast.core.allocation import (
+from torchbeast.runtime.allocation import (
     DEFAULT_NUM_ACTORS,
     allocate,
     default_num_actors,

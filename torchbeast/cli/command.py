@@ -8,8 +8,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 
-from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")
 

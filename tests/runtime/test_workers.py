@@ -1,7 +1,7 @@
 import pytest
 
-from torchbeast.core import workers
 from torchbeast.core.types import RunError
+from torchbeast.runtime import workers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys, time
-from torchbeast.core.command import run_command
+from torchbeast.cli.command import run_command
 
 def send(signum):
     os.kill(os.getpid(), signum)

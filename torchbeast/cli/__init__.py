@@ -1,0 +1,1 @@
+"""Command lines: flags, presets, typed configurations, signals and exit codes."""

@@ -1,0 +1,1 @@
+"""What a run leaves on disk and on the console: checkpoints, tables, TensorBoard, progress."""

@@ -1,0 +1,1 @@
+"""The machine: devices, threads, worker processes and environment servers."""
