@@ -8,51 +8,60 @@ ARGS ?=
 STAMPS := $(VENV)/.stamps
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-.PHONY: train test build lint format sanitize bench clean help
+.PHONY: train test build lint format sanitize bench wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
 	@echo "make test      run all tests"
-	@echo "make build     build the extension modules"
+	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style and types"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make bench     run all benchmarks"
+	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
+	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
 	@echo "make clean     remove everything that the above made"
 
 train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
-test: build tests/cpp/build/plain/tests
+test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 	tests/cpp/build/plain/tests --gtest_brief=1
 
 build: $(STAMPS)/build
 
-# System packages: a compiler, gRPC and protobuf with their compilers, GoogleTest.
-$(STAMPS)/system: tools/install_system_packages.sh
-	sh tools/install_system_packages.sh train
+# The packages of the system that a target needs: train, test or lint.
+$(STAMPS)/system-%: tools/install_system_packages.sh
+	sh tools/install_system_packages.sh $*
 	mkdir -p $(STAMPS)
 	touch $@
 
-$(STAMPS)/python: requirements.txt $(STAMPS)/system
+PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+
+$(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	test -x $(PYTHON) || python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(PIP) install -r requirements.txt
 	touch $@
 
-$(STAMPS)/build: $(SOURCES) setup.py $(STAMPS)/python
-	$(PYTHON) setup.py --quiet build_ext --inplace
+$(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
+	$(PIP) install -r tests/requirements.txt
 	touch $@
 
-tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc) tests/cpp/Makefile $(STAMPS)/build
+# Editable: the checkout is what any program and any directory imports.
+$(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	touch $@
+
+tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc) tests/cpp/Makefile $(STAMPS)/system-test
 	$(MAKE) --no-print-directory -C tests/cpp KIND=$*
 
-lint: build
+lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc
 
-format: build
+format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc
@@ -61,8 +70,16 @@ sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	tests/cpp/build/thread/tests
 	tests/cpp/build/address/tests
 
-bench: build
+bench: build $(STAMPS)/python-test
 	for script in benchmarks/[a-z]*.py; do $(PYTHON) $$script || exit 1; done
+
+WITH ?= $(PYTHON)
+
+wheel: build
+	$(PYTHON) tools/build_wheel.py --python $(WITH)
+
+fresh:
+	sh tools/try_fresh.sh bookworm trixie
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info nest/*.so libtorchbeast/*.so tests/cpp/build

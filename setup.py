@@ -9,21 +9,29 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nanobind
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 MISSING_TOOLS = (
-    "{} not found. Install gRPC's C++ library and compiler plug-in, for example\n"
-    "  Debian, Ubuntu:  sudo apt-get install g++ pkg-config libgrpc++-dev protobuf-compiler-grpc\n"
-    "  macOS:           brew install grpc pkg-config\n"
+    "{} not found. PolyBeast needs gRPC's C++ library and compiler plug-in; install, for example,\n"
+    "  Debian, Ubuntu:  sudo apt-get install g++ python3-dev pkg-config libgrpc++-dev "
+    "libprotobuf-dev protobuf-compiler protobuf-compiler-grpc\n"
+    "  Fedora:          sudo dnf install gcc-c++ python3-devel pkgconf-pkg-config grpc-devel "
+    "grpc-plugins protobuf-devel protobuf-compiler\n"
+    "  macOS:           brew install grpc protobuf pkgconf\n"
     "  conda:           conda install -c conda-forge cxx-compiler pkg-config grpc-cpp\n"
     "or leave PolyBeast out with TORCHBEAST_PURE_PYTHON=1."
 )
 PROTO = Path("libtorchbeast/proto/rpcenv.proto")
 CSRC = Path("libtorchbeast/csrc")
+# One wheel for Python 3.12 and all later versions; nanobind needs what 3.12 added to the ABI.
+STABLE_ABI = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 def find_tool(name: str) -> str:
@@ -41,12 +49,27 @@ def pkg_config(option: str) -> list[str]:
     return shlex.split(result.stdout)
 
 
+def compile_in_parallel(compiler: Any) -> None:
+    """Makes ``compiler`` compile as many source files at a time as there are cores."""
+    compile_one_by_one = compiler.compile
+
+    def compile_all(sources: list[str], *args: Any, **kwargs: Any) -> list[str]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = pool.map(lambda s: compile_one_by_one([s], *args, **kwargs), sources)
+            return [name for names in objects for name in names]
+
+    compiler.compile = compile_all
+
+
 class BuildExtensions(build_ext):
     """Generates the protocol's sources into ``build_temp`` and compiles nanobind in."""
 
     def build_extensions(self) -> None:
         nanobind_root = Path(nanobind.include_dir()).parent
+        compile_in_parallel(self.compiler)
         for extension in self.extensions:
+            if STABLE_ABI:
+                extension.define_macros.append(("Py_LIMITED_API", "0x030C0000"))
             # Of its own: nanobind shares exception translators between modules of one domain.
             extension.define_macros.append(("NB_DOMAIN", extension.name.split(".")[0]))
             extension.sources.append(os.path.relpath(nanobind_root / "src/nb_combined.cpp"))
@@ -106,14 +129,20 @@ def extensions() -> list[Extension]:
     if os.environ.get("TORCHBEAST_PURE_PYTHON"):
         return []
     return [
-        Extension("nest._C", ["nest/csrc/bindings.cc"], language="c++"),
+        Extension("nest._C", ["nest/csrc/bindings.cc"], language="c++", py_limited_api=STABLE_ABI),
         Extension(
             "libtorchbeast._C",
             sorted(map(str, [*CSRC.glob("*.cc"), *CSRC.glob("python/*.cc")])),
             language="c++",
+            py_limited_api=STABLE_ABI,
             depends=[str(PROTO), *map(str, CSRC.rglob("*.h")), "nest/include/nest/nest.h"],
         ),
     ]
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})
+modules = extensions()
+setup(
+    ext_modules=modules,
+    cmdclass={"build_ext": BuildExtensions},
+    options={"bdist_wheel": {"py_limited_api": "cp312"}} if STABLE_ABI and modules else {},
+)

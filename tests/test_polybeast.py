@@ -1,11 +1,13 @@
 """PolyBeast as users run it: real processes, real games, real signals."""
 
+import contextlib
 import csv
 import json
 import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -110,7 +112,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     first = start("polybeast", *options, "--total_steps=100000", "--seed=3")
     wait_until(lambda: (run / "logs.csv").exists() and len(read_logs(run)) > 1, 60)
     first.process.send_signal(signal.SIGINT)
-    assert first.finish(timeout=10)[0] == 130
+    assert first.finish()[0] == 130
     stopped = checkpoint.load(model)
     # All steps are done already: what is loaded is saved again.
     code, _, err = start("polybeast", *options, f"--total_steps={stopped['steps']}").finish()
@@ -166,27 +168,46 @@ def wait_until(condition, timeout=60):
 
 
 def nothing_left(run, family):
-    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 3)
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family))
     assert not list(run.tmp.glob("torchbeast-*"))
 
 
+def has_child(run, module):
+    """Whether the run has a child process that runs ``module``."""
+    for process in run.family()[1:]:
+        with contextlib.suppress(psutil.Error):
+            if f"torchbeast.{module}" in process.cmdline():
+                return True
+    return False
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["at once", "servers start", "training"])
+def test_signal_during_imports_ends_the_process(start, tmp_path, signum):
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
+    process = psutil.Process(run.process.pid)
+    wait_until(lambda: any("libtorch" in m.path for m in process.memory_maps()))
+    family = run.family()
+    run.process.send_signal(signum)
+    code, _, err = run.finish()
+    assert code == -signum, err
+    assert not err
+    nothing_left(run, family)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("moment", ["servers start", "training"])
 def test_signal_ends_everything_in_order(start, tmp_path, signum, moment):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
     model = tmp_path / "run" / "model.tar"
-    if moment == "at once":
-        time.sleep(0.5)
-    elif moment == "servers start":
-        wait_until(lambda: len(run.family()) > 1)
+    if moment == "servers start":
+        wait_until(lambda: has_child(run, "polybeast_env"))
     else:
         log = tmp_path / "run" / "logs.csv"
         wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
     family = run.family()
     run.process.send_signal(signum)
-    code, _, err = run.finish(timeout=10)
-    # -signum: so early that Python itself had not started.
-    assert code == 128 + signum or (moment == "at once" and code == -signum), err
+    code, _, err = run.finish()
+    assert code == 128 + signum, err
     assert "Traceback" not in err
     nothing_left(run, family)
     if moment == "training":
@@ -208,7 +229,7 @@ def test_killed_server_is_replaced(start, tmp_path):
     server.kill()
     wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 1000)
     run.process.send_signal(signal.SIGINT)
-    code, _, err = run.finish(timeout=10)
+    code, _, err = run.finish()
     assert code == 130
     assert "restarting it" in err
 
@@ -255,7 +276,7 @@ def test_servers_of_ones_own(start, tmp_path):
     assert f"Address is in use: {basename}.0" in err
     family = servers.family()
     servers.process.send_signal(signal.SIGTERM)
-    assert servers.finish(timeout=10)[0] == 0
+    assert servers.finish()[0] == 0
     nothing_left(servers, family)
     assert not (tmp_path / "pipe.0").exists()
 

@@ -94,7 +94,10 @@ def test_saliency_and_analysis_and_monobeast_run(start, savedir):
     assert (savedir / "saliency.gif").exists()
 
 
-@pytest.mark.parametrize("target", ["train", "test", "build", "lint", "sanitize", "bench", "clean"])
+@pytest.mark.parametrize(
+    "target",
+    ["train", "test", "build", "lint", "sanitize", "bench", "wheel", "fresh", "clean"],
+)
 def test_make_knows_its_targets(target):
     subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
 

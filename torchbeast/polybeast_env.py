@@ -12,15 +12,14 @@ import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
-import signal
 import sys
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core import flags as flags_lib
 from torchbeast.core import servers as servers_lib
 from torchbeast.core.allocation import task_of
 from torchbeast.core.parsing import Parser
+from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.core.workers import Lives
 
@@ -59,6 +58,8 @@ class SupervisorConfig(NamedTuple):
     """Certificate, key and root, as text."""
     private_directory: bool
     """Whether the sockets' directory is to be removed at the end."""
+    parent_pid: int | None
+    """The process that the servers end with: PolyBeast's, if it started them."""
 
 
 def serve(config: SupervisorConfig, index: int, generation: int) -> None:
@@ -169,33 +170,26 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
         tls=servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
         private_directory=flags.parent_pid is not None and flags.private_directory,
+        parent_pid=flags.parent_pid,
     )
 
 
-def supervise(flags: argparse.Namespace) -> int:
-    stopped = False
-
-    def on_signal(_signum: int, _frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
-    config = read_config(flags)
+def supervise(config: SupervisorConfig, signals: StopSignals) -> int:
+    """Runs the servers until a signal comes or they cannot go on. Returns the exit code."""
     supervisor = Supervisor(config)
     try:
         supervisor.start()
         first, last = (
             flags_lib.server_address(config.pipes_basename, i) for i in (0, config.num_servers - 1)
         )
-        if flags.parent_pid is None:
+        if config.parent_pid is None:
             print(f"{config.num_servers} environment servers on {first} to {last}", flush=True)
-        while not stopped:
+        while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:
                 print(f"polybeast_env: error: {reason}", file=sys.stderr, flush=True)
                 return 1
-            if flags.parent_pid is not None and os.getppid() != flags.parent_pid:
+            if config.parent_pid is not None and os.getppid() != config.parent_pid:
                 return 1  # PolyBeast is gone.
         return 0
     finally:
@@ -209,7 +203,8 @@ def main(argv: list[str] | None = None) -> int:
 
         end_with_parent()
     try:
-        return supervise(flags)
+        with StopSignals() as signals:
+            return supervise(read_config(flags), signals)
     except UsageError as error:
         print(f"polybeast_env: error: {error}", file=sys.stderr)
         return 2

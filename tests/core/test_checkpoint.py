@@ -64,8 +64,28 @@ def test_what_is_no_checkpoint_is_one_clear_line(tmp_path, content):
 
 def test_missing_checkpoint_names_the_runs_there_are(tmp_path):
     checkpoint.save(tmp_path / "mine" / "model.tar", CONTENTS)
-    with pytest.raises(UsageError, match=r"No checkpoint at .*other.*; --savedir .* has mine"):
-        checkpoint.load(checkpoint.model_path(tmp_path, "other"))
+    names = r"No checkpoint at .*other.*; runs in .*: mine; shipped agents: .*PopArt, Pong,"
+    with pytest.raises(UsageError, match=names):
+        checkpoint.load(checkpoint.find_checkpoint(tmp_path, "other"))
+
+
+def test_a_missing_intermediate_checkpoint_names_those_there_are(tmp_path):
+    checkpoint.save(checkpoint.intermediate_path(tmp_path / "run", 500), CONTENTS)
+    with pytest.raises(UsageError, match=r"No checkpoint at .*000000600.*; there are 500$"):
+        checkpoint.load(checkpoint.find_checkpoint(tmp_path, "run", 600))
+
+
+def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
+    shipped = checkpoint.find_checkpoint(tmp_path, "Pong")
+    assert shipped == checkpoint.SHIPPED / "Pong" / "model.tar"
+    assert shipped.exists()
+    mine = tmp_path / "Pong" / "model.tar"
+    checkpoint.save(mine, CONTENTS)
+    assert checkpoint.find_checkpoint(tmp_path, "Pong") == mine
+    # A run is not completed with the intermediate checkpoints of a shipped agent of its name.
+    (kept, *_) = (checkpoint.SHIPPED / "Pong" / "intermediate").iterdir()
+    step = int(kept.name.split(".")[1])
+    assert checkpoint.find_checkpoint(tmp_path, "Pong", step).is_relative_to(tmp_path)
 
 
 def test_later_formats_are_refused(tmp_path):

@@ -1,27 +1,99 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-WORK = """
+import pytest
+
+PROGRAM = """
 import os, signal, sys, time
 from torchbeast.core.command import run_command
 
-def work(_):
-    exec("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)")  # As an import may.
+def send(signum):
+    os.kill(os.getpid(), signum)
+
+def work(signals):
+{work}
 
 sys.exit(run_command("test", work))
 """
 
 
-def test_a_signal_inside_executed_text_gives_its_own_exit_code(tmp_path):
-    (tmp_path / "work.py").write_text(WORK)
-    # As a module: CPython's own exit code wins only there.
+def run(tmp_path, *lines):
+    """Runs a command whose work is ``lines``; returns exit code and standard error."""
+    work = "\n".join(f"    {line}" for line in lines)
+    (tmp_path / "program.py").write_text(PROGRAM.format(work=work))
     path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
     process = subprocess.run(
-        [sys.executable, "-m", "work"],
+        [sys.executable, "-m", "program"],
         env={**os.environ, "PYTHONPATH": path},
         check=False,
+        capture_output=True,
+        text=True,
         timeout=60,
     )
-    assert process.returncode == 143
+    return process.returncode, process.stderr
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, signum):
+    # Inside exec, where a KeyboardInterrupt would change Python's own exit status.
+    code, err = run(tmp_path, f"exec('send({int(signum)})')", "time.sleep(30)")
+    assert code == -signum
+    assert not err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_there_is_something_to_save_only_sets_a_flag(tmp_path, signum):
+    code, err = run(
+        tmp_path,
+        "with signals:",
+        f"    send({int(signum)})",
+        f"    assert signals.received == {int(signum)}",
+        "    print('saved', file=sys.stderr)",
+    )
+    assert code == 128 + signum
+    assert err == "saved\n"
+
+
+def test_repeated_signals_are_one(tmp_path):
+    code, err = run(
+        tmp_path,
+        "with signals:",
+        "    for _ in range(3): send(signal.SIGTERM)",
+        "    send(signal.SIGINT)",
+        "    print('saved', file=sys.stderr)",
+    )
+    assert code == 143
+    assert err == "saved\n"
+
+
+def test_a_late_second_ctrl_c_ends_the_process_at_once(tmp_path):
+    code, err = run(
+        tmp_path,
+        "with signals:",
+        "    send(signal.SIGINT)",
+        "    time.sleep(signals.REPEAT_S + 0.1)",
+        "    send(signal.SIGTERM)",
+        "    print('still here', file=sys.stderr)",
+        "    send(signal.SIGINT)",
+        "    print('not reached', file=sys.stderr)",
+    )
+    assert code == 130
+    assert err == "still here\n"
+
+
+def test_nohup_is_respected(tmp_path):
+    code, _ = run(
+        tmp_path,
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)",
+        "with signals: send(signal.SIGHUP)",
+    )
+    assert code == 0
+
+
+def test_what_fails_after_a_signal_is_not_reported(tmp_path):
+    code, err = run(tmp_path, "with signals:", "    send(signal.SIGTERM)", "    raise OSError")
+    assert code == 143
+    assert not err

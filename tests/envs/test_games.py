@@ -51,6 +51,20 @@ def test_unknown_games_are_one_line_with_a_way_out(game, hint):
     assert "\n" not in str(error.value)
 
 
+def test_a_game_is_found_by_its_name_alone():
+    assert parse_games("Pong") == parse_games("PongNoFrameskip-v4")
+    assert parse_games("spaceinvaders") == ("SpaceInvadersNoFrameskip-v4",)
+    env = make_env("Pong")
+    assert env.action_space.n == 6
+    env.close()
+
+
+def test_groups_may_stand_among_other_names():
+    assert parse_games("Qbert,three") == ("QbertNoFrameskip-v4", *THREE)
+    with pytest.raises(UsageError, match="twice: Pong"):
+        parse_games("six,Pong")
+
+
 def test_a_game_twice_is_refused():
     with pytest.raises(UsageError, match="twice"):
         parse_games("PongNoFrameskip-v4,PongNoFrameskip-v4")

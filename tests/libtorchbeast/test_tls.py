@@ -61,7 +61,7 @@ def server(tmp_path):
 
 def run_pool(address, tls):
     """Takes one rollout; returns it and what the pool raised."""
-    queue, batcher = BatchingQueue(batch_dim=1), DynamicBatcher()
+    queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
     pool = ActorPool(2, queue, batcher, [address], (), connect_timeout_s=4, tls=tls)
     errors = []
 

@@ -7,7 +7,6 @@ shows what is in them.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -19,8 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
+import torchbeast
+from torchbeast.core.parsing import Parser
 from torchbeast.core.types import UsageError
 
+# Agents that come with a checkout; an installed wheel has none.
+SHIPPED = Path(torchbeast.__file__).resolve().parent.parent / "models"
 # Raised when what a checkpoint holds changes its meaning.
 FORMAT_VERSION = 1
 # Numbers among the statistics of 2019's files; data like tensors. NumPy 1 had them elsewhere.
@@ -39,6 +42,20 @@ def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = Non
     if intermediate_id is None:
         return run / "model.tar"
     return intermediate_path(run, intermediate_id)
+
+
+def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
+    """The checkpoint of a trained agent: of a run in ``savedir``, else of a shipped agent.
+
+    The path in ``savedir`` if there is neither.
+    """
+    path = model_path(savedir, xpid, intermediate_id)
+    run = Path(savedir).expanduser() / xpid
+    if not (run / "model.tar").exists() and not (run / "intermediate").is_dir():
+        shipped = model_path(SHIPPED, xpid, intermediate_id)
+        if shipped.exists():
+            return shipped
+    return path
 
 
 def intermediate_path(run: Path, step: int) -> Path:
@@ -97,11 +114,18 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _hint(path: Path) -> str:
-    savedir = path.parent.parent
+    """What there is instead of ``path``, for an error message."""
     if path.parent.name == "intermediate":
-        return f": see {path.parent}"
-    runs = sorted(p.parent.name for p in savedir.glob("*/model.tar") if not p.parent.is_symlink())
-    return f"; --savedir {savedir} has {', '.join(runs[-5:])}" if runs else ""
+        steps = sorted(int(p.name.split(".")[1]) for p in path.parent.glob("model.[0-9]*.tar"))
+        return f"; there are {', '.join(map(str, steps))}" if steps else ""
+    savedir = path.parent.parent
+    hint = ""
+    for text, directory in ((f"runs in {savedir}", savedir), ("shipped agents", SHIPPED)):
+        found = sorted(p.parent for p in directory.glob("*/model.tar"))
+        names = [run.name for run in found if not run.is_symlink()]
+        if names and not (directory is SHIPPED and savedir.resolve() == SHIPPED):
+            hint += f"; {text}: {', '.join(names)}"
+    return hint
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -145,9 +169,7 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        "python -m torchbeast.core.checkpoint", description="Shows what is in checkpoints."
-    )
+    parser = Parser("core.checkpoint", "Shows what is in checkpoints.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     for path in parser.parse_args(argv).files:
         try:

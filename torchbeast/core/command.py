@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from torchbeast.core.threads import StopSignals
 from torchbeast.core.types import RunError, UsageError
@@ -14,29 +15,52 @@ log = logging.getLogger("torchbeast")
 
 
 def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
-    """The exit code: what ``work`` returns, 2 for misuse, 1 for failure, 128 and the signal's.
+    """Runs a command's work and turns what it raises into a message and an exit code.
 
-    None is 0.
+    Args:
+        name: the command's name, for messages.
+        work: gets the signals, to enter once it has something to save. Before that Ctrl-C ends the
+            process by the signal's default action.
+
+    Returns:
+        The exit code: what ``work`` returns (0 for None), 2 for misuse, 1 for failure, 128 and the
+        signal's number after a signal.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     signals = StopSignals()
+    with _default_interrupt():
+        try:
+            code = work(signals) or 0
+        except BaseException as error:
+            # After a signal whatever fails fails because of it.
+            if signals.received is None:
+                return _report(name, error)
+        else:
+            if signals.received is None:
+                return code
+    return 128 + signals.received
+
+
+@contextlib.contextmanager
+def _default_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the process instead of raising KeyboardInterrupt.
+
+    Python raises it wherever it happens to be. Inside the import of an extension module such as
+    torch's that can abort the process.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if previous is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with signals:
-            return work(signals) or 0
-    except BaseException as error:
-        # After a signal whatever fails fails because of it: code that is being imported turns the
-        # interrupt into errors of its own.
-        if signals.received is not None:
-            return 128 + signals.received
-        return _report(name, error)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _report(name: str, error: BaseException) -> int:
     if isinstance(error, (UsageError, RunError)):
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    if isinstance(error, KeyboardInterrupt):
-        return 128 + signal.SIGINT
     if not isinstance(error, Exception):
         raise error
     log.exception("%s", error)

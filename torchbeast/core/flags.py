@@ -56,8 +56,11 @@ def add_env_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("games")
     group.add_argument(
         "--env",
-        help="Game, several separated by commas, or three, six, all; package.module:Id for a "
-        f"Gymnasium environment of your own. Default: {DEFAULT_ENV}; in test the agent's games.",
+        help="Games, separated by commas: Pong, PongNoFrameskip-v4 or ALE/Pong-v5; the groups "
+        "three (AirRaid, Carnival, DemonAttack), six (those, NameThisGame, Pong, SpaceInvaders), "
+        "all; "
+        "package.module:Id for a Gymnasium environment of your own. "
+        f"Default: {DEFAULT_ENV}; in test the agent's games.",
     )
     group.add_argument(
         "--preprocessing",
@@ -104,7 +107,11 @@ def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Where a run lives on disk."""
     add = parser.add_argument_group("run").add_argument
-    add("--xpid", help="Name of the run (default: torchbeast-<date>-<time>; in test: latest).")
+    add(
+        "--xpid",
+        help="Name of the run, or in test of a shipped agent (default: torchbeast-<date>-<time>; "
+        "in test: latest).",
+    )
     add(
         "--savedir",
         default=DEFAULT_SAVEDIR,
@@ -257,7 +264,7 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("agent")
     add = group.add_argument
     add("--savedir", default=DEFAULT_SAVEDIR, help="Directory of all runs (default: %(default)s).")
-    add("--xpid", help="Name of the run (default: latest).")
+    add("--xpid", help="Name of the run or shipped agent (default: latest).")
     add_intermediate_flag(parser)
     add("--agent_type", type=agent_type, help="Allows an agent of your own: package.module:Class.")
     add("--use_lstm", action="store_true", help="As in 2019; the checkpoint decides.")

@@ -7,6 +7,7 @@ import contextlib
 import math
 from typing import Any, NoReturn
 
+import torchbeast
 from torchbeast.core.presets import PRESETS
 
 
@@ -18,6 +19,9 @@ class Parser(argparse.ArgumentParser):
             prog=f"python -m torchbeast.{prog}", description=description, allow_abbrev=False
         )
         self._name = prog
+        self.add_argument(
+            "--version", action="version", version=f"TorchBeast PopArt {torchbeast.__version__}"
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse does, with the defaults of ``--preset`` if that is given."""

@@ -103,40 +103,45 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
-class Interrupted(KeyboardInterrupt):
-    """A signal that came before there was anybody to tell.
-
-    Not KeyboardInterrupt itself: once that has passed through an ``exec``, CPython ends with
-    SIGINT's status whatever the program returns.
-    """
-
-
 class StopSignals:
-    """Turns SIGINT and SIGTERM into a request to stop. A context manager.
+    """Turns SIGINT, SIGTERM and SIGHUP into a request to stop. A context manager.
 
-    The first signal is kept in ``received`` and, once somebody set ``notify``, told to it; before
-    that it raises Interrupted. That alone would not do: code that is being imported may
-    swallow it. The second signal ends the program at once.
+    Inside it the first signal is kept in ``received`` and told to ``notify``; nothing is raised,
+    because C++ code that calls Python cannot pass an exception on. Enter it when there is something
+    to save: until then a signal ends the process, as it ends any other.
+
+    Further signals change nothing (``timeout`` of coreutils sends two), except for an impatient
+    user's: Ctrl-C more than ``REPEAT_S`` seconds after the first signal ends the program at once.
     """
+
+    REPEAT_S = 2.0
 
     def __init__(self) -> None:
         self.received: int | None = None
         self.notify: Callable[[], None] | None = None
+        self._received_at = 0.0
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        signums = [signal.SIGINT, signal.SIGTERM]
+        # nohup has it ignored: that is to stay.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signums.append(signal.SIGHUP)
+        for signum in signums:
             self._previous[signum] = signal.signal(signum, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)
+        self._previous.clear()
 
     def _handle(self, signum: int, _frame: Any) -> None:
+        now = time.monotonic()
         if self.received is not None:
-            os._exit(128 + signum)
-        self.received = signum
-        if self.notify is None:
-            raise Interrupted
-        self.notify()
+            if signum == signal.SIGINT and now - self._received_at > self.REPEAT_S:
+                os._exit(128 + signum)
+            return
+        self.received, self._received_at = signum, now
+        if self.notify is not None:
+            self.notify()

@@ -22,9 +22,10 @@ def end_with_parent() -> None:
 
 
 def begin_worker() -> None:
-    """For a process of another's: ends with its parent, and leaves Ctrl-C to the parent."""
+    """Makes a worker process end with its parent and leave a terminal's signals to the parent."""
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

@@ -52,9 +52,9 @@ def make_env(
     """Makes an environment ready for the agent.
 
     Args:
-        env_id: ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile decides
-            about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium environment
-            of the user's, or ``Mock``.
+        env_id: ``Pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile
+            decides about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium
+            environment of the user's, or ``Mock``.
         preprocessing: a profile of ``wrappers.PROFILES``; for games only, as the next three.
         frame_format: one of ``wrappers.FRAME_FORMATS``.
         frame_height: rows of a picture; a game's own are 210.
@@ -73,13 +73,13 @@ def make_env(
         UsageError: there is no such environment, or it cannot be drawn.
     """
     env: gymnasium.Env
+    env_id = games.find_game(env_id)
     if env_id == games.MOCK:
         env = Mock()
     elif games.is_atari(env_id):
         observation = ObservationConfig(preprocessing, frame_format, frame_height, frame_width)
         env = _make_atari(env_id, observation, full_action_space, full_games, render_mode)
     else:
-        games.parse_games(env_id)  # Says what is wrong.
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         try:
             env = gymnasium.make(env_id, **options)

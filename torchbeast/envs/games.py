@@ -5,6 +5,7 @@ A task's index is its game's place in the list that :func:`parse_games` returns.
 
 from __future__ import annotations
 
+import collections
 import difflib
 import functools
 import importlib
@@ -23,6 +24,7 @@ SIX = (
     "PongNoFrameskip-v4",
     "SpaceInvadersNoFrameskip-v4",
 )
+GROUPS = {"three": THREE, "six": SIX}
 
 
 @functools.cache
@@ -61,40 +63,54 @@ def short_name(env_id: str) -> str:
 
 
 def parse_games(env: str) -> tuple[str, ...]:
-    """The task list that ``--env`` names: ids separated by commas, or three, six or all.
+    """The task list that ``--env`` names: games and groups of games, separated by commas.
 
-    Raises :class:`UsageError` for an unknown id, naming near misses, and for a repeated one.
+    Args:
+        env: each name is a game's id, its name alone (``Pong`` is ``PongNoFrameskip-v4``), an
+            environment of the user's (``package.module:Id``), or a group: three, six, all.
 
-    >>> parse_games("PongNoFrameskip-v4,ALE/Breakout-v5")
+    Returns:
+        The games' ids, in the given order.
+
+    Raises:
+        UsageError: an unknown name, for which near misses are named, or a repeated game.
+
+    >>> parse_games("Pong,ALE/Breakout-v5")
     ('PongNoFrameskip-v4', 'ALE/Breakout-v5')
+    >>> len(parse_games("six,Breakout"))
+    7
     """
-    named = {"three": THREE, "six": SIX}
-    if env in named:
-        return named[env]
-    if env == "all":
-        return all_games()
-    games = tuple(game.strip() for game in env.split(","))
-    for game in games:
-        _check_game(game)
-    if len({short_name(game) for game in games}) < len(games):
-        raise UsageError(f"--env names a game twice: {env}")
-    return games
+    games: list[str] = []
+    for name in (part.strip() for part in env.split(",")):
+        games += all_games() if name == "all" else GROUPS.get(name) or [find_game(name)]
+    counts = collections.Counter(map(short_name, games))
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise UsageError(f"--env names a game twice: {', '.join(repeated)}")
+    return tuple(games)
 
 
-def _check_game(game: str) -> None:
-    if game == MOCK or game in _atari_ids():
-        return
-    if ":" in game:  # A user's own; Gymnasium imports the module.
-        _import_user_env(game)
-        return
-    spellings = {short_name(i).lower(): i for i in all_games()}
-    near = difflib.get_close_matches(short_name(game).lower(), spellings, n=3, cutoff=0.6)
+def find_game(name: str) -> str:
+    """The id of the game that a name means. Raises UsageError for an unknown one.
+
+    >>> find_game("pong"), find_game("ALE/Pong-v5")
+    ('PongNoFrameskip-v4', 'ALE/Pong-v5')
+    """
+    if name == MOCK or name in _atari_ids():
+        return name
+    if ":" in name:  # A user's own; Gymnasium imports the module.
+        _import_user_env(name)
+        return name
+    ids = {short_name(i).lower(): i for i in all_games()}
+    if name.lower() in ids:
+        return ids[name.lower()]
+    near = difflib.get_close_matches(short_name(name).lower(), ids, n=3, cutoff=0.6)
     hint = (
-        "did you mean " + " or ".join(spellings[name] for name in near)
+        "did you mean " + " or ".join(ids[match] for match in near)
         if near
-        else ("games are named like PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, all")
+        else "games are named like Pong, PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, all"
     )
-    raise UsageError(f"Unknown game '{game}': {hint}")
+    raise UsageError(f"Unknown game '{name}': {hint}")
 
 
 def _import_user_env(env_id: str) -> None:

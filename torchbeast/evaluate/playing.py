@@ -49,10 +49,10 @@ class Episode(NamedTuple):
 def load_trained(flags: TrainedAgentConfig) -> Trained:
     """The agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
 
-    Raises UsageError.
+    A shipped agent is found by its name alone. Raises UsageError.
     """
     xpid = flags.xpid or "latest"
-    path = checkpoint.model_path(flags.savedir, xpid, flags.intermediate_model_id)
+    path = checkpoint.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
     if xpid == "latest":
         xpid = path.parent.resolve().name
     return read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)

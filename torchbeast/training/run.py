@@ -29,7 +29,7 @@ JOIN_TIMEOUT_S = 3.0
 class TrainingRun:
     """Agent, learner, published weights, records and checkpoints of one run.
 
-    A context manager: inside it a signal ends :meth:`watch` instead of the program.
+    A context manager: inside it a signal ends :meth:`watch` instead of the process.
     """
 
     def __init__(
@@ -86,12 +86,13 @@ class TrainingRun:
 
     def __enter__(self) -> TrainingRun:
         self._signals.notify = self.threads.changed.set
+        self._signals.__enter__()  # From here on there is something to save.
         self._announce()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._signals.notify = None
         self._recorder.close()
+        self._signals.__exit__()
 
     @property
     def server_seed(self) -> int:

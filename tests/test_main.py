@@ -1,0 +1,70 @@
+"""``python -m torchbeast`` and what all programs have in common."""
+
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torchbeast
+from torchbeast import __main__ as entry
+
+PACKAGE = Path(torchbeast.__file__).parent
+
+
+def test_every_program_is_listed():
+    found = {
+        path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+        for path in PACKAGE.rglob("*.py")
+        if '__name__ == "__main__"' in path.read_text()
+    }
+    assert found - {"__main__"} == set(entry.PROGRAMS)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_programs_are_shown_with_a_line_each(capsys, arguments):
+    assert entry.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, text in entry.PROGRAMS.items():
+        assert any(line.split() == [name, *text.split()] for line in lines)
+
+
+@pytest.mark.parametrize("name", [None, *entry.PROGRAMS])
+def test_every_program_tells_its_version(capsys, name):
+    arguments = ["--version"] if name is None else [name, "--version"]
+    try:
+        code = entry.main(arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    assert code == 0
+    assert capsys.readouterr().out.split()[-1] == torchbeast.__version__
+
+
+def test_an_unknown_program_is_misuse(assert_misuse):
+    assert_misuse(entry.main, ["polybest"], "no program 'polybest': choose from polybeast,")
+
+
+def test_arguments_reach_the_program(capsys):
+    assert entry.main(["polybeast", "--mode=env_info", "--env=PongNoFrameskip-v4"]) == 0
+    assert "RIGHTFIRE" in capsys.readouterr().out
+
+
+def test_console_scripts_lead_to_programs():
+    scripts = importlib.metadata.distribution("torchbeast-popart").entry_points
+    assert {"torchbeast", "polybeast", "polybeast_env", "monobeast"} <= {s.name for s in scripts}
+    for script in scripts:
+        module, _, function = script.value.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_the_package_is_found_from_any_directory(tmp_path):
+    out = subprocess.run(
+        [sys.executable, "-c", "import torchbeast, nest, libtorchbeast; print(nest.front((1, 2)))"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert out.stdout == "1\n"
