@@ -93,6 +93,6 @@ def test_the_rest_works_where_nothing_was_compiled():
     code = (
         "import sys\n"
         "for name in ('nest._C', 'libtorchbeast._C'): sys.modules[name] = None\n"
-        "import torchbeast.evaluate, torchbeast.training\n"
+        "import torchbeast.evaluate, torchbeast.training, torchbeast.training.pipeline\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
