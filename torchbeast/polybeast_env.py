@@ -81,7 +81,7 @@ def serve(config: SupervisorConfig, index: int, generation: int) -> None:
             seed=derive_seed(config.seed, index, generation, next(counter)),
         )
 
-    address = flags_lib.server_address(config.pipes_basename, index)
+    address = servers_lib.server_address(config.pipes_basename, index)
     try:
         Server(env_init, address, task, config.tls).run()
     except (RuntimeError, ValueError) as error:
@@ -118,7 +118,7 @@ class Supervisor:
         for index, server in enumerate(self._servers):
             if server.is_alive():
                 continue
-            address = flags_lib.server_address(self._config.pipes_basename, index)
+            address = servers_lib.server_address(self._config.pipes_basename, index)
             if server.exitcode == EXIT_ADDRESS:
                 return f"server {index} cannot serve {address}"
             try:
@@ -137,7 +137,7 @@ class Supervisor:
             server.join()
         if self._config.pipes_basename.startswith("unix:"):
             for index in range(len(self._servers)):
-                address = flags_lib.server_address(self._config.pipes_basename, index)
+                address = servers_lib.server_address(self._config.pipes_basename, index)
                 with contextlib.suppress(OSError):
                     os.unlink(address.removeprefix("unix:"))
             if self._config.private_directory:
@@ -180,7 +180,8 @@ def supervise(config: SupervisorConfig, signals: StopSignals) -> int:
     try:
         supervisor.start()
         first, last = (
-            flags_lib.server_address(config.pipes_basename, i) for i in (0, config.num_servers - 1)
+            servers_lib.server_address(config.pipes_basename, i)
+            for i in (0, config.num_servers - 1)
         )
         if config.parent_pid is None:
             print(f"{config.num_servers} environment servers on {first} to {last}", flush=True)

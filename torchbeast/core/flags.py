@@ -238,18 +238,6 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def server_address(basename: str, index: int) -> str:
-    """The address of server ``index``.
-
-    >>> server_address("unix:/tmp/polybeast", 2), server_address("localhost:4000", 2)
-    ('unix:/tmp/polybeast.2', 'localhost:4002')
-    """
-    if basename.startswith("unix:"):
-        return f"{basename}.{index}"
-    host, _, port = basename.rpartition(":")
-    return f"{host}:{int(port) + index}"
-
-
 def add_intermediate_flag(parser: argparse.ArgumentParser) -> None:
     """Which of a run's checkpoints."""
     parser.add_argument(

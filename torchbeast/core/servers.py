@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchbeast.core.flags import server_address
 from torchbeast.core.types import RunError, UsageError
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
@@ -31,6 +30,18 @@ def check_basename(basename: str, num_servers: int) -> None:
             )
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise UsageError(f"--pipes_basename: no directory {os.path.dirname(path)}")
+
+
+def server_address(basename: str, index: int) -> str:
+    """The address of server ``index``.
+
+    >>> server_address("unix:/tmp/polybeast", 2), server_address("localhost:4000", 2)
+    ('unix:/tmp/polybeast.2', 'localhost:4002')
+    """
+    if basename.startswith("unix:"):
+        return f"{basename}.{index}"
+    host, _, port = basename.rpartition(":")
+    return f"{host}:{int(port) + index}"
 
 
 def server_address_or_error(basename: str, index: int) -> str:

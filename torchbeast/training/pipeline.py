@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from torchbeast.core.devices import Lane
-from torchbeast.core.flags import server_address
 from torchbeast.core.learner import Learner, LearnerClosed
-from torchbeast.core.servers import load_tls
+from torchbeast.core.servers import load_tls, server_address
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.training.run import TrainingRun
