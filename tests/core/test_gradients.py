@@ -1,10 +1,11 @@
 import torch
 
-from torchbeast.core.gradients import describe, describe_gradients
+from torchbeast.core.gradients import STATISTICS, describe, describe_gradients
 
 
 def test_statistics_of_a_gradient():
-    assert describe(torch.tensor([[3.0, -4.0]])) == {
+    statistics = describe(torch.tensor([[3.0, -4.0]])).tolist()
+    assert dict(zip(STATISTICS, statistics, strict=True)) == {
         "norm": 5.0,
         "mean": -0.5,
         "std": 3.5,

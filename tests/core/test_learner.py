@@ -7,7 +7,6 @@ from torchbeast.core.learner import (
     Learner,
     LearnerClosed,
     OptimizerConfig,
-    finished_games,
     rollouts_at_once,
 )
 from torchbeast.core.losses import LossConfig, rollout_losses
@@ -178,14 +177,6 @@ def test_state_goes_round():
         first.agent.state_dict().values(), second.agent.state_dict().values(), strict=True
     ):
         assert torch.equal(a, b)
-
-
-def test_games_are_found_by_their_end():
-    env, _ = make_rollout(0)
-    flags = torch.zeros(T + 1, 1, dtype=torch.bool)
-    flags[0] = flags[3] = True  # The first row was counted with the rollout before.
-    games = finished_games(env._replace(game_over=flags))
-    assert games == [(0, pytest.approx(env.episode_return[3].item()), 3)]
 
 
 @pytest.mark.parametrize(

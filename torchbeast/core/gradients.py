@@ -9,17 +9,23 @@ STATISTICS = ("norm", "mean", "std", "max_abs")
 
 
 def describe_gradients(module: torch.nn.Module) -> dict[str, float]:
-    """``<layer>/<statistic>`` of every parameter that has a gradient."""
-    return {
-        f"{name}/{statistic}": value
+    """``<layer>/<statistic>`` of every parameter that has a gradient; one copy from the device."""
+    described = {
+        name: describe(parameter.grad)
         for name, parameter in module.named_parameters()
         if parameter.grad is not None
-        for statistic, value in describe(parameter.grad).items()
+    }
+    if not described:
+        return {}
+    rows = torch.stack(list(described.values())).tolist()
+    return {
+        f"{name}/{statistic}": value
+        for name, row in zip(described, rows, strict=True)
+        for statistic, value in zip(STATISTICS, row, strict=True)
     }
 
 
-def describe(gradient: Tensor) -> dict[str, float]:
-    """Norm, mean, standard deviation and largest absolute value."""
+def describe(gradient: Tensor) -> Tensor:
+    """``STATISTICS`` of a gradient: norm, mean, standard deviation and largest absolute value."""
     g = gradient.detach().float()
-    values = torch.stack([g.norm(), g.mean(), g.std(correction=0), g.abs().max()]).tolist()
-    return dict(zip(STATISTICS, values, strict=True))
+    return torch.stack([g.norm(), g.mean(), g.std(correction=0), g.abs().max()])

@@ -8,12 +8,19 @@ import torch
 from torch import Tensor
 
 from torchbeast.core import vtrace
+from torchbeast.core.checks import (
+    check_bool,
+    check_floating,
+    check_integer,
+    check_rank,
+    check_same_shape,
+)
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
 
 
 class LossConfig(NamedTuple):
-    """What is weighed how."""
+    """Weights of the losses, discount, and whether rewards are clipped to [-1, 1]."""
 
     discounting: float = 0.99
     baseline_cost: float = 0.5
@@ -48,10 +55,41 @@ def entropy_loss(logits: Tensor) -> Tensor:
     return torch.sum(log_policy.exp() * log_policy)
 
 
+class Transitions(NamedTuple):
+    """The ``T`` transitions of a rollout: each from time t - 1 (``_tm1``) to time t (``_t``)."""
+
+    logits_tm1: Tensor
+    """float32 ``[T, B, A]``, of the policy that learns."""
+
+    behaviour_logits_tm1: Tensor
+    """float32 ``[T, B, A]``, of the policy that acted."""
+
+    a_tm1: Tensor
+    """int64 ``[T, B]``, the action taken."""
+
+    v_tm1: Tensor
+    """float32 ``[T, B]``, in units of return, of the task's own value head."""
+
+    normalized_v_tm1: Tensor
+    """float32 ``[T, B]``, the same in PopArt's units."""
+
+    task_tm1: Tensor
+    """int64 ``[T, B]``"""
+
+    r_t: Tensor
+    """float32 ``[T, B]``, clipped if the configuration says so."""
+
+    discount_t: Tensor
+    """float32 ``[T, B]``, 0 where the episode ended."""
+
+    bootstrap_v: Tensor
+    """float32 ``[B]``, the value after the last transition; without gradient."""
+
+
 def rollout_losses(
     agent: Any, env: EnvOutput, actor: AgentOutput, initial_state: Any, config: LossConfig
 ) -> Losses:
-    """The losses of a rollout under ``agent``.
+    """Computes the losses of a rollout under ``agent``.
 
     Args:
         agent: a ``torchbeast.models.Agent``.
@@ -59,47 +97,109 @@ def rollout_losses(
         actor: likewise; of the behaviour policy.
         initial_state: the recurrent state before the first row.
         config: weights and discount.
+
+    Raises:
+        ValueError: a tensor has the wrong rank or shape.
+        TypeError: a tensor has the wrong type.
     """
+    check_rollout(env, actor)
     # No sampling: the learner needs no actions, and inference threads share the random numbers.
     output, _ = agent(env, initial_state, sample=False)
-    _, policy_logits, baseline, normalized_baseline = output
-
-    # The learner's output at row t meets what followed from it at row t + 1. The last row's value
-    # is the bootstrap.
-    logits = policy_logits[:-1]
-    actions = actor.action[1:].squeeze(-1)
-    rewards = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
-    done, truncated = env.done[1:], env.truncated[1:]
-    task = env.task[:-1].long()
     popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
-    own = (torch.zeros_like(task) if popart is None else task).unsqueeze(-1)
-    values = baseline[:-1].gather(-1, own).squeeze(-1)
-    bootstrap_value = baseline[-1].gather(-1, own[-1]).squeeze(-1).detach()
-    normalized_values = normalized_baseline[:-1].gather(-1, own).squeeze(-1)
-
-    # What came after a truncated step is not in the rollout. The step teaches nothing then: with
-    # its own value as return its target is that value, and earlier steps bootstrap from it.
-    discounts = config.discounting * (~done).to(values.dtype)
-    rewards = torch.where(truncated, values.detach(), rewards)
-
-    mu = sigma = None
-    if popart is not None:
-        mu, sigma = (s.to(values.dtype)[task] for s in (popart.mu, popart.sigma))
+    transitions = align(env, actor, output, config, one_head=popart is None)
     returns = vtrace.from_logits(
-        actor.policy_logits[1:],
-        logits,
-        actions,
-        discounts,
-        rewards,
-        values.detach(),
-        bootstrap_value,
-        normalized_values=normalized_values.detach(),
-        mu=mu,
-        sigma=sigma,
+        transitions.behaviour_logits_tm1,
+        transitions.logits_tm1,
+        transitions.a_tm1,
+        transitions.discount_t,
+        transitions.r_t,
+        transitions.v_tm1.detach(),
+        transitions.bootstrap_v,
     )
-    targets = returns.vs if sigma is None or mu is None else (returns.vs - mu) / sigma
-    pg_loss = policy_gradient_loss(logits, actions, returns.pg_advantages)
-    value_loss = config.baseline_cost * baseline_loss(targets - normalized_values)
+    return weigh(transitions, returns.vs, returns.pg_advantages, popart, config)
+
+
+def check_rollout(env: EnvOutput, actor: AgentOutput) -> None:
+    """Raises ValueError or TypeError unless ranks, shapes and types are those of the records."""
+    check_rank(2, reward=env.reward, done=env.done, task=env.task, truncated=env.truncated)
+    check_rank(3, action=actor.action, policy_logits=actor.policy_logits)
+    check_same_shape(
+        reward=env.reward,
+        done=env.done,
+        task=env.task,
+        truncated=env.truncated,
+        action=actor.action[..., 0],
+        policy_logits=actor.policy_logits[..., 0],
+    )
+    check_floating(reward=env.reward, policy_logits=actor.policy_logits)
+    check_integer(task=env.task, action=actor.action)
+    check_bool(done=env.done, truncated=env.truncated)
+
+
+def align(
+    env: EnvOutput, actor: AgentOutput, output: AgentOutput, config: LossConfig, *, one_head: bool
+) -> Transitions:
+    """Pairs what the agent computed at each row with what followed from it at the next row.
+
+    Args:
+        env: leaves ``[T + 1, B, ...]``.
+        actor: of the behaviour policy; its row t was computed from the environment's row t - 1.
+        output: of the policy that learns; its row t was computed from the environment's row t.
+        config: discount and clipping.
+        one_head: all tasks share one value head.
+    """
+    task = env.task.long()
+    head = (torch.zeros_like(task) if one_head else task).unsqueeze(-1)
+    v = output.baseline.gather(-1, head).squeeze(-1)
+    normalized_v = output.normalized_baseline.gather(-1, head).squeeze(-1)
+    v_tm1 = v[:-1]
+
+    r_t = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
+    # What followed a truncated step is not in the rollout. The step teaches nothing then: with its
+    # own value as return its target is that value, and earlier steps bootstrap from it.
+    r_t = torch.where(env.truncated[1:], v_tm1.detach(), r_t)
+    return Transitions(
+        logits_tm1=output.policy_logits[:-1],
+        behaviour_logits_tm1=actor.policy_logits[1:],
+        a_tm1=actor.action[1:].squeeze(-1),
+        v_tm1=v_tm1,
+        normalized_v_tm1=normalized_v[:-1],
+        task_tm1=task[:-1],
+        r_t=r_t,
+        discount_t=config.discounting * (~env.done[1:]).to(v.dtype),
+        bootstrap_v=v[-1].detach(),
+    )
+
+
+def weigh(
+    transitions: Transitions,
+    vs_tm1: Tensor,
+    pg_advantage_tm1: Tensor,
+    popart: PopArtLayer | None,
+    config: LossConfig,
+) -> Losses:
+    """The weighted losses of aligned transitions; with PopArt in its units.
+
+    Args:
+        transitions: a rollout.
+        vs_tm1: ``[T, B]``, V-trace's value targets in units of return.
+        pg_advantage_tm1: ``[T, B]``, V-trace's advantages in units of return.
+        popart: whose statistics normalise targets and advantages, if any.
+        config: weights of the losses.
+    """
+    targets, advantages = vs_tm1, pg_advantage_tm1
+    if popart is not None:
+        mu, sigma = (s.to(vs_tm1.dtype)[transitions.task_tm1] for s in (popart.mu, popart.sigma))
+        targets, advantages = (vs_tm1 - mu) / sigma, pg_advantage_tm1 / sigma
+    logits = transitions.logits_tm1
+    policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
+    baseline = config.baseline_cost * baseline_loss(targets - transitions.normalized_v_tm1)
     entropy = config.entropy_cost * entropy_loss(logits)
-    total = pg_loss + value_loss + entropy
-    return Losses(total, pg_loss.detach(), value_loss.detach(), entropy.detach(), returns.vs, task)
+    return Losses(
+        total=policy_gradient + baseline + entropy,
+        policy_gradient=policy_gradient.detach(),
+        baseline=baseline.detach(),
+        entropy=entropy.detach(),
+        vs=vs_tm1,
+        task=transitions.task_tm1,
+    )

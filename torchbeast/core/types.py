@@ -11,34 +11,76 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 
 class EnvOutput(NamedTuple):
-    """What an environment returned. The order is part of the actor pool's contract."""
+    """What environments returned, as tensors. The actor pool relies on the order of the fields."""
 
-    frame: Any  # The observation, for games uint8 [T, B, C, H, W].
-    reward: Tensor  # float32 [T, B], of the step into this row; the game's own, never clipped.
-    done: Tensor  # bool [T, B], this row starts a training episode.
-    task: Tensor  # int32 [T, B], index of the game in the agent's task list.
-    episode_step: (
-        Tensor  # int32 [T, B], agent steps of the full game, the step into this row included.
-    )
-    episode_return: Tensor  # float32 [T, B], raw return of the full game, likewise.
-    truncated: Tensor  # bool [T, B], the episode before was cut off by a limit: no terminal state.
-    game_over: Tensor  # bool [T, B], the full game before ended, not only a life.
-    last_action: (
-        Tensor  # int64 [T, B], the action that led here; 0 for actions that are no integer.
-    )
+    frame: Any
+    """The observation; for games uint8 ``[T, B, C, H, W]``."""
+
+    reward: Tensor
+    """float32 ``[T, B]``: the reward of the step into this row. The game's own, never clipped."""
+
+    done: Tensor
+    """bool ``[T, B]``: this row starts a training episode."""
+
+    task: Tensor
+    """int32 ``[T, B]``: index of the game in the agent's task list."""
+
+    episode_step: Tensor
+    """int32 ``[T, B]``: agent steps of the full game so far, the step into this row included."""
+
+    episode_return: Tensor
+    """float32 ``[T, B]``: sum of the full game's rewards so far, this row's included."""
+
+    truncated: Tensor
+    """bool ``[T, B]``: a time limit alone ended the episode before; no terminal state."""
+
+    game_over: Tensor
+    """bool ``[T, B]``: the full game before ended, not only a life."""
+
+    last_action: Tensor
+    """int64 ``[T, B]``: the action that led to this row; 0 for actions that are no integer."""
+
+
+class EnvStep(NamedTuple):
+    """One row of one environment, as plain values. The fields are those of EnvOutput."""
+
+    frame: np.ndarray
+    """The observation without time and batch axes; for games uint8 ``[C, H, W]``."""
+
+    reward: float
+    """Rounded to float32."""
+
+    done: bool
+    task: int
+    episode_step: int
+
+    episode_return: float
+    """Summed in float64: float32 loses unit rewards beyond 2 ** 24."""
+
+    truncated: bool
+    game_over: bool
+    last_action: int
 
 
 class AgentOutput(NamedTuple):
     """What the agent computed from a row. In a rollout: from the row before."""
 
-    action: Tensor  # int64 [T, B, 1], sampled from the policy.
-    policy_logits: Tensor  # float32 [T, B, A], of the behaviour policy.
-    baseline: Tensor  # float32 [T, B, K], values in units of return.
-    normalized_baseline: Tensor  # float32 [T, B, K], the same in PopArt's units.
+    action: Tensor
+    """int64 ``[T, B, 1]``, sampled from the policy."""
+
+    policy_logits: Tensor
+    """float32 ``[T, B, A]``, of the policy that acted."""
+
+    baseline: Tensor
+    """float32 ``[T, B, K]``: values in units of return."""
+
+    normalized_baseline: Tensor
+    """float32 ``[T, B, K]``: the same values in PopArt's units."""
 
 
 class UsageError(Exception):

@@ -10,12 +10,14 @@ from torchbeast.envs.environment import (
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_games
 from torchbeast.envs.measuring import measure_frames, measure_returns
+from torchbeast.envs.stream import EnvStream
 
 __all__ = [
     "DEFAULT_OBSERVATION",
     "SIX",
     "THREE",
     "EnvSpec",
+    "EnvStream",
     "ObservationConfig",
     "all_games",
     "derive_seed",

@@ -13,7 +13,13 @@ import torch
 
 from torchbeast.core import checkpoint
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
-from torchbeast.envs import DEFAULT_OBSERVATION, ObservationConfig, make_env, parse_games
+from torchbeast.envs import (
+    DEFAULT_OBSERVATION,
+    EnvStream,
+    ObservationConfig,
+    make_env,
+    parse_games,
+)
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
@@ -149,33 +155,29 @@ class GameLoop:
         torch.manual_seed(seed)
         self._agent = trained.agent
         self._env_id = env_id
-        self._envs = envs
         self._greedy = greedy
         self._actions = actions
-        count = len(envs)
-        self.state = self._agent.initial_state(count)
-        self._frames = np.stack([env.reset()[0] for env in envs])
-        self._rewards, self._dones = np.zeros(count, np.float32), np.ones(count, bool)
-        self.steps, self.returns = np.zeros(count, np.int64), np.zeros(count)
-        self.last_actions = np.zeros(count, np.int64)
-        self._task = trained.find_task(env_id)
+        task = trained.find_task(env_id)
+        self._streams = [EnvStream(env, task) for env in envs]
+        self._rows = [stream.initial() for stream in self._streams]
+        self.state = self._agent.initial_state(len(envs))
+        self.last_actions = np.zeros(len(envs), np.int64)
 
     @property
     def inputs(self) -> EnvOutput:
-        def row(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-            return torch.from_numpy(array).to(dtype).unsqueeze(0)
+        def leaf(name: str, dtype: torch.dtype) -> torch.Tensor:
+            return torch.tensor([[getattr(row, name) for row in self._rows]], dtype=dtype)
 
-        count = len(self._envs)
         return EnvOutput(
-            frame=torch.from_numpy(self._frames).unsqueeze(0),
-            reward=row(self._rewards, torch.float32),
-            done=row(self._dones, torch.bool),
-            task=torch.full((1, count), self._task, dtype=torch.int32),
-            episode_step=row(self.steps, torch.int32),
-            episode_return=row(self.returns, torch.float32),
-            truncated=torch.zeros(1, count, dtype=torch.bool),
-            game_over=row(self._dones, torch.bool),
-            last_action=row(self.last_actions, torch.int64),
+            frame=torch.from_numpy(np.stack([row.frame for row in self._rows])).unsqueeze(0),
+            reward=leaf("reward", torch.float32),
+            done=leaf("done", torch.bool),
+            task=leaf("task", torch.int32),
+            episode_step=leaf("episode_step", torch.int32),
+            episode_return=leaf("episode_return", torch.float32),
+            truncated=leaf("truncated", torch.bool),
+            game_over=leaf("game_over", torch.bool),
+            last_action=leaf("last_action", torch.int64),
         )
 
     def step(self, playing: np.ndarray | None = None) -> list[tuple[int, Episode]]:
@@ -188,30 +190,18 @@ class GameLoop:
         with torch.inference_mode():
             self.output, self.state = self._agent(self.inputs, self.state, sample=not self._greedy)
         self.last_actions = self.output.action[0, :, 0].numpy().copy()
-        for given in np.flatnonzero(self.steps < len(self._actions)):
-            self.last_actions[given] = self._actions[self.steps[given]]
+        for i, row in enumerate(self._rows):
+            steps = 0 if row.game_over else row.episode_step
+            if steps < len(self._actions):
+                self.last_actions[i] = self._actions[steps]
         ended = []
-        for i in range(len(self._envs)):
-            if playing is None or playing[i]:
-                episode = self._step_one(i)
-                if episode is not None:
-                    ended.append((i, episode))
+        for i in range(len(self._streams)):
+            if playing is not None and not playing[i]:
+                continue
+            row = self._rows[i] = self._streams[i].step(int(self.last_actions[i]))
+            if row.game_over:
+                ended.append((i, Episode(self._env_id, row.episode_return, row.episode_step)))
         return ended
-
-    def _step_one(self, i: int) -> Episode | None:
-        self._frames[i], self._rewards[i], terminated, truncated, info = self._envs[i].step(
-            int(self.last_actions[i])
-        )
-        self.steps[i] += 1
-        self.returns[i] += self._rewards[i]
-        self._dones[i] = (terminated or truncated) and info.get("game_over", True)
-        if terminated or truncated:
-            self._frames[i] = self._envs[i].reset()[0]
-        if not self._dones[i]:
-            return None
-        episode = Episode(self._env_id, float(self.returns[i]), int(self.steps[i]))
-        self.steps[i], self.returns[i] = 0, 0.0
-        return episode
 
 
 def play(

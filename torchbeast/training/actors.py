@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 
 from torchbeast.core.allocation import task_of
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import EnvOutput
 from torchbeast.core.workers import Lives
 from torchbeast.models import AgentConfig
-from torchbeast.training.shared import EnvStream, RolloutBuffers, SharedWeights
+from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
 
 class ActorConfig(NamedTuple):
@@ -42,7 +42,7 @@ def act(
 ) -> None:
     """An actor process: fills the buffers it is given until the pipe closes."""
     from torchbeast.core.workers import begin_worker
-    from torchbeast.envs import derive_seed, make_env
+    from torchbeast.envs import EnvStream, derive_seed, make_env
     from torchbeast.models import make_agent
 
     begin_worker()
@@ -69,21 +69,15 @@ def act(
                 if t > 0:
                     assert output is not None
                     row = env.step(int(output.action))
-                    _write(rollout.actor, t, output)
+                    rollout.write_agent_output(t, output)
                 elif output is not None:
-                    _write(rollout.actor, 0, output)
-                _write(rollout.env, t, row)
+                    rollout.write_agent_output(0, output)
+                rollout.write_env_step(t, row)
                 rollout.policy_version[t] = version
                 if t < buffers.num_rows - 1:
                     inputs = EnvOutput(*(field[t : t + 1] for field in rollout.env))
                     output, state = agent(inputs, state, sample=True)
             pipe.send(None)
-
-
-def _write(record: Any, t: int, values: Any) -> None:
-    """Writes row ``t`` of a record ``[T + 1, 1, ...]``: plain values or tensors."""
-    for field, value in zip(record, values, strict=True):
-        field[t, 0] = value[0, 0] if isinstance(values, AgentOutput) else value
 
 
 class ActorProcesses:

@@ -10,10 +10,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep
 from torchbeast.models import AgentConfig, make_agent
 
 
@@ -24,6 +23,17 @@ class Rollout(NamedTuple):
     actor: AgentOutput
     policy_version: torch.Tensor  # int64 [T + 1, 1]
     initial_state: tuple[torch.Tensor, ...]  # [L, 1, H], before the first row.
+
+    def write_env_step(self, t: int, step: EnvStep) -> None:
+        """Makes ``step`` row ``t`` of ``env``."""
+        self.env.frame[t, 0] = torch.from_numpy(step.frame)
+        for field, value in zip(self.env[1:], step[1:], strict=True):
+            field[t, 0] = value
+
+    def write_agent_output(self, t: int, output: AgentOutput) -> None:
+        """Makes ``output``, leaves ``[1, 1, ...]``, row ``t`` of ``actor``."""
+        for field, value in zip(self.actor, output, strict=True):
+            field[t, 0] = value[0, 0]
 
 
 class RolloutBuffers:
@@ -136,56 +146,3 @@ class SharedWeights:
             yield
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
-
-
-class EnvStream:
-    """An environment as a stream of rows, reset where an episode ends. What a server is in Python.
-
-    Scores and step counts are those of full games; see ``EnvOutput`` for every field.
-    """
-
-    def __init__(self, env: Any, task: int) -> None:
-        self._env = env
-        self._task = task
-        self._steps, self._return = 0, 0.0
-
-    def initial(self) -> EnvOutput:
-        """The row before the first step, plain values."""
-        return self._row(self._env.reset()[0], 0.0, True, False, True, 0)
-
-    def step(self, action: int) -> EnvOutput:
-        """The row that ``action`` leads to."""
-        frame, reward, terminated, truncated, info = self._env.step(action)
-        self._steps += 1
-        self._return += float(reward)
-        done = bool(terminated or truncated)
-        game_over = done and bool(info.get("game_over", True))
-        if done:
-            frame = self._env.reset()[0]
-        row = self._row(
-            frame, float(reward), done, bool(truncated and not terminated), game_over, action
-        )
-        if game_over:
-            self._steps, self._return = 0, 0.0
-        return row
-
-    def _row(
-        self,
-        frame: np.ndarray,
-        reward: float,
-        done: bool,
-        truncated: bool,
-        game_over: bool,
-        action: int,
-    ) -> EnvOutput:
-        return EnvOutput(
-            frame=torch.from_numpy(frame),
-            reward=reward,  # type: ignore[arg-type]
-            done=done,  # type: ignore[arg-type]
-            task=self._task,  # type: ignore[arg-type]
-            episode_step=self._steps,  # type: ignore[arg-type]
-            episode_return=self._return,  # type: ignore[arg-type]
-            truncated=truncated,  # type: ignore[arg-type]
-            game_over=game_over,  # type: ignore[arg-type]
-            last_action=action,  # type: ignore[arg-type]
-        )

@@ -1,0 +1,93 @@
+import threading
+
+import pytest
+
+from torchbeast.core.batch_gate import BatchGate, LearnerClosed
+
+
+def make_gate(batch_size, learn, is_over=lambda: False):
+    return BatchGate(batch_size, lambda a, b: a + b, learn, is_over)
+
+
+def add(gate, part):
+    with gate.part(len(part)):
+        gate.deliver(part, len(part))
+
+
+def start(function, *args):
+    """A thread, and the list of what it raised."""
+    errors = []
+
+    def run():
+        try:
+            function(*args)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def test_a_batch_is_learned_from_when_its_last_part_is_delivered():
+    batches = []
+    gate = make_gate(4, batches.append)
+    add(gate, ["a"])
+    add(gate, ["b", "c"])
+    assert batches == []
+    add(gate, ["d"])
+    add(gate, ["e", "f", "g", "h"])
+    assert batches == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
+
+
+def test_parts_of_the_next_batch_wait_until_this_one_is_learned_from():
+    learning, go_on = threading.Event(), threading.Event()
+    order = []
+
+    def learn(batch):
+        learning.set()
+        go_on.wait()
+        order.append(batch)
+
+    gate = make_gate(1, learn)
+    first, _ = start(add, gate, ["a"])
+    learning.wait()
+
+    def enter():
+        with gate.part(1):
+            order.append("admitted")
+
+    second, _ = start(enter)
+    go_on.set()
+    first.join()
+    second.join()
+    assert order == [["a"], "admitted"]
+
+
+def test_close_wakes_threads_that_wait():
+    gate = make_gate(1, lambda batch: None)
+    with gate.part(1):
+        waiting, errors = start(add, gate, ["b"])
+        gate.close()
+        waiting.join()
+    assert [type(error) for error in errors] == [LearnerClosed]
+
+
+def test_nobody_is_admitted_when_all_is_done():
+    batches = []
+    gate = make_gate(1, batches.append, is_over=lambda: bool(batches))
+    add(gate, ["a"])
+    with pytest.raises(LearnerClosed):
+        add(gate, ["b"])
+    assert batches == [["a"]]
+
+
+def test_a_failure_while_learning_reaches_all_threads():
+    def learn(batch):
+        raise ArithmeticError("no")
+
+    gate = make_gate(1, learn)
+    with pytest.raises(ArithmeticError):
+        add(gate, ["a"])
+    with pytest.raises(RuntimeError, match="another learner thread failed"):
+        add(gate, ["b"])

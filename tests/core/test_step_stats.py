@@ -1,0 +1,90 @@
+import pytest
+import torch
+
+from torchbeast.core.losses import LossConfig, Losses, rollout_losses
+from torchbeast.core.step_stats import collect_part, join_parts, read_stats
+from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.update import OptimizerConfig, UpdateRule
+from torchbeast.models import Agent, AgentConfig
+
+T, B = 4, 2
+TASKS = ("A", "B", "C")
+
+
+def make_env(device="cpu"):
+    """A rollout of tasks 0 and 2 without any end."""
+    zeros = torch.zeros(T + 1, B, device=device)
+    return EnvOutput(
+        frame=torch.zeros(T + 1, B, 1, 3, 3, dtype=torch.uint8, device=device),
+        reward=zeros,
+        done=zeros > 0,
+        task=torch.tensor([[0, 2]] * (T + 1), dtype=torch.int32).to(device),
+        episode_step=torch.arange(T + 1).int().view(-1, 1).expand(T + 1, B).to(device),
+        episode_return=10.0 * torch.arange(2 * (T + 1)).view(T + 1, B).float().to(device),
+        truncated=zeros > 0,
+        game_over=zeros > 0,
+        last_action=zeros.long(),
+    )
+
+
+def collect(env, losses=(1.0, 2.0, 3.0, 4.0), policy_version=None, version=0):
+    task = env.task[:-1].long()
+    values = (torch.tensor(x) for x in losses)
+    return collect_part(
+        Losses(*values, vs=torch.zeros(T, B), task=task), env, policy_version, version, len(TASKS)
+    )
+
+
+def test_numbers_of_a_whole_batch_come_back():
+    versions = torch.full((T + 1, B), 7)
+    versions[0] = -1000  # Of the rollout before.
+    parts = [collect(make_env(), (1.0, 2.0, 3.0, 4.0), versions, version=10) for _ in range(3)]
+    stats = read_stats(join_parts(join_parts(*parts[:2]), parts[2]), torch.tensor(0.5))
+    assert stats[:6] == (3.0, 6.0, 9.0, 12.0, 3.0, 0.5)
+    assert stats.task_steps == [3 * T, 0, 3 * T]
+    assert stats.games == []
+
+
+def test_games_are_found_by_their_end():
+    over = torch.zeros(T + 1, B, dtype=torch.bool)
+    over[0] = True  # The first row was counted with the rollout before.
+    over[1, 1] = over[3, 0] = True
+    part = collect(make_env()._replace(game_over=over))
+    games = read_stats(part, torch.tensor(0.0)).games
+    assert games == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
+
+
+class Tiny(Agent):
+    def __init__(self, config):
+        super().__init__(config)
+        self.fc = torch.nn.Linear(9, 4)
+        self.build_heads(num_features=4, hidden_size=0, num_layers=1)
+
+    def encode(self, frames):
+        return torch.relu(self.fc(frames.flatten(1)))
+
+    def precision(self, device):
+        return super().precision(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("use_popart", [False, True])
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_nothing_is_read_from_the_device_before_the_statistics(use_popart, optimizer):
+    """Tensors on the meta device have no values: reading one is an error."""
+    config = AgentConfig(
+        observation_shape=(1, 3, 3), num_actions=3, tasks=TASKS, use_popart=use_popart
+    )
+    agent = Tiny(config).to("meta")
+    env = make_env("meta")
+    logits = torch.zeros(T + 1, B, 3, device="meta")
+    action = torch.zeros(T + 1, B, 1, dtype=torch.int64, device="meta")
+    actor = AgentOutput(action, logits, logits[..., :1], logits[..., :1])
+    versions = torch.zeros(T + 1, B, dtype=torch.int64, device="meta")
+
+    rule = UpdateRule(agent, OptimizerConfig(optimizer=optimizer), lambda: None)
+    losses = rollout_losses(agent, env, actor, (), LossConfig())
+    gradients = rule.gradients(losses.total)
+    part = collect_part(losses, env, versions, 3, len(TASKS))
+    norm = rule.apply(gradients, 0.1, losses.vs, losses.task)
+    with pytest.raises(NotImplementedError):
+        read_stats(join_parts(part, part), norm)

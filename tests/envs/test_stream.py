@@ -1,0 +1,108 @@
+"""Rows of a scripted environment: from EnvStream, and from the C++ server and actor pool."""
+
+import itertools
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from torchbeast.core.types import EnvOutput, EnvStep
+from torchbeast.envs import EnvStream
+
+# (reward, terminated, truncated, info) of each step; repeated.
+SCRIPT = [
+    (1.0, False, False, {}),
+    (0.1, True, False, {"game_over": False}),  # A life is lost.
+    (-2.5, False, False, {}),
+    (3.0, True, False, {"game_over": True}),
+    (1e-3, False, True, {}),  # A time limit; the game is over where nothing else is said.
+    (4.0, False, False, {}),
+    (5.0, True, True, {}),  # Both at once: a terminal state.
+    (6.0, False, True, {"game_over": False}),
+    (7.0, True, False, {}),
+]
+NUM_STEPS = 2 * len(SCRIPT) + 3
+
+
+class Scripted(gymnasium.Env):
+    """Plays SCRIPT. A frame counts what happened to the environment, resets included."""
+
+    def __init__(self):
+        self._events = self._steps = 0
+
+    def _observe(self):
+        self._events += 1
+        return np.array([self._events], np.uint8)
+
+    def reset(self, **_):
+        return self._observe(), {}
+
+    def step(self, action):
+        reward, terminated, truncated, info = SCRIPT[self._steps % len(SCRIPT)]
+        self._steps += 1
+        return self._observe(), reward + action, terminated, truncated, info
+
+
+def rows_of_stream(actions, task):
+    stream = EnvStream(Scripted(), task)
+    return [stream.initial(), *map(stream.step, actions)]
+
+
+def rows_of_server(path, actions, task):
+    """The rows of one rollout of an actor pool that takes ``actions``."""
+    server = Server(Scripted, f"unix:{path}", task)
+    queue, batcher = BatchingQueue(), DynamicBatcher(timeout_ms=1)
+    pool = ActorPool(len(actions), queue, batcher, [f"unix:{path}"], ())
+
+    def infer():
+        for batch, action in zip(
+            batcher, itertools.chain(actions, itertools.repeat(0)), strict=False
+        ):
+            batch.set_outputs(((torch.full((1, 1, 1), action),), ()))
+
+    threads = [threading.Thread(target=f, daemon=True) for f in (server.run, infer, pool.run)]
+    for thread in threads:
+        thread.start()
+    (env_output, _), _ = next(iter(queue))
+    queue.close()  # Ends the pool.
+    threads[-1].join(timeout=10)
+    batcher.close()
+    server.stop()
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+    return EnvOutput(*env_output)
+
+
+def test_a_step_has_the_fields_of_a_batch():
+    assert EnvStep._fields == EnvOutput._fields
+
+
+def test_rows_of_a_scripted_environment():
+    rows = rows_of_stream([0] * len(SCRIPT), task=3)
+    assert [row.task for row in rows] == [3] * len(rows)
+    assert [row.done for row in rows] == [1, 0, 1, 0, 1, 1, 0, 1, 1, 1]
+    assert [row.game_over for row in rows] == [1, 0, 0, 0, 1, 1, 0, 1, 0, 1]
+    assert [row.truncated for row in rows] == [0, 0, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert [row.episode_step for row in rows] == [0, 1, 2, 3, 4, 1, 1, 2, 1, 2]
+    returns = [0, 1, 1.1, -1.4, 1.6, 1e-3, 4, 9, 6, 13]
+    assert [row.episode_return for row in rows] == pytest.approx(returns)
+    # An end's own observation is followed by that of the reset, which is the row's.
+    assert [int(row.frame[0]) for row in rows] == [1, 2, 4, 5, 7, 9, 10, 12, 14, 16]
+
+
+@pytest.mark.timeout(30)
+def test_a_server_yields_the_same_rows(tmp_path):
+    actions = [(7 * i) % 5 for i in range(NUM_STEPS)]
+    expected = rows_of_stream(actions, task=2)
+    found = rows_of_server(tmp_path / "server", actions, task=2)
+    for name, values in zip(EnvStep._fields, zip(*expected, strict=True), strict=True):
+        column = getattr(found, name)[:, 0]
+        wanted = torch.as_tensor(np.stack(values), dtype=column.dtype)
+        # The pool marks no start of an episode where a stream starts: the learner leaves that row's
+        # flags out, and the recurrent state is the initial one.
+        first = 1 if name in ("done", "game_over") else 0
+        assert torch.equal(column[first:], wanted[first:]), name

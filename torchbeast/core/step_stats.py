@@ -1,0 +1,123 @@
+"""What is recorded of a learner step. It stays on the device until it is read, once per step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchbeast.core.losses import Losses
+from torchbeast.core.types import EnvOutput
+
+
+class Game(NamedTuple):
+    """A full game that ended in a rollout."""
+
+    task: int
+    episode_return: float
+    episode_step: int
+
+
+class StepStats(NamedTuple):
+    """One learner step."""
+
+    steps: int
+    """Agent steps learned from so far."""
+
+    learner_steps: int
+    total_loss: float
+    pg_loss: float
+    baseline_loss: float
+    entropy_loss: float
+    grad_norm: float
+    learning_rate: float
+
+    policy_lag: float
+    """Learner steps between the weights that acted and those that learned; mean over the batch."""
+
+    games: list[Game]
+
+    task_steps: list[int]
+    """Agent steps in this batch, by task."""
+
+
+class PartStats(NamedTuple):
+    """What is recorded of a part of a batch. All on the device."""
+
+    sums: Tensor
+    """float64 ``[5 + K]``: losses (total, policy gradient, baseline, entropy), policy lag times
+    steps, steps by task."""
+
+    rows: Tensor
+    """float64 ``[4, N]``: of each row, whether a game ended there, and the fields of ``Game``."""
+
+
+class BatchStats(NamedTuple):
+    """The numbers of a batch, on the host."""
+
+    total_loss: float
+    pg_loss: float
+    baseline_loss: float
+    entropy_loss: float
+    policy_lag: float
+    grad_norm: float
+    games: list[Game]
+    task_steps: list[int]
+
+
+def collect_part(
+    losses: Losses, env: EnvOutput, policy_version: Tensor | None, version: int, num_tasks: int
+) -> PartStats:
+    """Collects statistics of a part without waiting for the device.
+
+    Args:
+        losses: of the part.
+        env: leaves ``[T + 1, B, ...]``. The first row belongs to the rollout before.
+        policy_version: int ``[T + 1, B]``, the learner step whose weights acted, if known.
+        version: the learner step whose weights learn.
+        num_tasks: of the agent.
+    """
+    task = losses.task
+    if policy_version is None:
+        lag = losses.total.new_zeros((), dtype=torch.float64)
+    else:
+        lag = (version - policy_version[1:].to(torch.float64)).sum()
+    values = (losses.total.detach(), losses.policy_gradient, losses.baseline, losses.entropy, lag)
+    # Not bincount, which waits for the device.
+    steps = (task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)).sum(0)
+    ends = (env.game_over, env.task, env.episode_return, env.episode_step)
+    return PartStats(
+        torch.cat([torch.stack([x.to(torch.float64) for x in values]), steps.to(torch.float64)]),
+        torch.stack([x[1:].flatten().to(torch.float64) for x in ends]),
+    )
+
+
+def join_parts(a: PartStats, b: PartStats) -> PartStats:
+    """The statistics of two parts together."""
+    return PartStats(a.sums + b.sums, torch.cat([a.rows, b.rows], dim=1))
+
+
+def read_stats(part: PartStats, grad_norm: Tensor) -> BatchStats:
+    """Copies a whole batch's statistics to the host, in one copy."""
+    flat = torch.cat([part.sums, grad_norm.detach().to(torch.float64).view(1), part.rows.flatten()])
+    sums, norm, rows = flat.cpu().split([len(part.sums), 1, part.rows.numel()])
+    *losses, lag = sums[:5].tolist()
+    task_steps = [int(count) for count in sums[5:].tolist()]
+    total, policy_gradient, baseline, entropy = losses
+    return BatchStats(
+        total_loss=total,
+        pg_loss=policy_gradient,
+        baseline_loss=baseline,
+        entropy_loss=entropy,
+        policy_lag=lag / sum(task_steps),
+        grad_norm=float(norm),
+        games=_finished_games(rows.view(4, -1)),
+        task_steps=task_steps,
+    )
+
+
+def _finished_games(rows: Tensor) -> list[Game]:
+    """The games that ended in ``rows`` of PartStats."""
+    ended = rows[:, rows[0] > 0].T.tolist()
+    return [Game(int(task), score, int(steps)) for _, task, score, steps in ended]

@@ -1,0 +1,65 @@
+"""What one environment step yields: scores, step counts and the kinds of episode ends."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+
+from torchbeast.core.types import EnvStep
+
+
+class EnvStream:
+    """An environment as an endless sequence of rows. It is reset where an episode ends.
+
+    The row after an episode's last step has the new episode's first observation, and the reward,
+    the score and the kind of end of the episode before. Scores and step counts are those of full
+    games: they continue over a lost life (``done`` without ``game_over``).
+
+    The C++ environment server does the same for environments that it serves.
+    """
+
+    def __init__(self, env: gymnasium.Env, task: int) -> None:
+        """Wraps ``env``, the game with index ``task`` in the agent's task list."""
+        self.env = env
+        self._task = task
+        self._steps, self._return = 0, 0.0
+
+    def initial(self) -> EnvStep:
+        """Resets the environment; the row before the first step."""
+        frame, _ = self.env.reset()
+        return EnvStep(
+            frame=frame,
+            reward=0.0,
+            done=True,
+            task=self._task,
+            episode_step=0,
+            episode_return=0.0,
+            truncated=False,
+            game_over=True,
+            last_action=0,
+        )
+
+    def step(self, action: int) -> EnvStep:
+        """Steps the environment; the row that ``action`` leads to."""
+        frame, reward, terminated, truncated, info = self.env.step(action)
+        reward = float(np.float32(reward))
+        self._steps += 1
+        self._return += reward
+        done = bool(terminated or truncated)
+        game_over = done and bool(info.get("game_over", True))
+        if done:
+            frame, _ = self.env.reset()
+        row = EnvStep(
+            frame=frame,
+            reward=reward,
+            done=done,
+            task=self._task,
+            episode_step=self._steps,
+            episode_return=self._return,
+            truncated=bool(truncated and not terminated),
+            game_over=game_over,
+            last_action=action,
+        )
+        if game_over:
+            self._steps, self._return = 0, 0.0
+        return row
