@@ -1,3 +1,6 @@
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.polybeast import make_parser
 from torchbeast.records import checkpoint
+from torchbeast.runtime.threads import StopSignals
 
 PONG = "PongNoFrameskip-v4"
 
@@ -30,8 +34,8 @@ def config(savedir, *more):
 
 
 def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):
-    watching.record(config(savedir, "--sample", "--seed=3"))
-    path = savedir.parent / "movies" / f"mine_640_{PONG}.gif"
+    watching.record(config(savedir, "--sample", "--seed=3"), StopSignals())
+    path = savedir / "mine" / "movies" / f"mine_640_{PONG}.gif"
     actions = path.with_suffix(".actions")
     steps = len(actions.read_text().split())
     assert f"in {steps} steps" in capsys.readouterr().out
@@ -42,16 +46,37 @@ def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):
         assert (92, 186, 92) in {c for _, c in gif.convert("RGB").getcolors()}
 
     again = savedir / "again.gif"
-    watching.record(config(savedir, "--seed=3", f"--actions={actions}", f"--movie={again}"))
+    watching.record(
+        config(savedir, "--seed=3", f"--actions={actions}", f"--movie={again}"), StopSignals()
+    )
     assert again.read_bytes() == path.read_bytes()
     assert again.with_suffix(".actions").read_text() == actions.read_text()
+
+
+def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
+    signals = StopSignals()
+
+    class Interrupting(watching.MovieWriter):
+        def append(self, picture):
+            super().append(picture)
+            if len(self._pictures) == 20:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watching, "MovieWriter", Interrupting)
+        watching.record(config(savedir, "--sample"), signals)
+    assert signals.received == signal.SIGINT
+    path = savedir / "mine" / "movies" / f"mine_640_{PONG}.gif"
+    assert "the first 20 steps" in capsys.readouterr().out
+    assert len(path.with_suffix(".actions").read_text().split()) == 20
+    assert path.exists()
 
 
 def test_without_a_display_it_records_instead(savedir, monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     film = savedir / "film.mp4"
-    watching.render(config(savedir, "--sample", f"--movie={film}"))
+    watching.render(config(savedir, "--sample", f"--movie={film}"), StopSignals())
     assert "No display" in capsys.readouterr().err
     assert film.stat().st_size > 10_000
 
@@ -60,7 +85,7 @@ def test_a_window_shows_the_game_under_its_name_and_score(savedir, monkeypatch, 
     monkeypatch.setenv("DISPLAY", ":99")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setattr(watching, "frames_per_second", lambda _: 10_000)
-    watching.render(config(savedir, "--sample", "--num_episodes=1"))
+    watching.render(config(savedir, "--sample", "--num_episodes=1"), StopSignals())
     xpid, model, env, steps, score = capsys.readouterr().out.strip().split(",")
     assert (xpid, model, env) == ("mine", "640", PONG)
     assert int(steps) > 700

@@ -301,5 +301,6 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
     add("--actions", help="File of actions (integers) to play first instead of the agent's.")
     add(
         "--movie",
-        help="File to record, .gif or .mp4 (default: movies/<xpid>_<step>_<env>.gif).",
+        help="File to record, .gif or .mp4 (default: movies/<xpid>_<step>_<env>.gif in the run's "
+        "directory).",
     )

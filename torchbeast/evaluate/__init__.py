@@ -16,13 +16,13 @@ def run_mode(name: str, flags: argparse.Namespace, train: Callable[[StopSignals]
     def work(signals: StopSignals) -> int:
         if flags.mode == "train":
             return train(signals)
-        run(flags.mode, EvaluationConfig.from_flags(vars(flags)))
+        run(flags.mode, EvaluationConfig.from_flags(vars(flags)), signals)
         return 0
 
     return run_command(name, work)
 
 
-def run(mode: str, config: EvaluationConfig) -> None:
+def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
     """Runs any ``--mode`` but train. Raises UsageError."""
     if mode != "env_info":
         import torch
@@ -36,11 +36,11 @@ def run(mode: str, config: EvaluationConfig) -> None:
     elif mode == "record":
         from torchbeast.evaluate.watching import record
 
-        record(config)
+        record(config, signals)
     elif mode == "test_render":
         from torchbeast.evaluate.watching import render
 
-        render(config)
+        render(config, signals)
     else:
         from torchbeast.envs.info import print_games
 

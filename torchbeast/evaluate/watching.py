@@ -25,6 +25,8 @@ from torchbeast.evaluate.playing import (
     load_trained,
     make_games,
 )
+from torchbeast.records.checkpoint import run_path
+from torchbeast.runtime.threads import StopSignals
 
 
 def picture_of(env: gymnasium.Env) -> np.ndarray:
@@ -61,37 +63,43 @@ def frames_per_second(env: gymnasium.Env) -> float:
 
 
 def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games: int) -> Path:
-    """``--movie``, else ``movies/<xpid>_<step>_<env>.gif`` here."""
+    """``--movie``, else ``movies/<xpid>_<step>_<env>.gif`` in the run's directory."""
     if config.movie is None:
         name = f"{trained.xpid}_{trained.model_id}_{game.replace('/', '-').replace(':', '-')}.gif"
-        return Path("movies") / name
+        return run_path(config.trained.savedir, trained.xpid) / "movies" / name
     if num_games > 1:
         raise UsageError(f"--movie is one file; choose one of the {num_games} games with --env")
     return Path(config.movie).expanduser()
 
 
-def record(config: EvaluationConfig) -> None:
+def record(config: EvaluationConfig, signals: StopSignals) -> None:
     """``--mode record``: one whole game in colour, per game; the actions go into a file beside it.
 
-    ``--actions`` with that file plays the same game again under the same ``--seed``.
+    ``--actions`` with that file plays the same game again under the same ``--seed``. A signal ends
+    the recording; what was recorded until then is saved.
     """
-    _record_games(config, load_trained(config.trained))
+    _record_games(config, load_trained(config.trained), signals)
 
 
-def _record_games(config: EvaluationConfig, trained: Trained) -> None:
+def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSignals) -> None:
     games = choose_games(trained, config.env)
-    for game in games:
-        _record_game(config, trained, game, movie_path(config, trained, game, len(games)))
+    paths = [movie_path(config, trained, game, len(games)) for game in games]
+    with signals:
+        for game, path in zip(games, paths, strict=True):
+            if signals.received is None:
+                _record_game(config, trained, game, path, signals)
 
 
-def _record_game(config: EvaluationConfig, trained: Trained, game: str, path: Path) -> None:
+def _record_game(
+    config: EvaluationConfig, trained: Trained, game: str, path: Path, signals: StopSignals
+) -> None:
     actions = read_actions(config.actions, trained.agent.config.num_actions)
     (env,) = make_games(trained, game, seed=config.seed, render_mode="rgb_array")
     loop = GameLoop(trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions)
     played: list[int] = []
     with contextlib.closing(env), MovieWriter(path, frames_per_second(env)) as movie:
         ended: list[Any] = []
-        while not ended and not movie.is_full:
+        while not ended and not movie.is_full and signals.received is None:
             movie.append(picture_of(env))
             ended = loop.step()
             played.append(int(loop.last_actions[0]))
@@ -103,16 +111,18 @@ def _record_game(config: EvaluationConfig, trained: Trained, game: str, path: Pa
             f"{path}: {game}, return {episode.episode_return:g} in {episode.episode_step} steps; "
             f"actions in {actions_path}"
         )
+    elif signals.received is not None:
+        print(f"{path}: the first {len(played):,} steps of {game}, until it was interrupted")
     else:
         print(f"{path}: the first {len(played):,} steps of {game}; an .mp4 holds whole long games")
 
 
-def render(config: EvaluationConfig) -> None:
+def render(config: EvaluationConfig, signals: StopSignals) -> None:
     """``--mode test_render``: games in a window; recorded where there is no display."""
     trained = load_trained(config.trained)
     if not has_display():
         print("No display: recording instead", file=sys.stderr)
-        _record_games(config, trained)
+        _record_games(config, trained, signals)
         return
     for game in choose_games(trained, config.env):
         for episode in _show_games(config, trained, game):

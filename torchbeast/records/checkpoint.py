@@ -36,9 +36,14 @@ _NUMPY_SCALARS: list[Any] = [
 ]
 
 
+def run_path(savedir: str | Path, xpid: str) -> Path:
+    """The directory of a run."""
+    return Path(savedir).expanduser() / xpid
+
+
 def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
     """The checkpoint of a run, or one of its intermediate ones by step number."""
-    run = Path(savedir).expanduser() / xpid
+    run = run_path(savedir, xpid)
     if intermediate_id is None:
         return run / "model.tar"
     return intermediate_path(run, intermediate_id)
@@ -50,7 +55,7 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
     The path in ``savedir`` if there is neither.
     """
     path = model_path(savedir, xpid, intermediate_id)
-    run = Path(savedir).expanduser() / xpid
+    run = run_path(savedir, xpid)
     if not (run / "model.tar").exists() and not (run / "intermediate").is_dir():
         shipped = model_path(SHIPPED, xpid, intermediate_id)
         if shipped.exists():
