@@ -71,6 +71,7 @@ class TrainingRun:
             use_lstm=flags.use_lstm,
             use_popart=flags.use_popart,
             beta=flags.beta,
+            beta_per=flags.beta_per,
         )
         find_agent_type(flags.agent_type)
         # Before anything is written: a run that cannot go on is left as it is.
@@ -272,11 +273,12 @@ class TrainingRun:
         if self._flags.disable_checkpoint or not self._model_path.exists():
             return None
         contents = checkpoint.load(self._model_path)
-        saved = contents.get("agent", {})
+        # What an earlier version did not save has its default.
+        saved = {**AgentConfig()._asdict(), **contents.get("agent", {})}
         changed = [
             name
             for name, value in self._agent_config._asdict().items()
-            if name != "beta" and saved.get(name) != value
+            if name not in ("beta", "beta_per") and saved[name] != value
         ]
         if changed:
             raise UsageError(
