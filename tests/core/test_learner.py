@@ -1,3 +1,4 @@
+import copy
 import threading
 
 import pytest
@@ -40,13 +41,20 @@ def make_rollout(seed, batch=1, task=0):
     return env, AgentOutput(action, logits, logits[..., :1], logits[..., :1])
 
 
-def make_learner(batch_size, use_popart=False, total_steps=1000, **optimizer):
+def make_learner(
+    batch_size,
+    use_popart=False,
+    beta_per="target",
+    total_steps=1000,
+    loss=LossConfig(),  # noqa: B008
+    **optimizer,
+):
     torch.manual_seed(0)
-    agent = make_agent(CONFIG._replace(use_popart=use_popart))
+    agent = make_agent(CONFIG._replace(use_popart=use_popart, beta_per=beta_per))
     steps = []
     learner = Learner(
         agent,
-        LossConfig(),
+        loss,
         OptimizerConfig(total_steps=total_steps, **optimizer),
         batch_size,
         steps.append,
@@ -60,22 +68,101 @@ def join(rollouts):
     return env, actor
 
 
-@pytest.mark.parametrize("use_popart", [False, True])
-def test_rollout_by_rollout_equals_the_whole_batch(use_popart):
-    rollouts = [make_rollout(i, task=i % 2) for i in range(4)]
-    whole, _ = make_learner(4, use_popart)
-    whole.learn(*join(rollouts), ())
-    parts, steps = make_learner(4, use_popart)
-    for rollout in rollouts:
+def learn_in_parts(parts, batch_size, **config):
+    """A learner after one batch of rollouts, given part by part; and its only step."""
+    learner, steps = make_learner(batch_size, **config)
+    for part in parts:
         assert not steps
-        parts.learn(*rollout, ())
-    assert len(steps) == 1
+        learner.learn(*join(part), ())
+    (step,) = steps
+    return learner, step
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        ({}, [[0], [1], [2], [3]]),
+        ({"use_popart": True, "beta_per": "batch"}, [[0], [1], [2], [3]]),
+        # Statistics that a part of the batch is normalised by contain that part's targets.
+        ({"use_popart": True}, [[0, 2], [1, 3]]),
+    ],
+)
+def test_parts_equal_the_whole_batch(config, parts):
+    rollouts = [make_rollout(i, task=i % 2) for i in range(4)]
+    whole, _ = learn_in_parts([rollouts], 4, **config)
+    in_parts, _ = learn_in_parts([[rollouts[i] for i in part] for part in parts], 4, **config)
     for (name, a), b in zip(
-        whole.agent.state_dict().items(), parts.agent.state_dict().values(), strict=True
+        whole.agent.state_dict().items(), in_parts.agent.state_dict().values(), strict=True
     ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=name)
-    assert parts.steps == whole.steps == 4 * T
-    assert parts.task_steps == [2 * T, 2 * T]
+    assert in_parts.steps == whole.steps == 4 * T
+    assert in_parts.task_steps == [2 * T, 2 * T]
+
+
+def test_statistics_contain_the_whole_batch_whatever_its_parts():
+    rollouts = [make_rollout(i) for i in range(4)]
+    whole, _ = learn_in_parts([rollouts], 4, use_popart=True)
+    in_parts, _ = learn_in_parts([[r] for r in rollouts], 4, use_popart=True)
+    for a, b in zip(whole.agent.baseline.moments, in_parts.agent.baseline.moments, strict=True):
+        torch.testing.assert_close(a, b)
+    assert whole.agent.baseline.mu[0] != 0
+    assert whole.agent.baseline.mu[1] == 0
+
+
+def test_a_batch_is_normalised_by_statistics_that_contain_it():
+    """The step with PopArt, from its published order: statistics, then head, then the gradient."""
+    env, actor = make_rollout(0)
+    env = env._replace(reward=env.reward * 1000)
+    loss = LossConfig(clip_rewards=False, entropy_cost=0.0)
+    learner, steps = make_learner(
+        1, use_popart=True, loss=loss, learning_rate=0.1, grad_norm_clipping=1e9
+    )
+    reference = copy.deepcopy(learner.agent)
+    learner.learn(env, actor, ())
+
+    vs = rollout_losses(reference, env, actor, (), loss).vs
+    task = torch.nn.functional.one_hot(env.task[:-1].long(), 2)
+    reference.baseline.update_parameters(vs.unsqueeze(-1).expand(task.shape), task)
+    # Statistics that do not move any more: the loss is normalised by those that there are.
+    reference.baseline.beta = 0.0
+    total = rollout_losses(reference, env, actor, (), loss).total
+    gradients = torch.autograd.grad(total, list(reference.parameters()))
+    norm = torch.cat([g.flatten().double() for g in gradients]).norm()
+    assert steps[0].grad_norm == pytest.approx(norm.item(), rel=1e-4)
+    config = OptimizerConfig()
+    for parameter, gradient, found in zip(
+        reference.parameters(), gradients, learner.agent.parameters(), strict=True
+    ):
+        scale = ((1 - config.alpha) * gradient.square()).sqrt() + config.epsilon
+        torch.testing.assert_close(found, parameter - 0.1 * gradient / scale, rtol=1e-3, atol=1e-4)
+
+
+def test_a_first_reward_does_not_blow_the_gradient_up():
+    """Statistics that contain the reward divide it; those from before have a deviation of 1."""
+    env, actor = make_rollout(0)
+    norms = {}
+    for scale in (1, 1000):
+        for beta_per in ("target", "batch"):
+            learner, steps = make_learner(
+                1, use_popart=True, beta_per=beta_per, loss=LossConfig(clip_rewards=False)
+            )
+            learner.learn(env._replace(reward=env.reward * scale), actor, ())
+            norms[beta_per, scale] = steps[0].grad_norm
+    assert norms["batch", 1000] > 300 * norms["batch", 1]
+    assert norms["target", 1000] < norms["batch", 1000] / 10
+
+
+def test_each_tasks_gradient_is_measured_now_and_then():
+    rollouts = [make_rollout(0, task=0), make_rollout(1, task=1), make_rollout(2, task=1)]
+    learner, steps = make_learner(3, use_popart=True)
+    for _ in range(2):
+        for part in (rollouts[:2], rollouts[2:]):
+            learner.learn(*join(part), ())
+    assert set(steps[0].task_grad_norms) == {0, 1}
+    assert steps[1].task_grad_norms == {}
+    alone, alone_steps = make_learner(1, use_popart=True)
+    alone.learn(*rollouts[0], ())
+    assert steps[0].task_grad_norms[0] == pytest.approx(alone_steps[0].grad_norm, rel=1e-4)
 
 
 def test_threads_learn_one_batch_together():

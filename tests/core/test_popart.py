@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchbeast.core.popart import SIGMA_MAX, SIGMA_MIN, PopArtLayer
+from torchbeast.core.popart import SIGMA_MAX, SIGMA_MIN, PopArtLayer, add_sums
 
 
 def one_hot(task, num_tasks):
@@ -14,9 +14,10 @@ def update(layer, targets, task):
     layer.update_parameters(targets.unsqueeze(-1).expand(hot.shape), hot)
 
 
-def test_moments_equal_a_plain_float64_reference():
+@pytest.mark.parametrize("beta_per", ["target", "batch"])
+def test_moments_equal_a_plain_float64_reference(beta_per):
     generator = torch.Generator().manual_seed(0)
-    layer = PopArtLayer(4, 3, beta=0.01)
+    layer = PopArtLayer(4, 3, beta=0.01, beta_per=beta_per)
     mu, nu = [0.0] * 3, [1.0] * 3
     for _ in range(300):
         task = torch.randint(3, (5, 2), generator=generator)
@@ -25,12 +26,70 @@ def test_moments_equal_a_plain_float64_reference():
         for k in range(3):
             mine = targets[task == k].double()
             if len(mine):
-                mu[k] += 0.01 * (mine.mean().item() - mu[k])
-                nu[k] += 0.01 * (mine.square().mean().item() - nu[k])
+                step = 1 - 0.99 ** len(mine) if beta_per == "target" else 0.01
+                mu[k] += step * (mine.mean().item() - mu[k])
+                nu[k] += step * (mine.square().mean().item() - nu[k])
     torch.testing.assert_close(layer.mu, torch.tensor(mu, dtype=torch.float64))
     second = layer.variance + layer.mu.square()
     torch.testing.assert_close(second, torch.tensor(nu, dtype=torch.float64))
     torch.testing.assert_close(layer.sigma, layer.variance.sqrt())
+
+
+def test_a_step_per_target_is_as_far_as_the_same_target_many_times():
+    targets = torch.full((20, 4), 9.0)
+    together = PopArtLayer(1, 1, beta=0.01)
+    update(together, targets, torch.zeros(20, 4, dtype=torch.int64))
+    one_by_one = PopArtLayer(1, 1, beta=0.01)
+    for target in targets.flatten():
+        update(one_by_one, target.view(1, 1), torch.zeros(1, 1, dtype=torch.int64))
+    torch.testing.assert_close(together.mu, one_by_one.mu)
+    torch.testing.assert_close(together.variance, one_by_one.variance)
+
+
+def test_sums_of_parts_add_up_to_those_of_the_batch():
+    generator = torch.Generator().manual_seed(0)
+    layer = PopArtLayer(2, 3)
+    layer.set_statistics([(5.0, 2.0), (-1e4, 0.1), (0.0, 1.0)])
+    task = torch.randint(2, (9, 4), generator=generator)  # The third task is absent.
+    targets = torch.randn(9, 4, generator=generator, dtype=torch.float64) + layer.mu[task]
+    whole = layer.sum_own_targets(targets, task)
+    parts = [layer.sum_own_targets(targets[:, i], task[:, i]) for i in range(4)]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = add_sums(joined, part)
+    for a, b in zip(whole, joined, strict=True):
+        torch.testing.assert_close(a, b)
+    assert whole.number.sum() == 36
+    assert whole.number[2] == 0
+    new = layer.moved(whole)
+    assert (new.mu[2], new.variance[2]) == (layer.mu[2], layer.variance[2])
+    # The layer itself has not changed.
+    assert layer.mu.tolist() == [5.0, -1e4, 0.0]
+
+
+def test_gradients_are_rescaled_with_the_parameters():
+    """The gradient with respect to a rescaled head, by the chain rule and by autograd."""
+    layer = PopArtLayer(3, 2, beta=0.1).double()
+    inputs = torch.randn(5, 3, dtype=torch.float64)
+    old = layer.moments._replace(mu=layer.mu.clone(), variance=layer.variance.clone())
+    new = layer.moved(layer.sum_own_targets(torch.tensor([7.0, -3.0]), torch.tensor([0, 1])))
+
+    def loss(normalized):
+        return (normalized - 2.0).square().sum()
+
+    _, normalized = layer(inputs)
+    converted = (normalized * old.sigma + old.mu - new.mu) / new.sigma
+    gradients = torch.autograd.grad(loss(converted), [layer.weight, layer.bias])
+    layer.rescale_gradients(*gradients, new)
+    layer.adopt(new)
+    expected = torch.autograd.grad(loss(layer(inputs)[1]), [layer.weight, layer.bias])
+    for a, b in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_an_unknown_rule_is_refused():
+    with pytest.raises(ValueError, match="target, batch"):
+        PopArtLayer(1, 1, beta_per="step")
 
 
 def test_outputs_are_preserved_by_every_update():
@@ -68,7 +127,7 @@ def test_constant_targets_become_the_mean():
 
 
 def test_alternating_batches_give_their_true_spread():
-    layer = PopArtLayer(1, 1, beta=0.01)
+    layer = PopArtLayer(1, 1, beta=0.0025)
     for i in range(5000):
         update(layer, torch.full((2, 2), 10.0 * (i % 2)), torch.zeros(2, 2, dtype=torch.int64))
     assert layer.mu.item() == pytest.approx(5.0, abs=0.1)
@@ -119,7 +178,7 @@ def test_given_statistics_are_those_that_outputs_begin_with():
     # A target of mean and spread as given does not move them.
     update(layer, torch.tensor([[90.0, 110.0]]), torch.zeros(1, 2, dtype=torch.int64))
     assert layer.mu.tolist() == [100.0, -2.0]
-    assert layer.sigma.tolist() == [10.0, 0.5]
+    assert layer.sigma.tolist() == pytest.approx([10.0, 0.5], rel=1e-12)
 
 
 def test_wrong_shapes_are_refused():

@@ -4,7 +4,7 @@ import torch
 from torchbeast.core.losses import LossConfig, Losses, rollout_losses
 from torchbeast.core.step_stats import collect_part, join_parts, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.core.update import OptimizerConfig, UpdateRule
+from torchbeast.core.update import GradientNorms, OptimizerConfig, UpdateRule
 from torchbeast.models import Agent, AgentConfig
 
 T, B = 4, 2
@@ -27,21 +27,22 @@ def make_env(device="cpu"):
     )
 
 
-def collect(env, losses=(1.0, 2.0, 3.0, 4.0), policy_version=None, version=0):
+def collect(env, policy_version=None, version=0):
+    """A part with a loss of 1 in every step, and other losses of 2, 3 and 4 altogether."""
     task = env.task[:-1].long()
-    values = (torch.tensor(x) for x in losses)
-    return collect_part(
-        Losses(*values, vs=torch.zeros(T, B), task=task), env, policy_version, version, len(TASKS)
-    )
+    losses = Losses(torch.ones(T, B), *map(torch.tensor, (2.0, 3.0, 4.0)), task.float(), task)
+    return collect_part(losses, env, policy_version, version, len(TASKS))
 
 
 def test_numbers_of_a_whole_batch_come_back():
     versions = torch.full((T + 1, B), 7)
     versions[0] = -1000  # Of the rollout before.
-    parts = [collect(make_env(), (1.0, 2.0, 3.0, 4.0), versions, version=10) for _ in range(3)]
-    stats = read_stats(join_parts(join_parts(*parts[:2]), parts[2]), torch.tensor(0.5))
-    assert stats[:6] == (3.0, 6.0, 9.0, 12.0, 3.0, 0.5)
+    parts = [collect(make_env(), versions, version=10) for _ in range(3)]
+    whole = join_parts(join_parts(*parts[:2]), parts[2])
+    stats = read_stats(whole, GradientNorms(torch.tensor(0.5), {2: torch.tensor(0.25)}))
+    assert stats[:6] == (3.0 * T * B, 6.0, 9.0, 12.0, 3.0, 0.5)
     assert stats.task_steps == [3 * T, 0, 3 * T]
+    assert stats.task_grad_norms == {2: 0.25}
     assert stats.games == []
 
 
@@ -50,7 +51,7 @@ def test_games_are_found_by_their_end():
     over[0] = True  # The first row was counted with the rollout before.
     over[1, 1] = over[3, 0] = True
     part = collect(make_env()._replace(game_over=over))
-    games = read_stats(part, torch.tensor(0.0)).games
+    games = read_stats(part, GradientNorms(torch.tensor(0.0), {})).games
     assert games == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
 
 
@@ -83,8 +84,8 @@ def test_nothing_is_read_from_the_device_before_the_statistics(use_popart, optim
 
     rule = UpdateRule(agent, OptimizerConfig(optimizer=optimizer), lambda: None)
     losses = rollout_losses(agent, env, actor, (), LossConfig())
-    gradients = rule.gradients(losses.total)
+    gradients = rule.gradients(losses)
     part = collect_part(losses, env, versions, 3, len(TASKS))
-    norm = rule.apply(gradients, 0.1, losses.vs, losses.task)
+    norms = rule.apply(gradients, 0.1, losses.targets)
     with pytest.raises(NotImplementedError):
-        read_stats(join_parts(part, part), norm)
+        read_stats(join_parts(part, part), norms)

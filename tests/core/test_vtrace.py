@@ -128,11 +128,54 @@ def test_from_logits_weighs_by_the_policies():
     assert not any(field.requires_grad for field in result)
 
 
-def test_wrong_shapes_are_refused():
+@pytest.mark.parametrize("rewards_shape", [(8, 10, 42), (8, 10, 1), (8, 10)])
+def test_weights_discounts_and_rewards_are_broadcast_to_the_values(rewards_shape):
+    torch.manual_seed(0)
+    log_rhos, discounts = torch.randn(8, 10, 1), torch.rand(8, 10, 1)
+    rewards, values, bootstrap = (
+        torch.randn(rewards_shape),
+        torch.randn(8, 10, 42),
+        torch.randn(10, 42),
+    )
+    together = vtrace.from_importance_weights(log_rhos, discounts, rewards, values, bootstrap)
+    assert together.vs.shape == together.pg_advantages.shape == (8, 10, 42)
+    for k in (0, 41):
+        alone = vtrace.from_importance_weights(
+            log_rhos[..., 0],
+            discounts[..., 0],
+            rewards if rewards.dim() == 2 else rewards.expand(8, 10, 42)[..., k],
+            values[..., k],
+            bootstrap[..., k],
+        )
+        torch.testing.assert_close(together.vs[..., k], alone.vs)
+        torch.testing.assert_close(together.pg_advantages[..., k], alone.pg_advantages)
+
+
+def test_more_than_one_trailing_axis():
+    torch.manual_seed(0)
+    log_rhos, values, bootstrap = torch.randn(3, 2), torch.randn(3, 2, 4, 5), torch.randn(2, 4, 5)
+    together = vtrace.from_importance_weights(log_rhos, log_rhos, log_rhos, values, bootstrap)
+    alone = vtrace.from_importance_weights(
+        log_rhos, log_rhos, log_rhos, values[..., 3, 4], bootstrap[..., 3, 4]
+    )
+    torch.testing.assert_close(together.vs[..., 3, 4], alone.vs)
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_wrong_shapes_are_refused(kind):
     good = [torch.zeros(3, 2)] * 4
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(kind, match=r"log_rhos \(2, 2\) cannot be broadcast"):
         vtrace.from_importance_weights(torch.zeros(2, 2), *good[1:], torch.zeros(2))
-    with pytest.raises(ValueError, match="values must be"):
-        vtrace.from_importance_weights(*good[:3], torch.zeros(2, 3), torch.zeros(2))
-    with pytest.raises(ValueError, match="bootstrap_value must be"):
+    with pytest.raises(kind, match=r"cannot be broadcast to values \(2, 3\)"):
+        vtrace.from_importance_weights(*good[:3], torch.zeros(2, 3), torch.zeros(3))
+    with pytest.raises(kind, match="bootstrap_value must be"):
         vtrace.from_importance_weights(*good, torch.zeros(3))
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_inconsistent_ranks_are_refused(kind):
+    one, many = torch.zeros(8, 10, 1), torch.zeros(8, 10, 42)
+    with pytest.raises(kind, match="same number of dimensions"):
+        vtrace.from_importance_weights(one, one, many, many, torch.zeros(10))
+    with pytest.raises(kind, match="same number of dimensions"):
+        vtrace.from_importance_weights(one, one, many, torch.zeros(8, 10), torch.zeros(10))

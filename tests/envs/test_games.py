@@ -90,3 +90,8 @@ def test_equally_many_but_other_actions_are_another_set():
 
 def test_machado_has_all_actions():
     assert plan_envs(("PongNoFrameskip-v4",), ObservationConfig("machado")).num_actions == 18
+
+
+def test_pictures_that_an_agent_would_destroy_are_refused():
+    with pytest.raises(UsageError, match="has pictures of float32; agents take uint8"):
+        plan_envs(("tests.float_pictures:FloatPictures-v0",))

@@ -183,6 +183,8 @@ def test_an_inference_copy_gives_the_same_outputs(agent_type):
 class Net2019(nn.Module):
     """The network of 2019, written after the names in its checkpoints and nothing else here."""
 
+    clips = True  # The reward that it is fed.
+
     def __init__(self, num_actions, num_tasks, use_lstm, use_popart):
         super().__init__()
         self.feat_convs, self.resnet1, self.resnet2 = (nn.ModuleList() for _ in range(3))
@@ -219,7 +221,9 @@ class Net2019(nn.Module):
             x = x + first(x)
             x = x + second(x)
         x = torch.relu(self.fc(torch.relu(x).reshape(steps * batch, -1)))
-        x = torch.cat([x, reward.clamp(-1, 1).reshape(steps * batch, 1)], dim=1)
+        if self.clips:
+            reward = reward.clamp(-1, 1)
+        x = torch.cat([x, reward.reshape(steps * batch, 1)], dim=1)
         if hasattr(self, "core"):
             outputs = []
             for row, ended in zip(x.view(steps, batch, -1), done, strict=True):
@@ -231,6 +235,81 @@ class Net2019(nn.Module):
         if hasattr(self.baseline, "mu"):
             baseline = baseline * self.baseline.sigma + self.baseline.mu
         return self.policy(x).view(steps, batch, -1), baseline.view(steps, batch, -1)
+
+
+class ShallowNet2019(nn.Module):
+    """MonoBeast's network of 2019, written after the names in its checkpoints."""
+
+    def __init__(self, num_actions, use_lstm):
+        super().__init__()
+        self.num_actions = num_actions
+        self.conv1 = nn.Conv2d(4, 32, 8, 4)
+        self.conv2 = nn.Conv2d(32, 64, 4, 2)
+        self.conv3 = nn.Conv2d(64, 64, 3, 1)
+        self.fc = nn.Linear(3136, 512)
+        size = 512 + 1 + num_actions
+        if use_lstm:
+            self.core = nn.LSTM(size, size, 2)
+        self.policy = nn.Linear(size, num_actions)
+        self.baseline = nn.Linear(size, 1)
+
+    def forward(self, inputs):
+        steps, batch = inputs.done.shape
+        x = inputs.frame.flatten(0, 1).float() / 255.0
+        for conv in (self.conv1, self.conv2, self.conv3):
+            x = torch.relu(conv(x))
+        x = torch.relu(self.fc(x.flatten(1)))
+        last_action = nn.functional.one_hot(inputs.last_action.flatten(), self.num_actions)
+        x = torch.cat([x, inputs.reward.clamp(-1, 1).view(-1, 1), last_action], dim=1)
+        if hasattr(self, "core"):
+            state = (torch.zeros(2, batch, x.shape[1]),) * 2
+            outputs = []
+            for row, ended in zip(x.view(steps, batch, -1), inputs.done, strict=True):
+                state = tuple(torch.where(ended.view(1, -1, 1), 0.0, s) for s in state)
+                output, state = self.core(row.unsqueeze(0), state)
+                outputs.append(output[0])
+            x = torch.cat(outputs)
+        return self.policy(x).view(steps, batch, -1), self.baseline(x).view(steps, batch, -1)
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_shallow_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm):
+    torch.manual_seed(0)
+    old = ShallowNet2019(6, use_lstm)
+    torch.save({"model_state_dict": old.state_dict()}, tmp_path / "model.tar")
+    agent = from_checkpoint(tmp_path)
+    inputs = make_inputs(agent.config)
+    assert inputs.last_action.unique().numel() > 1
+    output, _ = agent(inputs._asdict(), agent.initial_state(3))
+    logits, baseline = old(inputs)
+    torch.testing.assert_close(output.policy_logits, logits, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(output.baseline, baseline, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reward_clipping", ["none", "abs_one"])
+def test_an_agent_of_2019_is_fed_the_reward_that_it_was_trained_with(tmp_path, reward_clipping):
+    torch.manual_seed(0)
+    old = Net2019(6, 1, use_lstm=False, use_popart=False)
+    torch.save({"model_state_dict": old.state_dict()}, tmp_path / "model.tar")
+    meta = {"args": {"env": "PongNoFrameskip-v4", "reward_clipping": reward_clipping}}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    agent = from_checkpoint(tmp_path)
+    inputs = make_inputs(agent.config)
+    inputs = inputs._replace(reward=inputs.reward * 10)
+    output, _ = agent(inputs)
+    old.clips = reward_clipping == "abs_one"
+    logits, baseline = old(inputs.frame, inputs.reward, inputs.done, ())
+    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
+
+
+def test_an_agent_of_several_games_must_be_told_which_one_it_sees():
+    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36), tasks=SIX_TASKS)
+    fields = make_inputs(config)._asdict()
+    del fields["task"]
+    with pytest.raises(ValueError, match="plays 6 games: the inputs need 'task'"):
+        make_agent(config)(fields)
+    make_agent(config._replace(tasks=("A",)))(fields)  # With one game it is clear.
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
@@ -309,6 +388,7 @@ def test_checkpoints_of_every_earlier_format_give_the_same_outputs():
             "frame": frame,
             "reward": torch.zeros(3, 2),
             "done": torch.zeros(3, 2, dtype=torch.bool),
+            "task": torch.zeros(3, 2, dtype=torch.int32),
         }
         output, _ = agent(inputs)
         torch.testing.assert_close(output.policy_logits, contents["expected_logits"])

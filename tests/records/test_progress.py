@@ -20,7 +20,7 @@ class Writer:
 
 def stats(steps, *returns):
     games = [Game(0, value, 100) for value in returns]
-    return StepStats(steps, 1, 2.0, 1.0, 0.5, -0.5, 3.0, 1e-3, 0.5, games, [20, 0])
+    return StepStats(steps, 1, 2.0, 1.0, 0.5, -0.5, 3.0, 1e-3, 0.5, games, [20, 0], {})
 
 
 @pytest.fixture
@@ -42,6 +42,17 @@ def test_a_row_has_every_column_and_says_nothing_about_games_that_have_not_finis
     assert row["mean_episode_return/Breakout"] is None
     assert (row["games/Pong"], row["steps/Pong"]) == (2, 20)
     assert "charts/SPS" in writer.tags
+
+
+def test_the_gradient_of_each_game_is_recorded_when_it_is_measured(writer):
+    progress = make(writer)
+    progress.record(stats(20)._replace(task_grad_norms={0: 3.0, 1: 4.0}))
+    progress.record(stats(40)._replace(task_grad_norms={1: 5.0}))
+    progress.record(stats(60))
+    progress.report(QUEUES)
+    (row,) = writer.rows
+    assert (row["grad_norm/Pong"], row["grad_norm/Breakout"]) == (3.0, 5.0)
+    assert writer.tags["losses/grad_norm/Breakout"] == 5.0
 
 
 def test_the_line_says_what_is_known(writer, capsys):

@@ -186,11 +186,12 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         choices=["abs_one", "none"],
         help="Clip rewards to [-1, 1] for learning (default), or not (default with --use_popart).",
     )
+    add("--beta", type=fraction, default=0.0003, help="PopArt's step size (default: %(default)s).")
     add(
-        "--beta",
-        type=fraction,
-        default=0.0003,
-        help="Step size of PopArt's statistics (default: %(default)s).",
+        "--beta_per",
+        choices=["target", "batch"],
+        default="target",
+        help="Step per value target (default), or per batch and after its update, as in 2019.",
     )
     group = parser.add_argument_group("optimizer")
     add = group.add_argument

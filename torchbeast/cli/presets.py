@@ -17,7 +17,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "entropy_cost": 0.003,
     },
     # The program of 2019.
-    "2019": {"fixed_input_scale": True, "torch_initial_weights": True},
+    "2019": {"fixed_input_scale": True, "torch_initial_weights": True, "beta_per": "batch"},
 }
 
 # What a preset's run on a game reached: mean return of the last hundred games by agent steps.

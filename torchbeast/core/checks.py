@@ -5,19 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchbeast.core.types import ShapeError
+
 
 def check_rank(rank: int, **tensors: Tensor) -> None:
-    """Raises ValueError, with the name of the tensor, unless each has ``rank`` axes."""
+    """Raises ShapeError, with the name of the tensor, unless each has ``rank`` axes."""
     for name, tensor in tensors.items():
         if tensor.dim() != rank:
-            raise ValueError(f"{name} must have {rank} axes, got shape {tuple(tensor.shape)}")
+            raise ShapeError(f"{name} must have {rank} axes, got shape {tuple(tensor.shape)}")
 
 
 def check_same_shape(**tensors: Tensor) -> None:
-    """Raises ValueError, with all shapes, unless all are equal."""
+    """Raises ShapeError, with all shapes, unless all are equal."""
     if len({tensor.shape for tensor in tensors.values()}) > 1:
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
-        raise ValueError(f"These must have one shape: {shapes}")
+        raise ShapeError(f"These must have one shape: {shapes}")
 
 
 def check_floating(**tensors: Tensor) -> None:

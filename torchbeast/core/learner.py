@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.popart import TargetSums, add_sums
 from torchbeast.core.step_stats import (
     Game,
     PartStats,
@@ -25,7 +25,7 @@ from torchbeast.core.step_stats import (
     read_stats,
 )
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.core.update import OptimizerConfig, UpdateRule
+from torchbeast.core.update import Gradients, OptimizerConfig, UpdateRule, join_gradients
 
 __all__ = [
     "Game",
@@ -37,13 +37,17 @@ __all__ = [
 ]
 
 
+# Learner steps between those that measure the gradient of each task. On these, a part of a batch
+# costs a backward pass for each task in it instead of one.
+TASK_GRADIENT_INTERVAL = 100
+
+
 class Part(NamedTuple):
     """What is kept of a part of a batch, on the device."""
 
-    gradients: list[Tensor]
+    gradients: Gradients
     stats: PartStats
-    vs: Tensor  # [T, B]
-    task: Tensor  # int64 [T, B]
+    targets: TargetSums | None
 
 
 class Learner:
@@ -96,11 +100,11 @@ class Learner:
         num_rollouts = env.done.shape[1]
         with self._gate.part(num_rollouts):
             losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
-            gradients = self._rule.gradients(losses.total)
+            gradients = self._rule.gradients(losses, by_task=self._measures_tasks())
             stats = collect_part(
                 losses, env, policy_version, self.learner_steps, len(self.task_steps)
             )
-            self._gate.deliver(Part(gradients, stats, losses.vs, losses.task), num_rollouts)
+            self._gate.deliver(Part(gradients, stats, losses.targets), num_rollouts)
 
     def close(self) -> None:
         """Wakes threads that wait for their turn; what they have is not learned from."""
@@ -110,10 +114,13 @@ class Learner:
         """Of the next step."""
         return self._rule.learning_rate(self.steps)
 
+    def _measures_tasks(self) -> bool:
+        return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0
+
     def _update(self, batch: Part) -> None:
         learning_rate = self.learning_rate()
-        norm = self._rule.apply(batch.gradients, learning_rate, batch.vs, batch.task)
-        stats = read_stats(batch.stats, norm)
+        norms = self._rule.apply(batch.gradients, learning_rate, batch.targets)
+        stats = read_stats(batch.stats, norms)
         self.task_steps = [a + b for a, b in zip(self.task_steps, stats.task_steps, strict=True)]
         self.steps += sum(stats.task_steps)
         self.learner_steps += 1
@@ -152,13 +159,10 @@ class Learner:
 
 def _join(a: Part, b: Part) -> Part:
     """Both parts together; the gradients of ``a`` are changed in place."""
-    torch._foreach_add_(a.gradients, b.gradients)
-    return Part(
-        a.gradients,
-        join_parts(a.stats, b.stats),
-        torch.cat([a.vs, b.vs], dim=1),
-        torch.cat([a.task, b.task], dim=1),
-    )
+    targets = None
+    if a.targets is not None and b.targets is not None:
+        targets = add_sums(a.targets, b.targets)
+    return Part(join_gradients(a.gradients, b.gradients), join_parts(a.stats, b.stats), targets)
 
 
 def rollouts_at_once(

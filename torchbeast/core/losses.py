@@ -1,4 +1,4 @@
-"""The losses of IMPALA, summed over time and batch, and how a rollout becomes one number."""
+"""The losses of IMPALA, and how a rollout becomes one number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchbeast.core.checks import (
     check_rank,
     check_same_shape,
 )
-from torchbeast.core.popart import PopArtLayer
+from torchbeast.core.popart import PopArtLayer, TargetSums
 from torchbeast.core.types import AgentOutput, EnvOutput
 
 
@@ -29,30 +29,48 @@ class LossConfig(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Sums over ``T`` and ``B``, and what PopArt learns from."""
+    """Weighted losses and what PopArt learns from."""
 
-    total: Tensor
+    per_step: Tensor
+    """float32 ``[T, B]``, the loss of each transition, with gradient."""
+
     policy_gradient: Tensor
+    """Sum over ``T`` and ``B``, like the next two; without gradient."""
+
     baseline: Tensor
-    entropy: Tensor  # Negative, weighed by entropy_cost like the others are by theirs.
-    vs: Tensor  # [T, B], value targets in units of return.
-    task: Tensor  # int64 [T, B]
+
+    entropy: Tensor
+    """Negative: the entropy is maximised."""
+
+    vs: Tensor
+    """float32 ``[T, B]``, the value targets in units of return."""
+
+    task: Tensor
+    """int64 ``[T, B]``, the task of each transition."""
+
+    targets: TargetSums | None = None
+    """Sums of ``vs``, which move PopArt's statistics; None without PopArt."""
+
+    @property
+    def total(self) -> Tensor:
+        """The sum over all transitions, with gradient."""
+        return self.per_step.sum()
 
 
 def policy_gradient_loss(logits: Tensor, actions: Tensor, advantages: Tensor) -> Tensor:
-    """-sum(log pi(action) * advantage): logits ``[T, B, A]``, the others ``[T, B]``."""
-    return -torch.sum(vtrace.action_log_probs(logits, actions) * advantages.detach())
+    """-log pi(action) * advantage, ``[T, B]``: logits ``[T, B, A]``, the others ``[T, B]``."""
+    return -vtrace.action_log_probs(logits, actions) * advantages.detach()
 
 
 def baseline_loss(errors: Tensor) -> Tensor:
-    """Half the sum of squares of ``[T, B]``."""
-    return 0.5 * torch.sum(errors.square())
+    """Half the squares of errors ``[T, B]``."""
+    return 0.5 * errors.square()
 
 
 def entropy_loss(logits: Tensor) -> Tensor:
-    """The negative entropy of softmax policies ``[T, B, A]``, summed over ``T`` and ``B``."""
+    """The negative entropy ``[T, B]`` of softmax policies with logits ``[T, B, A]``."""
     log_policy = torch.log_softmax(logits, dim=-1)
-    return torch.sum(log_policy.exp() * log_policy)
+    return torch.sum(log_policy.exp() * log_policy, dim=-1)
 
 
 class Transitions(NamedTuple):
@@ -178,28 +196,61 @@ def weigh(
     popart: PopArtLayer | None,
     config: LossConfig,
 ) -> Losses:
-    """The weighted losses of aligned transitions; with PopArt in its units.
+    """Computes the weighted losses of aligned transitions.
 
     Args:
-        transitions: a rollout.
+        transitions: of a rollout.
         vs_tm1: ``[T, B]``, V-trace's value targets in units of return.
         pg_advantage_tm1: ``[T, B]``, V-trace's advantages in units of return.
-        popart: whose statistics normalise targets and advantages, if any.
+        popart: the layer whose statistics normalise targets and advantages, if any.
         config: weights of the losses.
     """
-    targets, advantages = vs_tm1, pg_advantage_tm1
+    targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
+    sums = None
     if popart is not None:
-        mu, sigma = (s.to(vs_tm1.dtype)[transitions.task_tm1] for s in (popart.mu, popart.sigma))
-        targets, advantages = (vs_tm1 - mu) / sigma, pg_advantage_tm1 / sigma
+        sums = popart.sum_own_targets(vs_tm1, transitions.task_tm1)
+        targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
-    baseline = config.baseline_cost * baseline_loss(targets - transitions.normalized_v_tm1)
+    baseline = config.baseline_cost * baseline_loss(targets - values)
     entropy = config.entropy_cost * entropy_loss(logits)
     return Losses(
-        total=policy_gradient + baseline + entropy,
-        policy_gradient=policy_gradient.detach(),
-        baseline=baseline.detach(),
-        entropy=entropy.detach(),
+        per_step=policy_gradient + baseline + entropy,
+        policy_gradient=policy_gradient.detach().sum(),
+        baseline=baseline.detach().sum(),
+        entropy=entropy.detach().sum(),
         vs=vs_tm1,
         task=transitions.task_tm1,
+        targets=sums,
     )
+
+
+def normalize(
+    transitions: Transitions,
+    vs_tm1: Tensor,
+    pg_advantage_tm1: Tensor,
+    popart: PopArtLayer,
+    sums: TargetSums,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Puts targets, values and advantages ``[T, B]`` into PopArt's units.
+
+    With a step per target the statistics are those that contain these targets already (``sums``):
+    the first reward of a game is divided by a deviation that knows it. Values are converted from
+    the old statistics to the new, so that no weight has to move before the gradient is known.
+
+    With a step per batch the statistics are those from before, as in 2019.
+    """
+    old = popart.moments
+    new = popart.moved(sums) if popart.beta_per == "target" else old
+    task, dtype = transitions.task_tm1, vs_tm1.dtype
+    mu, sigma, scale, shift = (
+        statistic.to(dtype)[task]
+        for statistic in (
+            new.mu,
+            new.sigma,
+            old.sigma / new.sigma,
+            (old.mu - new.mu) / new.sigma,
+        )
+    )
+    values = transitions.normalized_v_tm1 * scale + shift
+    return (vs_tm1 - mu) / sigma, values, pg_advantage_tm1 / sigma

@@ -1,8 +1,9 @@
 """PopArt: value heads whose targets are normalised while their outputs are preserved.
 
 van Hasselt et al. 2016 (arXiv:1602.07714); for several tasks Hessel et al. 2019 (arXiv:1809.04474).
-``art`` adapts the statistics to the targets, ``pop`` rescales the head so that nothing it says
-changes. ``K`` heads, one a task.
+``sum_targets`` reduces targets to sums that can be added over parts of a batch, threads and
+machines; ``art`` moves the statistics toward them; ``pop`` rescales the head so that no output
+changes. All three are pure functions. ``K`` heads, one per task.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 SIGMA_MIN = 1e-4
 SIGMA_MAX = 1e6
+# What --beta is the step size of.
+BETA_PER = ("target", "batch")
 
 
 class Moments(NamedTuple):
@@ -31,30 +34,70 @@ class Moments(NamedTuple):
         return self.variance.sqrt().clamp(SIGMA_MIN, SIGMA_MAX)
 
 
-def art(moments: Moments, targets: Tensor, mask: Tensor, beta: float) -> Moments:
-    """Moves each task's statistics by ``beta`` toward those of its targets.
+class TargetSums(NamedTuple):
+    """Sums over the targets of each task, float64 ``[K]``.
+
+    Sums over different targets may be added if they are centred on the same mean. Centring keeps
+    small spreads of large targets exact.
+    """
+
+    number: Tensor
+    """How many targets."""
+
+    centred: Tensor
+    """Sum of ``target - mu``, with ``mu`` of the statistics before the batch."""
+
+    squared: Tensor
+    """Sum of ``(target - mu) ** 2``."""
+
+
+def sum_targets(moments: Moments, targets: Tensor, mask: Tensor) -> TargetSums:
+    """Sums each task's targets.
 
     Args:
-        moments: as they are.
+        moments: the statistics before the batch.
         targets: ``[..., K]``, each task's targets.
-        mask: ``[..., K]``, 1 where a target is of that task. Tasks without targets do not move.
-        beta: step size.
+        mask: ``[..., K]``, 1 where a target is of that task.
     """
     axes = tuple(range(targets.dim() - 1))
-    mask = mask.to(torch.float64)
-    targets = targets.to(torch.float64)
-    count = mask.sum(axes)
-    divisor = count.clamp(min=1.0)
-    mean = (targets * mask).sum(axes) / divisor
-    spread = ((targets - mean).square() * mask).sum(axes) / divisor
-    step = beta * (count > 0).to(torch.float64)
-    # nu' = (1 - beta) nu + beta E[target ^ 2] and mu' likewise, written for nu - mu ^ 2.
-    variance = (
-        (1 - step) * moments.variance
-        + step * spread
-        + step * (1 - step) * (mean - moments.mu).square()
-    )
-    return Moments(moments.mu + step * (mean - moments.mu), variance)
+    weights = mask.to(torch.float64)
+    # Not weights * centred: where the mask is 0 a target may be anything, infinity included.
+    centred = torch.where(mask.bool(), targets.to(torch.float64) - moments.mu, 0.0)
+    return TargetSums(weights.sum(axes), centred.sum(axes), centred.square().sum(axes))
+
+
+def add_sums(a: TargetSums, b: TargetSums) -> TargetSums:
+    """The sums over the targets of both."""
+    return TargetSums(*(x + y for x, y in zip(a, b, strict=True)))
+
+
+def step_size(beta: float, beta_per: str, number: Tensor) -> Tensor:
+    """How far ``number`` targets of a task move its statistics toward theirs.
+
+    Args:
+        beta: ``--beta``.
+        beta_per: "target": each target moves them by ``beta``, so all by
+            ``1 - (1 - beta) ** number``. "batch": all targets of a batch together by ``beta``.
+        number: ``[K]``, how many targets each task has.
+    """
+    if beta_per == "target":
+        return 1.0 - (1.0 - beta) ** number
+    return beta * (number > 0).to(number.dtype)
+
+
+def art(moments: Moments, sums: TargetSums, step: Tensor) -> Moments:
+    """Moves each task's statistics by ``step`` toward those of its targets.
+
+    Args:
+        moments: the statistics that ``sums`` are centred on.
+        sums: of the targets. Tasks without targets do not move.
+        step: ``[K]``, between 0 and 1.
+    """
+    number = sums.number.clamp(min=1.0)
+    shift = step * sums.centred / number
+    # nu' = (1 - step) nu + step E[target ** 2], written for variance = nu - mu ** 2.
+    variance = (1 - step) * moments.variance + step * sums.squared / number - shift.square()
+    return Moments(moments.mu + shift, variance.clamp(min=0.0))
 
 
 def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tensor, Tensor]:
@@ -77,9 +120,26 @@ class PopArtLayer(nn.Module):
     sigma: Tensor
     variance: Tensor
 
-    def __init__(self, input_features: int, output_features: int, beta: float = 0.0003) -> None:
+    def __init__(
+        self,
+        input_features: int,
+        output_features: int,
+        beta: float = 0.0003,
+        beta_per: str = "target",
+    ) -> None:
+        """Initialises the layer like ``nn.Linear``, with mean 0 and standard deviation 1.
+
+        Args:
+            input_features: ``F``.
+            output_features: ``K``.
+            beta: step size of the statistics.
+            beta_per: what moves them by ``beta``: "target" or "batch"; see :func:`step_size`.
+        """
         super().__init__()
+        if beta_per not in BETA_PER:
+            raise ValueError(f"beta_per must be one of {', '.join(BETA_PER)}, not {beta_per!r}")
         self.beta = beta
+        self.beta_per = beta_per
         linear = nn.Linear(input_features, output_features)
         self.weight = nn.Parameter(linear.weight.detach().to(torch.float64))
         self.bias = nn.Parameter(linear.bias.detach().to(torch.float64))
@@ -87,12 +147,15 @@ class PopArtLayer(nn.Module):
         self.register_buffer("sigma", torch.ones(output_features, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(output_features, dtype=torch.float64))
 
+    @property
+    def moments(self) -> Moments:
+        """The statistics as they are: the buffers themselves, no copies."""
+        return Moments(self.mu, self.variance)
+
     def set_statistics(self, moments: list[tuple[float, float]]) -> None:
         """Makes mean and standard deviation, one pair per task, those to begin with."""
         mean, std = torch.tensor(moments, dtype=torch.float64).unbind(-1)
-        self.mu.copy_(mean)
-        self.variance.copy_(std.square())
-        self.sigma.copy_(Moments(self.mu, self.variance).sigma)
+        self._set_moments(Moments(mean.to(self.mu.device), std.square().to(self.mu.device)))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """``[N, F]`` to (output, normalized_output), both ``[N, K]``, in the type of the input."""
@@ -100,22 +163,53 @@ class PopArtLayer(nn.Module):
         output = normalized * self.sigma + self.mu
         return output.to(inputs.dtype), normalized.to(inputs.dtype)
 
+    def sum_own_targets(self, targets: Tensor, task: Tensor) -> TargetSums:
+        """Sums targets ``[...]`` in units of return, of tasks int64 ``[...]``."""
+        mask = task.unsqueeze(-1) == torch.arange(len(self.mu), device=task.device)
+        return sum_targets(self.moments, targets.unsqueeze(-1), mask)
+
+    def moved(self, sums: TargetSums) -> Moments:
+        """The statistics after targets with these sums. The layer is not changed."""
+        return art(self.moments, sums, step_size(self.beta, self.beta_per, sums.number))
+
+    @torch.no_grad()
+    def adopt(self, new: Moments) -> None:
+        """Makes ``new`` the layer's statistics and preserves every output.
+
+        Gradients of the parameters stay as they are: see :meth:`rescale_gradients`.
+        """
+        weight, bias = pop(self.weight, self.bias, self.moments, new)
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+        self._set_moments(new)
+
+    @torch.no_grad()
+    def rescale_gradients(self, weight: Tensor, bias: Tensor, new: Moments) -> None:
+        """Changes gradients of the parameters to those of what ``adopt(new)`` makes of them.
+
+        Args:
+            weight: gradient with respect to the weight, changed in place.
+            bias: gradient with respect to the bias, changed in place.
+            new: statistics that have not been adopted yet.
+        """
+        factor = new.sigma / self.sigma
+        weight.mul_(factor.unsqueeze(-1))
+        bias.mul_(factor)
+
     @torch.no_grad()
     def update_parameters(self, vs: Tensor, task: Tensor) -> None:
         """Adapts statistics and parameters to targets ``[T, B, K]`` of tasks one-hot ``[T, B, K]``.
 
-        ``vs`` is in units of return.
+        ``vs`` is in units of return. Raises ValueError for other shapes.
         """
         if vs.shape != task.shape or vs.shape[-1] != self.mu.shape[0]:
             raise ValueError(
                 f"vs and task must both be [T, B, {self.mu.shape[0]}], "
                 f"got {tuple(vs.shape)} and {tuple(task.shape)}"
             )
-        old = Moments(self.mu, self.variance)
-        new = art(old, vs, task, self.beta)
-        weight, bias = pop(self.weight, self.bias, old, new)
-        self.weight.copy_(weight)
-        self.bias.copy_(bias)
+        self.adopt(self.moved(sum_targets(self.moments, vs, task)))
+
+    def _set_moments(self, new: Moments) -> None:
         sigma = new.sigma
         self.mu.copy_(new.mu)
         self.variance.copy_(new.variance)

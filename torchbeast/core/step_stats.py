@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchbeast.core.losses import Losses
 from torchbeast.core.types import EnvOutput
+from torchbeast.core.update import GradientNorms
 
 
 class Game(NamedTuple):
@@ -41,6 +42,10 @@ class StepStats(NamedTuple):
     task_steps: list[int]
     """Agent steps in this batch, by task."""
 
+    task_grad_norms: dict[int, float]
+    """Norm of the gradient of each task's losses alone, before clipping. Empty in most steps: see
+    ``TASK_GRADIENT_INTERVAL``."""
+
 
 class PartStats(NamedTuple):
     """What is recorded of a part of a batch. All on the device."""
@@ -64,6 +69,7 @@ class BatchStats(NamedTuple):
     grad_norm: float
     games: list[Game]
     task_steps: list[int]
+    task_grad_norms: dict[int, float]
 
 
 def collect_part(
@@ -98,22 +104,24 @@ def join_parts(a: PartStats, b: PartStats) -> PartStats:
     return PartStats(a.sums + b.sums, torch.cat([a.rows, b.rows], dim=1))
 
 
-def read_stats(part: PartStats, grad_norm: Tensor) -> BatchStats:
+def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     """Copies a whole batch's statistics to the host, in one copy."""
-    flat = torch.cat([part.sums, grad_norm.detach().to(torch.float64).view(1), part.rows.flatten()])
-    sums, norm, rows = flat.cpu().split([len(part.sums), 1, part.rows.numel()])
-    *losses, lag = sums[:5].tolist()
+    gradients = torch.stack([norms.total, *norms.by_task.values()])
+    pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
+    sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
+    total, policy_gradient, baseline, entropy, lag = sums[:5].tolist()
     task_steps = [int(count) for count in sums[5:].tolist()]
-    total, policy_gradient, baseline, entropy = losses
+    norm, *task_norms = gradients.tolist()
     return BatchStats(
         total_loss=total,
         pg_loss=policy_gradient,
         baseline_loss=baseline,
         entropy_loss=entropy,
         policy_lag=lag / sum(task_steps),
-        grad_norm=float(norm),
+        grad_norm=norm,
         games=_finished_games(rows.view(4, -1)),
         task_steps=task_steps,
+        task_grad_norms=dict(zip(norms.by_task, task_norms, strict=True)),
     )
 
 

@@ -83,6 +83,13 @@ class AgentOutput(NamedTuple):
     """float32 ``[T, B, K]``: the same values in PopArt's units."""
 
 
+class ShapeError(ValueError, RuntimeError):
+    """A tensor has the wrong rank or shape.
+
+    Also a RuntimeError, as PyTorch raises for it: scripts written for TorchBeast expect that.
+    """
+
+
 class UsageError(Exception):
     """The user asked for something that cannot be; the text says what and what to do instead.
 

@@ -1,4 +1,4 @@
-"""The update rule: one optimizer step from the gradients of a batch, then PopArt's."""
+"""The update rule: one step of the optimizer and of PopArt from the gradients of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.popart import PopArtLayer
+from torchbeast.core.losses import Losses
+from torchbeast.core.popart import PopArtLayer, TargetSums
 
 
 class OptimizerConfig(NamedTuple):
@@ -24,50 +25,108 @@ class OptimizerConfig(NamedTuple):
     total_steps: int = 100000
 
 
+class Gradients(NamedTuple):
+    """Gradients of all parameters, in their order."""
+
+    total: list[Tensor]
+
+    by_task: dict[int, list[Tensor]]
+    """Of the losses of one task alone; empty where they were not asked for."""
+
+
+class GradientNorms(NamedTuple):
+    """Norms before clipping, on the device."""
+
+    total: Tensor
+    by_task: dict[int, Tensor]
+
+
 class UpdateRule:
-    """Changes the weights of an agent. Nothing here waits for the device."""
+    """Changes the weights of an agent. Nothing in :meth:`apply` waits for the device.
+
+    With PopArt and a step per target, as van Hasselt et al. publish it: the losses are normalised
+    by statistics that contain their targets, the head is rescaled to the new statistics, and the
+    step is made from the gradient with respect to the rescaled head.
+
+    A batch that is learned from in parts has its losses normalised part by part: each part's
+    statistics contain its own targets. Where all rollouts of a game are in one part, as on a GPU,
+    this is the published rule. Otherwise a part does not know the targets of the same game in the
+    others: waiting for them would mean to hold the activations of the whole batch. The statistics
+    that are kept always contain all targets of the batch, whatever its parts.
+
+    With PopArt and a step per batch, as in 2019: statistics and head follow after the step.
+    """
 
     def __init__(
         self, agent: Any, config: OptimizerConfig, on_gradients: Callable[[], None]
     ) -> None:
         """``on_gradients`` is called when the parameters of ``agent`` have their gradients."""
-        self.parameters = [p for p in agent.parameters() if p.requires_grad]
-        self._agent = agent
+        self._parameters = [p for p in agent.parameters() if p.requires_grad]
+        self._popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
         self._config = config
         self._on_gradients = on_gradients
-        self._optimizer = make_optimizer(self.parameters, config)
+        self._optimizer = make_optimizer(self._parameters, config)
 
-    def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Of ``loss`` with respect to ``parameters``."""
-        return list(torch.autograd.grad(loss, self.parameters))
+    def gradients(self, losses: Losses, *, by_task: bool = False) -> Gradients:
+        """Computes the gradient of the sum of ``losses``.
+
+        ``by_task``: also of the losses of each task alone, which costs a backward pass per task
+        instead of one and waits for the device.
+        """
+        if not by_task:
+            return Gradients(list(torch.autograd.grad(losses.total, self._parameters)), {})
+        tasks = torch.unique(losses.task).tolist()
+        separate = {
+            task: list(
+                torch.autograd.grad(
+                    torch.where(losses.task == task, losses.per_step, 0.0).sum(),
+                    self._parameters,
+                    retain_graph=task != tasks[-1],
+                )
+            )
+            for task in tasks
+        }
+        total = [torch.stack(parts).sum(0) for parts in zip(*separate.values(), strict=True)]
+        return Gradients(total, separate)
 
     def apply(
-        self, gradients: list[Tensor], learning_rate: float, vs: Tensor, task: Tensor
-    ) -> Tensor:
+        self, gradients: Gradients, learning_rate: float, targets: TargetSums | None
+    ) -> GradientNorms:
         """Makes one step.
 
         Args:
-            gradients: of ``parameters``, in their order.
+            gradients: of a whole batch. They are changed in place.
             learning_rate: of this step.
-            vs: ``[T, B]``, value targets, which PopArt learns from.
-            task: int64 ``[T, B]``, whose targets they are.
-
-        Returns:
-            The norm of the gradient before clipping, on the device.
+            targets: sums of the batch's value targets, with PopArt.
         """
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+        follows = self._popart is not None and self._popart.beta_per == "batch"
+        if targets is not None and not follows:
+            self._adopt_statistics(gradients, targets)
+        for parameter, gradient in zip(self._parameters, gradients.total, strict=True):
             parameter.grad = gradient
         self._on_gradients()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._config.grad_norm_clipping)
+        by_task = {
+            task: torch.nn.utils.get_total_norm(part) for task, part in gradients.by_task.items()
+        }
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.grad_norm_clipping)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        popart = self._agent.baseline
-        if isinstance(popart, PopArtLayer):
-            one_hot = task.unsqueeze(-1) == torch.arange(len(popart.mu), device=task.device)
-            popart.update_parameters(vs.unsqueeze(-1).expand(one_hot.shape), one_hot)
-        return norm
+        if targets is not None and follows:
+            self._adopt_statistics(None, targets)
+        return GradientNorms(norm, by_task)
+
+    def _adopt_statistics(self, gradients: Gradients | None, targets: TargetSums) -> None:
+        """Moves PopArt's statistics and head, and ``gradients`` with them."""
+        assert self._popart is not None
+        new = self._popart.moved(targets)
+        if gradients is not None:
+            head = (self._popart.weight, self._popart.bias)
+            weight, bias = (next(i for i, p in enumerate(self._parameters) if p is q) for q in head)
+            for part in (gradients.total, *gradients.by_task.values()):
+                self._popart.rescale_gradients(part[weight], part[bias], new)
+        self._popart.adopt(new)
 
     def learning_rate(self, steps: int) -> float:
         """Of a step after ``steps`` agent steps."""
@@ -81,6 +140,17 @@ class UpdateRule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of state_dict."""
         self._optimizer.load_state_dict(state)
+
+
+def join_gradients(a: Gradients, b: Gradients) -> Gradients:
+    """The gradients of two parts of a batch together; those of ``a`` are changed in place."""
+    torch._foreach_add_(a.total, b.total)
+    for task, part in b.by_task.items():
+        if task in a.by_task:
+            torch._foreach_add_(a.by_task[task], part)
+        else:
+            a.by_task[task] = part
+    return a
 
 
 def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -1,7 +1,8 @@
 """V-trace, the off-policy correction of IMPALA (Espeholt et al. 2018, arXiv:1802.01561).
 
-Shapes: ``T`` steps without the bootstrap row, batch ``B``, ``A`` actions; values may have a last
-axis of ``K`` heads, to which everything else is broadcast. All in float32 (float64 stays float64).
+Shapes: ``T`` steps without the bootstrap row, batch ``B``, ``A`` actions. Values ``[T, B, ...]``
+may have more axes, for example one of ``K`` heads; everything else is broadcast to them. All in
+float32 (float64 stays float64).
 """
 
 from __future__ import annotations
@@ -11,22 +12,36 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchbeast.core.types import ShapeError
+
 
 class VTraceReturns(NamedTuple):
     """Targets; no gradient flows through them."""
 
-    vs: Tensor  # [T, B] or [T, B, K], the value targets.
-    pg_advantages: Tensor  # As vs; divided by sigma where there is one.
+    vs: Tensor
+    """``[T, B, ...]``, the value targets."""
+
+    pg_advantages: Tensor
+    """``[T, B, ...]``, divided by sigma where there is one."""
 
 
 class VTraceFromLogitsReturns(NamedTuple):
     """Targets and what they were computed from."""
 
-    vs: Tensor  # [T, B] or [T, B, K]
-    pg_advantages: Tensor  # As vs.
-    log_rhos: Tensor  # [T, B], logarithms of the importance weights.
-    behavior_action_log_probs: Tensor  # [T, B]
-    target_action_log_probs: Tensor  # [T, B]
+    vs: Tensor
+    """``[T, B, ...]``, the value targets."""
+
+    pg_advantages: Tensor
+    """``[T, B, ...]``, divided by sigma where there is one."""
+
+    log_rhos: Tensor
+    """``[T, B]``, logarithms of the importance weights."""
+
+    behavior_action_log_probs: Tensor
+    """``[T, B]``"""
+
+    target_action_log_probs: Tensor
+    """``[T, B]``"""
 
 
 def action_log_probs(policy_logits: Tensor, actions: Tensor) -> Tensor:
@@ -58,13 +73,16 @@ def from_logits(
         actions: int64 ``[T, B]``, taken at each step.
         discounts: ``[T, B]``, gamma, or 0 where an episode ended with the step.
         rewards: ``[T, B]``, that followed each action.
-        values: ``[T, B]`` or ``[T, B, K]``, in units of return.
-        bootstrap_value: ``[B]`` or ``[B, K]``, the value after the last step.
+        values: ``[T, B, ...]``, in units of return.
+        bootstrap_value: ``[B, ...]``, the value after the last step.
         clip_rho_threshold: rho-bar; None for no clipping.
         clip_pg_rho_threshold: rho-bar of the policy gradient; None for no clipping.
         normalized_values: ``values`` in PopArt's units: ``(values - mu) / sigma``.
         mu: PopArt's mean, broadcastable to ``values``.
         sigma: PopArt's standard deviation, likewise.
+
+    Raises:
+        ShapeError: shapes contradict each other. It is a ValueError and a RuntimeError.
     """
     log_policies = [
         action_log_probs(logits.detach().to(values.dtype), actions)
@@ -100,15 +118,19 @@ def from_importance_weights(
     mu: Tensor | None = None,
     sigma: Tensor | None = None,
 ) -> VTraceReturns:
-    """V-trace from the logarithms of the importance weights ``[T, B]``; else as from_logits.
+    """V-trace from the logarithms of the importance weights; else as from_logits.
+
+    ``log_rhos``, ``discounts`` and ``rewards`` are ``[T, B]``, or of the rank of ``values``. Their
+    trailing axes are broadcast: ``[T, B]`` and ``[T, B, 1]`` go with values ``[T, B, K]``.
 
     Targets are equation (1) of the paper in the recursive form of its remark 1, advantages those of
     section 4.2. With ``sigma`` advantages are divided by it, as multi-task PopArt wants (Hessel et
     al. 2019): ``rho * ((reward + discount * v' - mu) / sigma - normalized_value)``.
     """
-    _check_shapes(log_rhos, discounts, rewards, values, bootstrap_value)
-    if values.dim() > log_rhos.dim():
-        log_rhos, discounts, rewards = (x.unsqueeze(-1) for x in (log_rhos, discounts, rewards))
+    _check_bootstrap(values, bootstrap_value)
+    log_rhos = _broadcast("log_rhos", log_rhos, values)
+    discounts = _broadcast("discounts", discounts, values)
+    rewards = _broadcast("rewards", rewards, values)
 
     rhos = torch.exp(log_rhos)
     clipped_rhos = rhos if clip_rho_threshold is None else rhos.clamp(max=clip_rho_threshold)
@@ -140,20 +162,34 @@ def from_importance_weights(
     return VTraceReturns(vs, pg_advantages)
 
 
-def _check_shapes(
-    log_rhos: Tensor, discounts: Tensor, rewards: Tensor, values: Tensor, bootstrap_value: Tensor
-) -> None:
-    if not log_rhos.shape == discounts.shape == rewards.shape:
-        raise ValueError(
-            "log_rhos, discounts and rewards must have one shape [T, B], got "
-            f"{tuple(log_rhos.shape)}, {tuple(discounts.shape)}, {tuple(rewards.shape)}"
-        )
-    if values.shape[: log_rhos.dim()] != log_rhos.shape:
-        raise ValueError(
-            f"values must be [T, B] or [T, B, K], got {tuple(values.shape)} "
-            f"for T, B = {tuple(log_rhos.shape)}"
+def _check_bootstrap(values: Tensor, bootstrap_value: Tensor) -> None:
+    """Raises ShapeError unless ``bootstrap_value`` is one more step of ``values``."""
+    if values.dim() < 2:
+        raise ShapeError(f"values must be [T, B, ...], got {tuple(values.shape)}")
+    if bootstrap_value.dim() != values.dim() - 1:
+        raise ShapeError(
+            "bootstrap_value and a step of values must have the same number of dimensions, got "
+            f"{tuple(bootstrap_value.shape)} and {tuple(values.shape[1:])}"
         )
     if bootstrap_value.shape != values.shape[1:]:
-        raise ValueError(
+        raise ShapeError(
             f"bootstrap_value must be {tuple(values.shape[1:])}, got {tuple(bootstrap_value.shape)}"
         )
+
+
+def _broadcast(name: str, tensor: Tensor, values: Tensor) -> Tensor:
+    """``tensor`` with trailing axes that broadcast to those of ``values``. Raises ShapeError."""
+    shape = tensor.shape
+    if tensor.dim() == 2:
+        tensor = tensor.view(*shape, *[1] * (values.dim() - 2))
+    if tensor.dim() != values.dim():
+        raise ShapeError(
+            f"{name} must be [T, B] or have the same number of dimensions as values, got "
+            f"{tuple(shape)} and {tuple(values.shape)}"
+        )
+    trailing = zip(tensor.shape[2:], values.shape[2:], strict=True)
+    if shape[:2] != values.shape[:2] or any(mine not in (1, n) for mine, n in trailing):
+        raise ShapeError(
+            f"{name} {tuple(shape)} cannot be broadcast to values {tuple(values.shape)}"
+        )
+    return tensor

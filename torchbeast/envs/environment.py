@@ -167,6 +167,12 @@ def _common_spec(
         shape = env.observation_space.shape
         if not shape or len(shape) != 3:
             raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
+        dtype = env.observation_space.dtype
+        if dtype != np.uint8:
+            raise UsageError(
+                f"'{env_id}' has pictures of {dtype}; agents take uint8 from 0 to 255: convert "
+                "them with gymnasium.wrappers.TransformObservation"
+            )
         shapes.add(shape)
         actions.add(tuple(getattr(env, "actions", range(int(env.action_space.n)))))
         env.close()

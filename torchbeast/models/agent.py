@@ -34,6 +34,10 @@ class AgentConfig(NamedTuple):
     use_lstm: bool = False
     use_popart: bool = False
     beta: float = 0.0003
+    # What --beta is the step size of: a "target", or all targets of a "batch".
+    beta_per: str = "target"
+    # Whether the reward is clipped to [-1, 1] where it is an input of the network.
+    clip_reward_input: bool = True
 
 
 class Agent(nn.Module, abc.ABC):
@@ -41,7 +45,8 @@ class Agent(nn.Module, abc.ABC):
 
     Subclasses build their encoder and call :meth:`build_heads`. Inputs are an ``EnvOutput`` or a
     dict with at least ``frame`` uint8 ``[T, B, C, H, W]``, ``reward`` float32 ``[T, B]`` and
-    ``done`` bool ``[T, B]``. An agent of several games wants ``task`` int32 ``[T, B]``, too.
+    ``done`` bool ``[T, B]``. An agent of several games needs ``task`` int32 ``[T, B]``, too: the
+    index of each row's game in ``config.tasks``.
 
     ``compute_dtype`` is the precision of the encoder; everything behind it is float32.
     """
@@ -91,7 +96,7 @@ class Agent(nn.Module, abc.ABC):
         self.policy = nn.Linear(size, config.num_actions)
         self.baseline: nn.Module
         if config.use_popart:
-            self.baseline = PopArtLayer(size, len(config.tasks), config.beta)
+            self.baseline = PopArtLayer(size, len(config.tasks), config.beta, config.beta_per)
         else:
             self.baseline = nn.Linear(size, 1)
         for parameter in self.parameters():
@@ -147,10 +152,19 @@ class Agent(nn.Module, abc.ABC):
         *,
         sample: bool | None = None,
     ) -> tuple[AgentOutput, CoreState]:
-        """One step or a whole rollout.
+        """Computes one step or a whole rollout.
 
-        ``sample``: sample actions from the policy instead of taking the likeliest; by default in
-        training mode only.
+        Args:
+            inputs: leaves ``[T, B, ...]``; see the class.
+            core_state: the recurrent state before the first row, from :meth:`initial_state`.
+            sample: sample actions from the policy instead of taking the likeliest; by default in
+                training mode only.
+
+        Returns:
+            The output, leaves ``[T, B, ...]``, and the recurrent state after the last row.
+
+        Raises:
+            ValueError: an agent of several games was not told which game the rows are of.
         """
         fields = inputs if isinstance(inputs, dict) else inputs._asdict()
         core_output, core_state = self.represent(fields, core_state)
@@ -176,7 +190,9 @@ class Agent(nn.Module, abc.ABC):
         parts = [features]
         if self.uses_last_action:
             parts.append(self.one_hot_last_action(fields).to(features))
-        parts.append(reward.reshape(-1, 1).clamp(-1, 1).to(features))
+        if self.config.clip_reward_input:
+            reward = reward.clamp(-1, 1)
+        parts.append(reward.reshape(-1, 1).to(features))
         core_input = torch.cat(parts, dim=-1)
         if self.core is not None:
             core_output, core_state = self._recur(
@@ -195,8 +211,14 @@ class Agent(nn.Module, abc.ABC):
     def encode_frames(self, frames: Tensor, task: Tensor | None = None) -> Tensor:
         """Features, float32, of frames uint8 ``[N, C, H, W]``.
 
-        ``task`` ``[N]`` says of which games they are; by default of the first.
+        ``task`` ``[N]`` says of which games they are. Raises ValueError without it for an agent of
+        several games, which have means and scales of their own.
         """
+        if task is None and len(self.config.tasks) > 1:
+            raise ValueError(
+                f"This agent plays {len(self.config.tasks)} games: the inputs need 'task', int32 "
+                "[T, B], the index of each row's game in agent.config.tasks"
+            )
         # Two conversions, layout first: one combined .to() is half as fast.
         x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
         mean, scale = self.frame_mean.to(x.dtype), self.frame_scale.to(x.dtype)

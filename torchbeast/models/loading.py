@@ -70,6 +70,7 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
                 )
         else:
             config = config_from_state(state, checkpoint.read_meta(path))
+            state = convert_state(state, config)
         agent = make_agent(config)
         # Buffers that did not exist in 2019 keep their defaults, which are what 2019 did.
         missing, unexpected = agent.load_state_dict(state, strict=False)
@@ -101,4 +102,24 @@ def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> A
         tasks=tasks,
         use_lstm="core.weight_ih_l0" in state,
         use_popart=use_popart,
+        # In 2019 the network's input was clipped with the rewards that it learned from.
+        clip_reward_input=args.get("reward_clipping") != "none",
     )
+
+
+def convert_state(state: dict[str, torch.Tensor], config: AgentConfig) -> dict[str, torch.Tensor]:
+    """A state dict of 2019 with its inputs in the order of this program's agents.
+
+    In 2019 the shallow network appended the reward and then the last action to its features; here
+    the last action comes first.
+    """
+    if config.agent_type != "atari":
+        return state
+    names = ["core.weight_ih_l0"] if config.use_lstm else ["policy.weight", "baseline.weight"]
+    converted = dict(state)
+    for name in names:
+        features, reward, last_action = state[name].split(
+            [state[name].shape[1] - 1 - config.num_actions, 1, config.num_actions], dim=1
+        )
+        converted[name] = torch.cat([features, last_action, reward], dim=1)
+    return converted

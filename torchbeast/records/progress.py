@@ -45,6 +45,8 @@ class Limit(NamedTuple):
 def log_fields(names: list[str], use_popart: bool) -> list[str]:
     """The columns of logs.csv for games ``names``."""
     per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
+    if len(names) > 1:
+        per_game += ["grad_norm"]
     if use_popart:
         per_game += ["mu", "sigma"]
     return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
@@ -78,6 +80,7 @@ class Progress:
         self._returns = [collections.deque[float](maxlen=WINDOW) for _ in names]
         self._games = [0] * len(names)
         self._task_steps = [0] * len(names)
+        self._grad_norms: dict[int, float] = {}  # By task, the last that were measured.
         self._start = time.monotonic()
         self._points = collections.deque([(self._start, 0)], maxlen=30)
         self._logged_step = 0
@@ -113,6 +116,7 @@ class Progress:
                 self._games[game.task] += 1
             for task, steps in enumerate(stats.task_steps):
                 self._task_steps[task] += steps
+            self._grad_norms.update(stats.task_grad_norms)
         scalars = {
             "charts/learning_rate": stats.learning_rate,
             "losses/policy_loss": stats.pg_loss,
@@ -121,6 +125,8 @@ class Progress:
             "losses/grad_norm": stats.grad_norm,
             "charts/policy_lag": stats.policy_lag,
         }
+        for task, norm in stats.task_grad_norms.items():
+            scalars[f"losses/grad_norm/{self._names[task]}"] = norm
         self._writer.scalars(scalars, stats.steps)
         for game in stats.games:
             name = self._names[game.task]
@@ -142,6 +148,7 @@ class Progress:
             means = [self.mean_return(i) for i in range(len(self._names))]
             spreads = [statistics.pstdev(r) if r else None for r in self._returns]
             games, task_steps = list(self._games), list(self._task_steps)
+            grad_norms = dict(self._grad_norms)
         now = time.monotonic()
         steps = stats.steps if stats else self._points[-1][1]
         self._points.append((now, steps))
@@ -165,6 +172,8 @@ class Progress:
             row[f"games/{name}"] = games[i]
             row[f"mean_episode_return/{name}"] = means[i]
             row[f"std_episode_return/{name}"] = spreads[i]
+            if len(self._names) > 1:
+                row[f"grad_norm/{name}"] = grad_norms.get(i)
         scalars = {"charts/SPS": sps}
         scalars.update({f"queues/{name}": size for name, size in queues.items()})
         if popart is not None:

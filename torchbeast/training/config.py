@@ -35,6 +35,7 @@ class NetworkConfig(NamedTuple):
     use_lstm: bool
     use_popart: bool
     beta: float
+    beta_per: str
     num_actions: int | None
     fixed_input_scale: bool
     torch_initial_weights: bool

@@ -81,6 +81,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
             use_lstm=config.network.use_lstm,
             use_popart=config.network.use_popart,
             beta=config.network.beta,
+            beta_per=config.network.beta_per,
         ),
         full_action_space=spec.full_action_space,
         num_actors=num_actors,

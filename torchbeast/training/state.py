@@ -110,10 +110,11 @@ def _choose_seed(config: TrainingConfig, saved: int | None) -> int:
 
 
 def _changed_fields(contents: dict[str, Any], agent: AgentConfig) -> list[str]:
-    """Names of the fields in which a checkpoint's agent differs; ``beta`` may change."""
-    saved = contents.get("agent", {})
+    """Names of the fields in which a checkpoint's agent differs; PopArt's step size may change."""
+    # A field that an earlier version did not save has its default.
+    saved = {**AgentConfig()._asdict(), **contents.get("agent", {})}
     return [
         name
         for name, value in agent._asdict().items()
-        if name != "beta" and saved.get(name) != value
+        if name not in ("beta", "beta_per") and saved[name] != value
     ]
