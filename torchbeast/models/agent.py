@@ -190,9 +190,7 @@ class Agent(nn.Module, abc.ABC):
         parts = [features]
         if self.uses_last_action:
             parts.append(self.one_hot_last_action(fields).to(features))
-        if self.config.clip_reward_input:
-            reward = reward.clamp(-1, 1)
-        parts.append(reward.reshape(-1, 1).to(features))
+        parts.append(self.reward_input(reward).to(features))
         core_input = torch.cat(parts, dim=-1)
         if self.core is not None:
             core_output, core_state = self._recur(
@@ -200,6 +198,12 @@ class Agent(nn.Module, abc.ABC):
             )
             return core_output.flatten(0, 1), core_state
         return core_input, core_state
+
+    def reward_input(self, reward: Tensor) -> Tensor:
+        """The reward ``[T, B]`` as the network is fed it, ``[T * B, 1]``."""
+        if self.config.clip_reward_input:
+            reward = reward.clamp(-1, 1)
+        return reward.reshape(-1, 1)
 
     def one_hot_last_action(self, fields: dict[str, Any]) -> Tensor:
         """``[T * B, A]``; action 0 where it is not known."""

@@ -100,7 +100,7 @@ class AttentionNet(Agent):
         with self.precision(pictures.device):
             seen, vision_state = self.memory(pictures, done, (core_state[0][0], core_state[1][0]))
         places = self._places(seen)
-        parts = [reward.reshape(-1, 1).clamp(-1, 1), self.one_hot_last_action(fields)]
+        parts = [self.reward_input(reward), self.one_hot_last_action(fields)]
         extra = torch.cat([part.to(pictures) for part in parts], dim=1)
         extra = extra.view(num_steps, batch_size, -1)
 
