@@ -43,19 +43,20 @@ $(STAMPS)/build: $(SOURCES) setup.py $(STAMPS)/python
 	$(PYTHON) setup.py --quiet build_ext --inplace
 	touch $@
 
-tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc) tests/cpp/Makefile $(STAMPS)/build
+tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc tests/cpp/*.h) tests/cpp/Makefile $(STAMPS)/build
 	$(MAKE) --no-print-directory -C tests/cpp KIND=$*
 
 lint: build
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc
+	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
+	$(MAKE) --no-print-directory -C tests/cpp annotations
 
 format: build
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
-	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc
+	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	tests/cpp/build/thread/tests

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "errors.h"
 
 namespace torchbeast {
 
@@ -38,34 +42,37 @@ const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
 
 }  // namespace
 
-Actor::Actor(StreamOptions stream, const ActorOptions& options, Pool* pool,
+Actor::Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
              grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
     : options_(std::move(stream)),
       actor_options_(options),
-      pool_(pool),
+      listener_(listener),
       queue_(queue),
       buffers_(std::move(buffers)),
       backoff_tag_{this, EnvStream::Operation::kConnect},
       backoff_(kFirstBackoff) {}
 
-template <typename Function>
-void Actor::Guard(Function&& function) {
-  if (stopped_) return;
-  try {
-    function();
-  } catch (...) {
-    pool_->Fail(std::current_exception());
-  }
-}
+void Actor::Fail() { listener_->Fail(std::current_exception()); }
 
 void Actor::Start() {
   MutexLock lock(mutex_);
-  Guard([this]() TB_REQUIRES(mutex_) { Connect(); });
+  if (stopped_) return;
+  try {
+    Connect();
+  } catch (...) {
+    Fail();
+  }
 }
 
-void Actor::Continue() {
+std::optional<Actor::Submission> Actor::OnDelivered() {
   MutexLock lock(mutex_);
-  Guard([this]() TB_REQUIRES(mutex_) { RequestInference(); });
+  if (stopped_) return std::nullopt;
+  try {
+    return MakeSubmission();
+  } catch (...) {
+    Fail();
+    return std::nullopt;
+  }
 }
 
 void Actor::Stop() {
@@ -98,38 +105,43 @@ void Actor::Reconnect() {
   backoff_ = std::min(backoff_ * 2, kLastBackoff);
 }
 
-void Actor::Complete(EnvStream::Operation operation, bool ok) {
+std::optional<Actor::Submission> Actor::OnCompletion(EnvStream::Operation operation, bool ok) {
   MutexLock lock(mutex_);
-  Guard([&]() TB_REQUIRES(mutex_) {
-    if (!stream_) {  // The backoff is over.
-      Connect();
-      return;
-    }
-    switch (stream_->Complete(operation, ok)) {
-      case EnvStream::Event::kNothing:
-        break;
-      case EnvStream::Event::kConnected:
-        stream_->Open();
-        break;
-      case EnvStream::Event::kConnecting:
-        if (Clock::now() >= connect_deadline_) {
-          throw std::runtime_error(
-              "No environment server answered at " + options_.address + " within " +
-              std::to_string(actor_options_.connect_timeout.count() / 1000) + " s");
-        }
-        stream_->Connect();
-        break;
-      case EnvStream::Event::kReply:
-        OnReply();
-        break;
-      case EnvStream::Event::kBroken:
-        stream_->Finish();
-        break;
-      case EnvStream::Event::kFinished:
-        OnFinished();
-        break;
-    }
-  });
+  if (stopped_) return std::nullopt;
+  try {
+    if (stream_) return OnEvent(stream_->Advance(operation, ok));
+    Connect();  // The backoff is over.
+  } catch (...) {
+    Fail();
+  }
+  return std::nullopt;
+}
+
+std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
+  switch (event) {
+    case EnvStream::Event::kNothing:
+      break;
+    case EnvStream::Event::kConnected:
+      stream_->Open();
+      break;
+    case EnvStream::Event::kConnecting:
+      if (Clock::now() >= connect_deadline_) {
+        throw std::runtime_error(
+            "No environment server answered at " + options_.address + " within " +
+            std::to_string(actor_options_.connect_timeout.count() / 1000) + " s");
+      }
+      stream_->Connect();
+      break;
+    case EnvStream::Event::kReply:
+      return OnReply();
+    case EnvStream::Event::kBroken:
+      stream_->Finish();
+      break;
+    case EnvStream::Event::kFinished:
+      OnFinished();
+      break;
+  }
+  return std::nullopt;
 }
 
 void Actor::OnFinished() {
@@ -142,10 +154,10 @@ void Actor::OnFinished() {
         throw std::runtime_error("An environment of " + options_.address + " failed " + count +
                                  " times in succession:\n" + message);
       }
-      pool_->Log(LogLevel::kError, "An environment of " + options_.address + " failed (" + count +
-                                       " of " +
-                                       std::to_string(actor_options_.max_environment_failures) +
-                                       "), starting it again:\n" + message);
+      listener_->Log(LogLevel::kError, "An environment of " + options_.address + " failed (" +
+                                           count + " of " +
+                                           std::to_string(actor_options_.max_environment_failures) +
+                                           "), starting it again:\n" + message);
       break;
     }
     case grpc::StatusCode::OK:
@@ -153,9 +165,9 @@ void Actor::OnFinished() {
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::ABORTED:
-      pool_->Log(LogLevel::kWarning, "Environment server at " + options_.address + " went away" +
-                                         (message.empty() ? "" : " (" + message + ")") +
-                                         "; connecting again");
+      listener_->Log(LogLevel::kWarning,
+                     "Environment server at " + options_.address + " went away" +
+                         (message.empty() ? "" : " (" + message + ")") + "; connecting again");
       break;
     default:  // The two sides do not understand each other: trying again would not help.
       throw WireError("Environment server at " + options_.address + ": " + message);
@@ -163,7 +175,7 @@ void Actor::OnFinished() {
   Reconnect();
 }
 
-void Actor::OnReply() {
+std::optional<Actor::Submission> Actor::OnReply() {
   if (!decoder_) {
     OnFirstReply();
   } else {
@@ -174,11 +186,9 @@ void Actor::OnReply() {
                                   last_actions_[e]);
     }
   }
-  if (row_ == actor_options_.unroll_length) {
-    DeliverRollouts();
-  } else {
-    RequestInference();
-  }
+  if (row_ < actor_options_.unroll_length) return MakeSubmission();
+  DeliverRollouts();
+  return std::nullopt;
 }
 
 void Actor::OnFirstReply() {
@@ -197,27 +207,30 @@ void Actor::OnFirstReply() {
   initial_states_ = agent_states_;
 }
 
-void Actor::RequestInference() {
-  DynamicBatcher::Submission submission;
+Actor::Submission Actor::MakeSubmission() {
+  Submission submission;
   submission.inputs.reserve(rollouts_.size());
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     submission.inputs.push_back(
         TensorNest(TensorNest::Sequence{rollouts_[e].EnvOutput(row_), agent_states_[e]}));
   }
-  submission.done = [self = shared_from_this()](std::vector<DynamicBatcher::Slice> slices,
-                                                bool dropped) {
-    self->OnInference(std::move(slices), dropped);
+  submission.on_outputs = [self = shared_from_this()](std::vector<DynamicBatcher::Slice> slices,
+                                                      bool dropped) {
+    self->OnOutputs(std::move(slices), dropped);
   };
-  pool_->Infer(std::move(submission));
+  return submission;
 }
 
-void Actor::OnInference(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
+void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
   MutexLock lock(mutex_);
-  Guard([&]() TB_REQUIRES(mutex_) {
+  if (stopped_) return;
+  try {
     if (dropped) throw AsyncError();
     TakeActions(slices);
     stream_->Step();
-  });
+  } catch (...) {
+    Fail();
+  }
 }
 
 void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
@@ -253,7 +266,7 @@ void Actor::DeliverRollouts() {
   initial_states_ = agent_states_;
   row_ = 0;
   failures_ = 0;
-  pool_->Deliver(shared_from_this(), std::move(finished));
+  listener_->Deliver(shared_from_this(), std::move(finished));
 }
 
 }  // namespace torchbeast

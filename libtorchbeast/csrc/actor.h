@@ -2,19 +2,29 @@
 //
 // Connects, opens, then alternates between inference and stepping; after `unroll_length` steps each
 // environment's rollout is delivered. It reconnects when its server dies. Events come from
-// different threads, one at a time: completions from the pool's loop, answers from inference
-// threads.
+// different threads, one at a time: completions from the pool's event thread, outputs from
+// inference threads.
 #pragma once
 
 #include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
 
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dynamic_batcher.h"
 #include "env_stream.h"
 #include "rollout.h"
+#include "sync.h"
+#include "tensor.h"
+#include "transport.h"
+#include "wire.h"
 
 namespace torchbeast {
 
@@ -22,49 +32,55 @@ enum class LogLevel { kInfo, kWarning, kError };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 
 struct StreamOptions {
+  // "unix:PATH" or "HOST:PORT".
   std::string address;
+  // V, from 1 to kMaxEnvironmentsPerStream.
   int64_t num_environments = 1;
 };
 
 struct ActorOptions {
+  // Steps in a rollout.
   int64_t unroll_length = 0;
   // Of one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
   TensorNest initial_agent_state;
+  // Whether servers may send only the newest plane of frame stacks.
   bool newest_plane = true;
   // How long a stream looks for its server, at the start and after losing it.
   std::chrono::milliseconds connect_timeout{600'000};
   // How often in succession, without a whole rollout in between, a stream's environments may raise
   // before the pool gives up.
   int max_environment_failures = 3;
+  // Empty for plain connections, which only local addresses may have.
   Tls tls;
 };
 
-class Actor : public std::enable_shared_from_this<Actor> {
+class Actor final : public EnvStream::Handler, public std::enable_shared_from_this<Actor> {
  public:
-  // What an actor needs of its pool. Called with the actor's lock held.
-  class Pool {
+  // Inputs for inference. Whoever gets them from an actor submits them.
+  using Submission = DynamicBatcher::Submission;
+
+  // What an actor reports. Called with the actor's lock held.
+  class Listener {
    public:
-    virtual ~Pool() = default;
-    // Queues inputs for inference; they are submitted when the calling thread, one of the pool's,
-    // has let go of the actor.
-    virtual void Infer(DynamicBatcher::Submission submission) = 0;
-    // Puts rollouts into the learner queue, which may take long, then calls Continue().
+    virtual ~Listener() = default;
+    // Puts rollouts into the learner queue, which may take long, then calls OnDelivered().
     virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
-    // Ends the pool with an error.
+    // Ends the run with an error.
     virtual void Fail(std::exception_ptr error) = 0;
     virtual void Log(LogLevel level, const std::string& message) = 0;
   };
 
-  Actor(StreamOptions stream, const ActorOptions& options, Pool* pool, grpc::CompletionQueue* queue,
-        std::shared_ptr<BufferPool> buffers);
+  // `listener` and `queue` must outlive the actor's operations.
+  Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
+        grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
 
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);
-  // Takes in an operation off the completion queue.
-  void Complete(EnvStream::Operation operation, bool ok) TB_EXCLUDES(mutex_);
-  // Goes on after a delivery.
-  void Continue() TB_EXCLUDES(mutex_);
-  // Cancels what is under way. Afterwards the actor starts no operation and never calls its pool.
+  std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok) override
+      TB_EXCLUDES(mutex_);
+  // The rollouts are in the learner queue.
+  std::optional<Submission> OnDelivered() TB_EXCLUDES(mutex_);
+  // Cancels what is under way. Afterwards the actor starts no operation and reports nothing.
   void Stop() TB_EXCLUDES(mutex_);
   // Frees the connection, after Stop() and when no operation is under way any more. Inference may
   // still hold on to the actor.
@@ -73,20 +89,20 @@ class Actor : public std::enable_shared_from_this<Actor> {
  private:
   void Connect() TB_REQUIRES(mutex_);
   void Reconnect() TB_REQUIRES(mutex_);
-  void OnReply() TB_REQUIRES(mutex_);
+  std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
+  std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);
   void OnFinished() TB_REQUIRES(mutex_);
-  void RequestInference() TB_REQUIRES(mutex_);
-  void OnInference(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
+  Submission MakeSubmission() TB_REQUIRES(mutex_);
+  void OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
   void TakeActions(const std::vector<DynamicBatcher::Slice>& slices) TB_REQUIRES(mutex_);
   void DeliverRollouts() TB_REQUIRES(mutex_);
-  // Runs `function`; what it throws ends the pool.
-  template <typename Function>
-  void Guard(Function&& function) TB_REQUIRES(mutex_);
+  // Reports the exception that is being handled.
+  void Fail() TB_REQUIRES(mutex_);
 
   const StreamOptions options_;
   const ActorOptions& actor_options_;
-  Pool* const pool_;
+  Listener* const listener_;
   grpc::CompletionQueue* const queue_;
   const std::shared_ptr<BufferPool> buffers_;
 

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <stdexcept>
+#include <utility>
 
 #include "rpcenv.grpc.pb.h"
 
@@ -31,70 +34,66 @@ bool SomebodyListens(const std::string& path) {
 
 }  // namespace
 
-// One stream, from waiting for a client to its end. Deletes itself after the last of its events.
+// One stream, from waiting for a client to its end.
 class EnvServer::Session {
  public:
   enum class Operation { kAccept, kRead, kWrite, kFinish };
+  static constexpr int kNumOperations = 4;
+  // What the completion queue returns for an operation.
   struct Tag {
-    Session* session;
-    Operation operation;
+    Session* session = nullptr;
+    Operation operation = Operation::kAccept;
   };
 
   // Waits for a client.
   Session(EnvServer* server, grpc::ServerCompletionQueue* queue)
       : server_(server), queue_(queue), stream_(&context_) {
-    for (int i = 0; i < 4; ++i) tags_[i] = {this, static_cast<Operation>(i)};
+    for (int i = 0; i < kNumOperations; ++i) tags_[i] = {this, static_cast<Operation>(i)};
     server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
   }
 
-  // Takes in a completed operation. Throws Interrupted.
-  void Complete(Operation operation, bool ok) {
-    --pending_;
+  // Takes in a completed operation. Returns whether the session is over: no operation is under way
+  // and none will be. Throws Interrupted.
+  bool OnCompletion(Operation operation, bool ok) {
+    --num_pending_;
     switch (operation) {
       case Operation::kAccept:
-        if (!ok) {  // The server ends.
-          delete this;
-          return;
-        }
-        new Session(server_, queue_);
-        pending_ = 0;
+        if (!ok) return true;  // The server ends.
+        server_->AddSession(queue_);
         Read();
-        return;
+        return false;
       case Operation::kRead:
       case Operation::kWrite:
-        if (!ok) ended_ = true;
-        if (pending_ > 0) return;
-        if (server_->draining_) {
-          delete this;
-          return;
-        }
-        if (ended_) {  // The client has gone: nobody reads a status.
+        if (!ok) broken_ = true;
+        if (num_pending_ > 0) return false;
+        if (server_->draining_) return true;
+        if (broken_) {  // The client has gone: nobody reads a status.
           Finish(grpc::Status::OK);
         } else {
-          Answer();
+          HandleRequest();
         }
-        return;
+        return false;
       case Operation::kFinish:
-        delete this;
-        return;
+        return true;
     }
+    return true;
   }
 
  private:
   Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
 
   void Read() {
-    ++pending_;
+    ++num_pending_;
     stream_.Read(&request_, TagOf(Operation::kRead));
   }
 
   void Finish(const grpc::Status& status) {
-    ++pending_;
+    ++num_pending_;
     stream_.Finish(status, TagOf(Operation::kFinish));
   }
 
   // Steps (or opens) the environments for the request that has come in.
-  void Answer() {
+  void HandleRequest() {
     try {
       if (environments_) {
         const Actions actions = DecodeActions(request_, num_environments_);
@@ -103,9 +102,6 @@ class EnvServer::Session {
       } else {
         Open();
       }
-    } catch (const Interrupted&) {
-      delete this;  // None of its operations is under way.
-      throw;
     } catch (const WireError& error) {
       Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, error.what()));
       return;
@@ -113,7 +109,7 @@ class EnvServer::Session {
       Finish(grpc::Status(grpc::StatusCode::INTERNAL, error.what()));
       return;
     }
-    ++pending_;
+    ++num_pending_;
     stream_.Write(reply_, TagOf(Operation::kWrite));
     Read();
   }
@@ -138,11 +134,13 @@ class EnvServer::Session {
 
   EnvServer* const server_;
   grpc::ServerCompletionQueue* const queue_;
-  Tag tags_[4];
+  Tag tags_[kNumOperations];
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<rpcenv::Reply, rpcenv::Request> stream_;
-  int pending_ = 1;
-  bool ended_ = false;
+  // Operations that have not completed.
+  int num_pending_ = 1;
+  // The client has gone.
+  bool broken_ = false;
   int64_t num_environments_ = 0;
   std::unique_ptr<StepEncoder> encoder_;
   std::unique_ptr<EnvironmentBatch> environments_;
@@ -161,6 +159,8 @@ EnvServer::EnvServer(Factory factory, std::string address, int32_t task, Tls tls
                                 " without TLS: other machines can reach it");
   }
 }
+
+EnvServer::~EnvServer() = default;
 
 void EnvServer::Run(const Poll& poll) {
   if (started_.exchange(true)) throw std::runtime_error("Server runs already, or did");
@@ -192,23 +192,13 @@ void EnvServer::Run(const Poll& poll) {
   } catch (...) {
     error = std::current_exception();
   }
-  // A deadline in the past: cancel open streams now. Their events let the sessions delete
-  // themselves.
-  draining_ = true;
-  if (server) server->Shutdown(std::chrono::system_clock::now());
-  queue->Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue->Next(&tag, &ok)) {
-    const auto* event = static_cast<Session::Tag*>(tag);
-    event->session->Complete(event->operation, false);
-  }
+  Drain(server.get(), queue.get());
   if (bound && is_unix) unlink(path.c_str());
   if (error) std::rethrow_exception(error);
 }
 
 void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
-  new Session(this, queue);
+  AddSession(queue);
   auto next_poll = Clock::now();
   while (!stopped_) {
     if (poll && Clock::now() >= next_poll) {
@@ -217,13 +207,34 @@ void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
     }
     void* tag = nullptr;
     bool ok = false;
-    if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) !=
+    if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) ==
         grpc::CompletionQueue::GOT_EVENT) {
-      continue;
+      Handle(tag, ok);
     }
-    const auto* event = static_cast<Session::Tag*>(tag);
-    event->session->Complete(event->operation, ok);
   }
+}
+
+void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
+  auto session = std::make_unique<Session>(this, queue);
+  const Session* key = session.get();
+  sessions_.emplace(key, std::move(session));
+}
+
+void EnvServer::Handle(void* tag, bool ok) {
+  const auto* event = static_cast<Session::Tag*>(tag);
+  if (event->session->OnCompletion(event->operation, ok)) sessions_.erase(event->session);
+}
+
+void EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
+  draining_ = true;
+  // A deadline in the past: cancel open streams now.
+  if (server != nullptr) server->Shutdown(std::chrono::system_clock::now());
+  queue->Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) Handle(tag, /*ok=*/false);
+  // One whose environment was interrupted had no operation under way.
+  sessions_.clear();
 }
 
 }  // namespace torchbeast

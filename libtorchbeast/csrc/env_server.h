@@ -5,9 +5,15 @@
 // servers.
 #pragma once
 
+#include <grpcpp/grpcpp.h>
+
 #include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "rpcenv.grpc.pb.h"
 #include "sync.h"
@@ -18,6 +24,7 @@ namespace torchbeast {
 
 // Thrown by environments for what is no failure of theirs, such as Ctrl-C. Ends Run() with `cause`.
 struct Interrupted {
+  // What the environment threw.
   std::exception_ptr cause;
 };
 
@@ -39,6 +46,9 @@ class EnvServer {
   // std::invalid_argument for a malformed address, and for one that other machines can reach when
   // there is no TLS.
   EnvServer(Factory factory, std::string address, int32_t task, Tls tls);
+  ~EnvServer();
+  EnvServer(const EnvServer&) = delete;
+  EnvServer& operator=(const EnvServer&) = delete;
 
   // Binds and serves until Stop(). Throws std::runtime_error if the address is in use or cannot be
   // bound, or if it runs or ran already; whatever `poll` throws, after stopping.
@@ -54,6 +64,12 @@ class EnvServer {
 
   // Handles events until Stop().
   void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
+  // Begins to wait for a client.
+  void AddSession(grpc::ServerCompletionQueue* queue);
+  // Hands a completion to its session, which it removes if that was the last.
+  void Handle(void* tag, bool ok);
+  // Cancels all streams and waits until no session has operations under way.
+  void Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
 
   const Factory factory_;
   const std::string address_;
@@ -62,8 +78,9 @@ class EnvServer {
   rpcenv::EnvironmentService::AsyncService service_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopped_{false};
-  // Sessions start no operations any more. Of Run()'s thread.
+  // The rest belongs to Run()'s thread. Sessions start no operations when draining.
   bool draining_ = false;
+  std::unordered_map<const Session*, std::unique_ptr<Session>> sessions_;
 };
 
 }  // namespace torchbeast

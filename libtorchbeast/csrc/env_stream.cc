@@ -1,5 +1,9 @@
 #include "env_stream.h"
 
+#include <chrono>
+
+#include "sync.h"
+
 namespace torchbeast {
 
 namespace {
@@ -9,9 +13,9 @@ constexpr std::chrono::milliseconds kConnectSlice{200};
 }  // namespace
 
 EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-                     bool newest_plane, grpc::CompletionQueue* queue, void* owner)
+                     bool newest_plane, grpc::CompletionQueue* queue, Handler* handler)
     : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
-  for (int i = 0; i < 5; ++i) tags_[i] = {owner, static_cast<Operation>(i)};
+  for (int i = 0; i < kNumOperations; ++i) tags_[i] = {handler, static_cast<Operation>(i)};
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : TransportSettings()) arguments.SetInt(name, value);
   channel_ = grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
@@ -19,7 +23,7 @@ EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_env
 }
 
 void EnvStream::Connect() {
-  pending_ = 1;
+  num_pending_ = 1;
   const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
   channel_->NotifyOnStateChange(
       state,
@@ -33,24 +37,24 @@ void EnvStream::Open() {
   open->set_protocol_version(kProtocolVersion);
   open->set_num_environments(static_cast<uint32_t>(num_environments_));
   open->set_newest_plane(newest_plane_);
-  pending_ = 1;
+  num_pending_ = 1;
   stream_ = stub_->PrepareAsyncStep(&context_, queue_);
   stream_->StartCall(TagOf(Operation::kStart));
 }
 
 void EnvStream::Step() {
   // Both before either: completions come on another thread.
-  pending_ = 2;
+  num_pending_ = 2;
   stream_->Write(request_, TagOf(Operation::kWrite));
   stream_->Read(&reply_, TagOf(Operation::kRead));
 }
 
 void EnvStream::Finish() {
-  pending_ = 1;
+  num_pending_ = 1;
   stream_->Finish(&status_, TagOf(Operation::kFinish));
 }
 
-EnvStream::Event EnvStream::Complete(Operation operation, bool ok) {
+EnvStream::Event EnvStream::Advance(Operation operation, bool ok) {
   if (!ok) broken_ = true;
   switch (operation) {
     case Operation::kConnect:
@@ -63,7 +67,7 @@ EnvStream::Event EnvStream::Complete(Operation operation, bool ok) {
       return Event::kNothing;
     case Operation::kWrite:
     case Operation::kRead:
-      if (--pending_ > 0) return Event::kNothing;
+      if (--num_pending_ > 0) return Event::kNothing;
       request_.clear_open();
       return broken_ ? Event::kBroken : Event::kReply;
     case Operation::kFinish:

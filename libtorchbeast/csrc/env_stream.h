@@ -1,18 +1,20 @@
 // The client's end of one stream of environments, as operations on a completion queue.
 //
-// Every operation's tag is a Tag*; whoever takes it off the queue hands it to Complete(), which
-// says what has come to pass. At most one of Connect(), Open(), Step(), Finish() is under way at a
-// time; Cancel() may be called from any thread and ends it.
+// Every operation's tag is a Tag*; whoever takes it off the queue calls its handler, which asks
+// Advance() what the completion means. At most one of Connect(), Open(), Step(), Finish() is under
+// way at a time; Cancel() may be called from any thread and ends it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "dynamic_batcher.h"
 #include "rpcenv.grpc.pb.h"
-#include "sync.h"
 #include "transport.h"
 #include "wire.h"
 
@@ -21,6 +23,8 @@ namespace torchbeast {
 class EnvStream {
  public:
   enum class Operation { kConnect, kStart, kWrite, kRead, kFinish };
+  static constexpr int kNumOperations = 5;
+  // What a completed operation means.
   enum class Event {
     kNothing,     // Another completion of the same operation is to come.
     kConnected,   // Follows Connect(): go on with Open().
@@ -29,14 +33,24 @@ class EnvStream {
     kBroken,      // Follows Open() and Step(): go on with Finish().
     kFinished,    // Follows Finish(): status() says why.
   };
+  // Takes the stream's completed operations.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    // `ok`: as gRPC says. Returns what is to be submitted for inference once the calling thread
+    // holds no locks: submitting may call back.
+    virtual std::optional<DynamicBatcher::Submission> OnCompletion(Operation operation,
+                                                                   bool ok) = 0;
+  };
+  // What the completion queue returns for an operation.
   struct Tag {
-    void* owner;
-    Operation operation;
+    Handler* handler = nullptr;
+    Operation operation = Operation::kConnect;
   };
 
-  // `owner` goes into all tags.
+  // `handler` goes into all tags.
   EnvStream(const std::string& address, const Tls& tls, int64_t num_environments, bool newest_plane,
-            grpc::CompletionQueue* queue, void* owner);
+            grpc::CompletionQueue* queue, Handler* handler);
   EnvStream(const EnvStream&) = delete;
   EnvStream& operator=(const EnvStream&) = delete;
 
@@ -51,7 +65,7 @@ class EnvStream {
   void Cancel() { context_.TryCancel(); }
 
   // Takes in a completed operation.
-  Event Complete(Operation operation, bool ok);
+  Event Advance(Operation operation, bool ok);
 
   const rpcenv::Reply& reply() const { return reply_; }
   rpcenv::Request& request() { return request_; }
@@ -63,12 +77,13 @@ class EnvStream {
   const int64_t num_environments_;
   const bool newest_plane_;
   grpc::CompletionQueue* const queue_;
-  Tag tags_[5];
+  Tag tags_[kNumOperations];
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
-  std::atomic<int> pending_{0};
+  // Operations that have not completed.
+  std::atomic<int> num_pending_{0};
   std::atomic<bool> broken_{false};
   rpcenv::Request request_;
   rpcenv::Reply reply_;

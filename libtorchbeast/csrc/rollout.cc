@@ -25,8 +25,8 @@ LeafSpec WithoutTimeAndBatch(const Tensor& tensor) {
 }  // namespace
 
 Rollout::Rollout(int64_t unroll_length, const SpecNest& observation,
-                 std::shared_ptr<BufferPool> pool)
-    : num_rows_(unroll_length + 1), observation_(observation), pool_(std::move(pool)) {
+                 std::shared_ptr<BufferPool> buffers)
+    : num_rows_(unroll_length + 1), observation_(observation), buffers_(std::move(buffers)) {
   env_specs_ = observation_.flatten();
   num_observation_leaves_ = env_specs_.size();
   static constexpr DType kFieldTypes[kNumFields] = {
@@ -41,7 +41,7 @@ void Rollout::Allocate() {
   auto allocate = [this](const std::vector<LeafSpec>& specs, std::vector<Tensor>* buffers) {
     buffers->clear();
     for (const LeafSpec& spec : specs) {
-      buffers->push_back(pool_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+      buffers->push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
     }
   };
   allocate(env_specs_, &env_buffers_);
@@ -76,7 +76,7 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
     agent_ = outputs.map(WithoutTimeAndBatch);
     agent_specs_ = agent_.flatten();
     for (const LeafSpec& spec : agent_specs_) {
-      agent_buffers_.push_back(pool_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+      agent_buffers_.push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
     }
   }
   size_t index = 0;

@@ -4,10 +4,11 @@
 // a rollout is the first of the next. Not thread-safe.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "dynamic_batcher.h"
 #include "tensor.h"
 #include "wire.h"
 
@@ -16,7 +17,7 @@ namespace torchbeast {
 class Rollout {
  public:
   // Rows of `unroll_length` steps plus one, observations as `observation`.
-  Rollout(int64_t unroll_length, const SpecNest& observation, std::shared_ptr<BufferPool> pool);
+  Rollout(int64_t unroll_length, const SpecNest& observation, std::shared_ptr<BufferPool> buffers);
 
   // Fills row `row` from the results of `environment` in `reply`. Frame stacks are rebuilt from the
   // row before. `last_action` is what the environment was given.
@@ -51,7 +52,7 @@ class Rollout {
 
   const int64_t num_rows_;
   const SpecNest observation_;
-  const std::shared_ptr<BufferPool> pool_;
+  const std::shared_ptr<BufferPool> buffers_;
   size_t num_observation_leaves_ = 0;
   std::vector<LeafSpec> env_specs_;
   std::vector<Tensor> env_buffers_;

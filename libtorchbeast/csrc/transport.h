@@ -13,8 +13,11 @@ namespace torchbeast {
 // PEM texts. A server needs all three and accepts only clients whose certificate `root` signed; a
 // client checks the server against `root` and shows its own certificate.
 struct Tls {
+  // This side's certificate, followed by those that link it to `root`, if any.
   std::string certificate;
+  // The key of `certificate`.
   std::string private_key;
+  // The certificate authority of the other side.
   std::string root;
 
   bool empty() const { return certificate.empty() && private_key.empty() && root.empty(); }

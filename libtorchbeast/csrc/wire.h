@@ -6,10 +6,13 @@
 // Neither class is thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "nest/nest.h"
 #include "rpcenv.pb.h"
 #include "tensor.h"
 
@@ -27,7 +30,9 @@ class WireError : public std::runtime_error {
 
 // Type and shape of one environment's array.
 struct LeafSpec {
+  // Type of the elements.
   DType dtype = DType::kUint8;
+  // Without time and batch dimensions.
   Shape shape;
 
   int64_t NumBytes() const { return shape.NumElements() * ItemSize(dtype); }
@@ -43,6 +48,7 @@ SpecNest DecodeSpec(const rpcenv::Spec& spec);
 
 // V actions of one type and shape.
 struct Actions {
+  // Of one action.
   LeafSpec spec;
   const std::byte* data = nullptr;  // V arrays, one after the other.
 };

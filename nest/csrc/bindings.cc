@@ -64,9 +64,9 @@ nb::object MapMany(nb::callable function, nb::args structures) {
   std::vector<PyNest> nests;
   for (nb::handle structure : structures) nests.push_back(ReadNest(structure));
   return WriteNest(nest::map_many(
-      [&](const std::vector<nb::object>& leaves) -> nb::object {
+      [&](const std::vector<const nb::object*>& leaves) -> nb::object {
         nb::list list;
-        for (const nb::object& leaf : leaves) list.append(leaf);
+        for (const nb::object* leaf : leaves) list.append(*leaf);
         return function(list);
       },
       nests));
@@ -74,8 +74,8 @@ nb::object MapMany(nb::callable function, nb::args structures) {
 
 nb::object MapMany2(nb::callable function, nb::handle first, nb::handle second) {
   std::vector<PyNest> nests{ReadNest(first), ReadNest(second)};
-  return WriteNest(nest::map_many([&](const std::vector<nb::object>& leaves)
-                                      -> nb::object { return function(leaves[0], leaves[1]); },
+  return WriteNest(nest::map_many([&](const std::vector<const nb::object*>& leaves)
+                                      -> nb::object { return function(*leaves[0], *leaves[1]); },
                                   nests));
 }
 

@@ -109,7 +109,7 @@ class PyDynamicBatcher {
                                     check_outputs})) {}
 
   nb::object Compute(nb::handle inputs) {
-    TensorNest item = ReadTensors(inputs, batcher_->pool());
+    TensorNest item = ReadTensors(inputs, batcher_->buffers());
     TensorNest outputs;
     {
       nb::gil_scoped_release no_gil;

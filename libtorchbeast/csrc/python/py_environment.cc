@@ -93,7 +93,7 @@ class PythonEnvironments final : public EnvironmentBatch {
       std::memcpy(&value, data, sizeof(value));
       return nb::int_(value);
     }
-    Tensor action = pool_.Empty(spec.dtype, spec.shape);
+    Tensor action = buffers_.Empty(spec.dtype, spec.shape);
     std::memcpy(action.data, data, action.NumBytes());
     nb::object array = WriteTensor(action, Framework::kNumpy);
     return single && spec.dtype == DType::kInt32 ? nb::int_(array) : array;
@@ -106,7 +106,7 @@ class PythonEnvironments final : public EnvironmentBatch {
         nb::isinstance<nb::dict>(result[1])) {
       result = nb::object(result[0]);
     }
-    return ReadTensors(result, pool_);
+    return ReadTensors(result, buffers_);
   }
 
   void StepOne(Environment& environment, nb::object action, StepEncoder* encoder,
@@ -129,7 +129,7 @@ class PythonEnvironments final : public EnvironmentBatch {
     environment.episode_return += reward;
     const bool done = terminated || truncated;
     if (!done) {
-      encoder->Append(ReadTensors(result[0], pool_), /*episode_start=*/false, reply);
+      encoder->Append(ReadTensors(result[0], buffers_), /*episode_start=*/false, reply);
       AppendResult(environment, reward, false, false, false, reply);
       return;
     }
@@ -167,7 +167,7 @@ class PythonEnvironments final : public EnvironmentBatch {
   }
 
   std::vector<Environment> environments_;
-  BufferPool pool_;
+  BufferPool buffers_;
 };
 
 }  // namespace
