@@ -59,8 +59,8 @@ format: build
 	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
-	tests/cpp/build/thread/tests
-	tests/cpp/build/address/tests
+	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1
+	tests/cpp/build/address/tests --gtest_brief=1
 
 bench: build
 	for script in benchmarks/[a-z]*.py; do $(PYTHON) $$script || exit 1; done

@@ -1,7 +1,8 @@
 // The environments of one stream and their rollouts, as a state machine.
 //
-// Connects, opens, then alternates between inference and stepping; after `unroll_length` steps each
-// environment's rollout is delivered. It reconnects when its server dies. Events come from
+// Opens a stream, then alternates between inference and stepping; after `unroll_length` steps each
+// environment's rollout is delivered. What happens when the stream ends is StreamError's remedy: it
+// reconnects and starts its rollouts anew, or the run ends. Events come from
 // different threads, one at a time: completions from the pool's event thread, outputs from
 // inference threads.
 #pragma once
@@ -20,7 +21,10 @@
 
 #include "dynamic_batcher.h"
 #include "env_stream.h"
+#include "errors.h"
+#include "failure_budget.h"
 #include "rollout.h"
+#include "stream_status.h"
 #include "sync.h"
 #include "tensor.h"
 #include "transport.h"
@@ -45,11 +49,19 @@ struct ActorOptions {
   TensorNest initial_agent_state;
   // Whether servers may send only the newest plane of frame stacks.
   bool newest_plane = true;
-  // How long a stream looks for its server, at the start and after losing it.
+  // How long a stream may be without an answered step, at the start and after losing its server:
+  // until the server is there and the environments are open. Not counted: what the step timeout
+  // bounds.
   std::chrono::milliseconds connect_timeout{600'000};
-  // How often in succession, without a whole rollout in between, a stream's environments may raise
-  // before the pool gives up.
+  // How long a step may take.
+  std::chrono::milliseconds step_timeout{300'000};
+  // How often within `failure_window` an environment may fail, or a server misbehave, before the
+  // run ends.
   int max_environment_failures = 3;
+  // See above.
+  std::chrono::milliseconds failure_window{600'000};
+  // Of a stream's rollouts: what a server may make this side allocate.
+  int64_t max_rollout_bytes = int64_t{8} << 30;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
 };
@@ -65,6 +77,9 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
     virtual ~Listener() = default;
     // Puts rollouts into the learner queue, which may take long, then calls OnDelivered().
     virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
+    // Throws StreamError if the observations of the server at `address` are not those of the
+    // others.
+    virtual void CheckObservation(const std::string& address, const SpecNest& observation) = 0;
     // Ends the run with an error.
     virtual void Fail(std::exception_ptr error) = 0;
     virtual void Log(LogLevel level, const std::string& message) = 0;
@@ -76,6 +91,8 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
 
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);
+  // To be called now and then: gives up what takes longer than it may.
+  void CheckDeadline(Clock::time_point now) TB_EXCLUDES(mutex_);
   std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok) override
       TB_EXCLUDES(mutex_);
   // The rollouts are in the learner queue.
@@ -87,12 +104,25 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   void Release() TB_EXCLUDES(mutex_);
 
  private:
+  // What the server owes an answer to.
+  enum class Awaited { kNothing, kOpening, kStep, kStatus };
+
   void Connect() TB_REQUIRES(mutex_);
   void Reconnect() TB_REQUIRES(mutex_);
+  // Sets the deadline for the operation that begins.
+  void Await(Awaited what) TB_REQUIRES(mutex_);
+  // Ends the stream because of `error`, when its operations have completed.
+  void GiveUp(StreamError error) TB_REQUIRES(mutex_);
   std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
   std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);
+  void OnStepReply() TB_REQUIRES(mutex_);
   void OnFinished() TB_REQUIRES(mutex_);
+  // Logs why the stream ended, or throws what ends the run.
+  void ApplyRemedy(const StreamError& error) TB_REQUIRES(mutex_);
+  // Counts and logs the failure of one environment; throws std::runtime_error if it was one too
+  // many.
+  void CountFailure(const rpcenv::Failure& failure) TB_REQUIRES(mutex_);
   Submission MakeSubmission() TB_REQUIRES(mutex_);
   void OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
   void TakeActions(const std::vector<DynamicBatcher::Slice>& slices) TB_REQUIRES(mutex_);
@@ -111,9 +141,19 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   std::unique_ptr<EnvStream> stream_ TB_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> backoff_timer_ TB_GUARDED_BY(mutex_);
   EnvStream::Tag backoff_tag_;
-  Clock::time_point connect_deadline_ TB_GUARDED_BY(mutex_);
+  // When the server must have answered a step; not set while it does.
+  std::optional<Clock::time_point> connect_deadline_ TB_GUARDED_BY(mutex_);
   std::chrono::milliseconds backoff_ TB_GUARDED_BY(mutex_);
-  int failures_ TB_GUARDED_BY(mutex_) = 0;
+  Awaited awaited_ TB_GUARDED_BY(mutex_) = Awaited::kNothing;
+  Clock::time_point deadline_ TB_GUARDED_BY(mutex_);
+  // Why this side gave up the stream.
+  std::optional<StreamError> given_up_ TB_GUARDED_BY(mutex_);
+  StreamHistory history_ TB_GUARDED_BY(mutex_);
+  // Whether the present trouble with the server has been logged.
+  bool logged_ TB_GUARDED_BY(mutex_) = false;
+  FailureBudget server_failures_ TB_GUARDED_BY(mutex_);
+  // By environment.
+  std::vector<FailureBudget> environment_failures_ TB_GUARDED_BY(mutex_);
 
   // Of the present connection; empty before its first reply.
   std::unique_ptr<StepDecoder> decoder_ TB_GUARDED_BY(mutex_);

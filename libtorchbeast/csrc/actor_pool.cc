@@ -70,6 +70,7 @@ void ActorPool::Run(const Poll& poll) {
   try {
     while (!IsOver()) {
       if (poll) poll();
+      for (const auto& actor : actors) actor->CheckDeadline(Clock::now());
       MutexLock lock(mutex_);
       const auto deadline = Clock::now() + kPollInterval;
       const bool failed = changed_.Wait(
@@ -106,6 +107,7 @@ void ActorPool::EventLoop() {
     // What has come in meanwhile goes into the same inference batch: one wake-up for all of it.
     std::vector<Actor::Submission> submissions;
     do {
+      TB_OPERATION_COMPLETED(tag);
       const auto* event = static_cast<EnvStream::Tag*>(tag);
       if (auto submission = event->handler->OnCompletion(event->operation, ok)) {
         submissions.push_back(std::move(*submission));
@@ -163,6 +165,31 @@ void ActorPool::DeliveryLoop() {
   } catch (...) {
     Fail(std::current_exception());
   }
+}
+
+void ActorPool::CheckObservation(const std::string& address, const SpecNest& observation) {
+  MutexLock lock(mutex_);
+  if (!observation_) {
+    observation_ = observation;
+    first_address_ = address;
+    return;
+  }
+  std::string difference;
+  try {
+    observation_->check_same_structure(observation);
+    const std::vector<LeafSpec> ours = observation_->flatten();
+    const std::vector<LeafSpec> theirs = observation.flatten();
+    for (size_t i = 0; i < ours.size() && difference.empty(); ++i) {
+      if (ours[i] == theirs[i]) continue;
+      difference = "observation" + observation.path_of(i) + " is " + ToString(theirs[i]) +
+                   ", there " + ToString(ours[i]);
+    }
+  } catch (const nest::NestError& error) {
+    difference = error.what();
+  }
+  if (difference.empty()) return;
+  throw StreamError(StreamError::Remedy::kEndRun,
+                    "its observations differ from those of " + first_address_ + ": " + difference);
 }
 
 void ActorPool::Fail(std::exception_ptr error) {

@@ -13,6 +13,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,14 +36,16 @@ class ActorPool final : private Actor::Listener {
             BufferPool::Allocator allocator);
 
   // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
-  // called once. A server that dies is reconnected to, its partial rollout dropped. The first error
-  // of any stream ends all of them and is thrown here, as is what `poll` throws.
+  // called once. A server that dies is reconnected to, its partial rollouts dropped. The first
+  // error of any stream ends all of them and is thrown here, as is what `poll` throws.
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
   // Agent steps handed to the learner so far, all environments together.
   int64_t count() const { return count_; }
 
  private:
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
+      TB_EXCLUDES(mutex_);
+  void CheckObservation(const std::string& address, const SpecNest& observation) override
       TB_EXCLUDES(mutex_);
   void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
   void Log(LogLevel level, const std::string& message) override { log_(level, message); }
@@ -69,6 +72,9 @@ class ActorPool final : private Actor::Listener {
   CondVar changed_;
   bool started_ TB_GUARDED_BY(mutex_) = false;
   std::exception_ptr first_error_ TB_GUARDED_BY(mutex_);
+  // Of the first server that answered, and what all others must have.
+  std::string first_address_ TB_GUARDED_BY(mutex_);
+  std::optional<SpecNest> observation_ TB_GUARDED_BY(mutex_);
   CondVar has_deliveries_;
   std::deque<std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>>> deliveries_
       TB_GUARDED_BY(mutex_);

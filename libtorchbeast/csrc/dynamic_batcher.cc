@@ -80,28 +80,37 @@ const TensorNest& DynamicBatcher::Batch::GetInputs() {
 void DynamicBatcher::Batch::SetOutputs(TensorNest outputs) {
   if (has_outputs_) throw std::runtime_error("set_outputs called twice");
   const int dim = static_cast<int>(options_.batch_dim);
-  if (options_.check_outputs) {
-    outputs.for_each([&](const Tensor& tensor) {
-      if (tensor.shape.rank() <= dim) {
-        throw std::invalid_argument("With batch dimension " + std::to_string(dim) +
-                                    ", output shape must have at least " + std::to_string(dim + 1) +
-                                    " dimensions, but got " + tensor.shape.ToString());
-      }
-      if (tensor.shape[dim] != size_) {
-        throw std::invalid_argument(
-            "Output shape must have the same batch dimension as the input batch size. Expected: " +
-            std::to_string(size_) + ", observed: " + std::to_string(tensor.shape[dim]));
-      }
-    });
-  }
+  const int64_t num_inputs = static_cast<int64_t>(entries_.size());
+  bool one_row_each = !outputs.empty();
+  outputs.for_each([&](const Tensor& tensor) {
+    if (tensor.shape.rank() <= dim || tensor.shape[dim] != num_inputs) one_row_each = false;
+  });
+  if (num_inputs == size_) one_row_each = false;
+  if (options_.check_outputs && !one_row_each) CheckOutputs(outputs, size_);
   auto shared = std::make_shared<const TensorNest>(std::move(outputs));
   has_outputs_ = true;
   int64_t offset = 0;
   for (const Entry& entry : entries_) {
-    const int64_t size = entry.inputs.front().shape[dim];
+    const int64_t size = one_row_each ? 1 : entry.inputs.front().shape[dim];
     entry.submission->Settle(entry.index, Slice{shared, offset, size});
     offset += size;
   }
+}
+
+void DynamicBatcher::Batch::CheckOutputs(const TensorNest& outputs, int64_t num_rows) const {
+  const int dim = static_cast<int>(options_.batch_dim);
+  outputs.for_each([&](const Tensor& tensor) {
+    if (tensor.shape.rank() <= dim) {
+      throw std::invalid_argument("With batch dimension " + std::to_string(dim) +
+                                  ", output shape must have at least " + std::to_string(dim + 1) +
+                                  " dimensions, but got " + tensor.shape.ToString());
+    }
+    if (tensor.shape[dim] != num_rows) {
+      throw std::invalid_argument(
+          "Output shape must have the same batch dimension as the input batch size. Expected: " +
+          std::to_string(num_rows) + ", observed: " + std::to_string(tensor.shape[dim]));
+    }
+  });
 }
 
 DynamicBatcher::DynamicBatcher(Options options)
@@ -169,6 +178,9 @@ TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
     MutexLock lock(result->mutex);
     result->ready.Wait(
         result->mutex, [&]() TB_REQUIRES(result->mutex) { return result->is_ready; }, poll);
+    if (result->dropped && is_closed()) {
+      throw ClosedBatchingQueue("Batching queue closed during compute");
+    }
     if (result->dropped) throw AsyncError();
     slice = std::move(result->slice);
   }

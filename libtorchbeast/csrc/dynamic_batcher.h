@@ -65,13 +65,17 @@ class DynamicBatcher {
 
     // All inputs side by side along batch_dim. nest::NestError if they do not fit together.
     const TensorNest& GetInputs();
-    // Gives every caller its rows. std::runtime_error "set_outputs called twice";
+    // Gives every caller its rows: as many as its input had or, if `outputs` have one row per
+    // input, as TorchBeast's did, one. std::runtime_error "set_outputs called twice";
     // std::invalid_argument if the shapes do not fit the inputs'.
     void SetOutputs(TensorNest outputs);
     // Rows along batch_dim.
     int64_t size() const { return size_; }
+    BufferPool& buffers() { return *buffers_; }
 
    private:
+    void CheckOutputs(const TensorNest& outputs, int64_t num_rows) const;
+
     const DynamicBatcher::Options options_;
     std::vector<Entry> entries_;
     const std::shared_ptr<BufferPool> buffers_;
@@ -91,7 +95,7 @@ class DynamicBatcher {
   // ClosedBatchingQueue if the batcher is closed, having dropped them.
   void Submit(std::vector<Submission> submissions);
   // Submits `inputs`, waits, and returns a copy of the rows that answer them. AsyncError if they
-  // were dropped.
+  // were dropped, ClosedBatchingQueue if that was because the batcher was closed.
   TensorNest Compute(TensorNest inputs, const Poll& poll = {});
   // The next batch; null when closed.
   std::unique_ptr<Batch> NextBatch(const Poll& poll = {});

@@ -1,8 +1,8 @@
 // The client's end of one stream of environments, as operations on a completion queue.
 //
 // Every operation's tag is a Tag*; whoever takes it off the queue calls its handler, which asks
-// Advance() what the completion means. At most one of Connect(), Open(), Step(), Finish() is under
-// way at a time; Cancel() may be called from any thread and ends it.
+// Advance() what the completion means. At most one of Open(), Step(), Finish() is under way at a
+// time; Cancel() may be called from any thread and ends it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,16 +22,14 @@ namespace torchbeast {
 
 class EnvStream {
  public:
-  enum class Operation { kConnect, kStart, kWrite, kRead, kFinish };
-  static constexpr int kNumOperations = 5;
+  enum class Operation { kStart, kWrite, kRead, kFinish };
+  static constexpr int kNumOperations = 4;
   // What a completed operation means.
   enum class Event {
-    kNothing,     // Another completion of the same operation is to come.
-    kConnected,   // Follows Connect(): go on with Open().
-    kConnecting,  // Follows Connect(): not yet, call it again.
-    kReply,       // Follows Open() and Step(): reply() is new. Not yet checked.
-    kBroken,      // Follows Open() and Step(): go on with Finish().
-    kFinished,    // Follows Finish(): status() says why.
+    kNothing,   // Another completion of the same operation is to come.
+    kReply,     // Follows Open() and Step(): reply() is new. Not yet checked, but for its number.
+    kBroken,    // Follows Open() and Step(): go on with Finish().
+    kFinished,  // Follows Finish(): status() says why.
   };
   // Takes the stream's completed operations.
   class Handler {
@@ -45,7 +43,7 @@ class EnvStream {
   // What the completion queue returns for an operation.
   struct Tag {
     Handler* handler = nullptr;
-    Operation operation = Operation::kConnect;
+    Operation operation = Operation::kStart;
   };
 
   // `handler` goes into all tags.
@@ -54,17 +52,16 @@ class EnvStream {
   EnvStream(const EnvStream&) = delete;
   EnvStream& operator=(const EnvStream&) = delete;
 
-  // Looks for the server for a moment.
-  void Connect();
-  // Opens the environments; their first observations follow.
+  // Connects and opens the environments; their first observations follow. Breaks at once if nobody
+  // listens.
   void Open();
   // Sends the actions in `request()`; their results follow.
   void Step();
-  // Asks for the status of a broken stream.
+  // Asks for the status of a broken stream, or of one that the caller gives up, after Cancel().
   void Finish();
   void Cancel() { context_.TryCancel(); }
 
-  // Takes in a completed operation.
+  // Takes in a completed operation. WireError if the reply answers another step.
   Event Advance(Operation operation, bool ok);
 
   const rpcenv::Reply& reply() const { return reply_; }
@@ -72,7 +69,8 @@ class EnvStream {
   const grpc::Status& status() const { return status_; }
 
  private:
-  Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
+  Tag* TagOf(Operation operation);
+  void SendAndReceive();
 
   const int64_t num_environments_;
   const bool newest_plane_;

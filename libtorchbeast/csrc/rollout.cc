@@ -1,6 +1,9 @@
 #include "rollout.h"
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace torchbeast {
 
@@ -14,7 +17,7 @@ void Store(std::byte* target, T value) {
 // One time step's and one batch entry's part of a [T, B, ...] leaf.
 LeafSpec WithoutTimeAndBatch(const Tensor& tensor) {
   if (tensor.shape.rank() < 2) {
-    throw std::invalid_argument("Agent outputs must be [T, B, ...], got " +
+    throw std::invalid_argument("Agent outputs must be [1, B, ...], got " +
                                 tensor.shape.ToString());
   }
   LeafSpec spec{tensor.dtype, {}};
@@ -79,10 +82,17 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
       agent_buffers_.push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
     }
   }
+  if (!agent_.has_same_structure(outputs)) {
+    throw std::invalid_argument("Agent outputs changed their structure");
+  }
   size_t index = 0;
   outputs.for_each([&](const Tensor& tensor) {
-    if (index >= agent_specs_.size() || !(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
-      throw std::invalid_argument("Agent outputs changed their structure, type or shape");
+    if (!(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
+      throw std::invalid_argument("Agent outputs changed their type or shape");
+    }
+    if (tensor.shape[0] != 1 || offset < 0 || offset >= tensor.shape[1]) {
+      throw std::invalid_argument("Agent outputs must be [1, B, ...] with B > " +
+                                  std::to_string(offset) + ", got " + tensor.shape.ToString());
     }
     const int64_t bytes = agent_specs_[index].NumBytes();
     std::memcpy(Row(agent_buffers_[index], row), tensor.data + offset * bytes, bytes);
@@ -107,6 +117,7 @@ TensorNest Rollout::EnvOutput(int64_t row) const {
   for (const Tensor& buffer : env_buffers_) {
     Tensor view = buffer;
     view.shape[0] = 1;
+    view.shared = true;
     view.data = Row(buffer, row);
     leaves.push_back(std::move(view));
   }

@@ -23,6 +23,18 @@
 
 namespace torchbeast {
 
+// For the thread sanitizer, which cannot see into gRPC: what this thread did before it started an
+// operation comes before what another thread does after it took the completion.
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateHappensBefore(const char* file, int line, const volatile void* address);
+extern "C" void AnnotateHappensAfter(const char* file, int line, const volatile void* address);
+#define TB_OPERATION_STARTS(tag) AnnotateHappensBefore(__FILE__, __LINE__, tag)
+#define TB_OPERATION_COMPLETED(tag) AnnotateHappensAfter(__FILE__, __LINE__, tag)
+#else
+#define TB_OPERATION_STARTS(tag)
+#define TB_OPERATION_COMPLETED(tag)
+#endif
+
 using Clock = std::chrono::steady_clock;
 
 // Called between slices of a wait without any lock held. It may throw, which ends the wait: that is

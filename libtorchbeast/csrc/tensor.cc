@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
+#include <utility>
 
 namespace torchbeast {
 
@@ -122,6 +124,11 @@ size_t BufferPool::idle_bytes() const {
 Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length,
                  BufferPool& buffers) {
   Shape shape = source.shape;
+  if (dim >= shape.rank() || start < 0 || length < 0 || start + length > shape[dim]) {
+    throw std::invalid_argument("No rows " + std::to_string(start) + " to " +
+                                std::to_string(start + length) + " along dimension " +
+                                std::to_string(dim) + " of " + shape.ToString());
+  }
   shape[dim] = length;
   Tensor result = buffers.Empty(source.dtype, shape);
   const int64_t inner = shape.Product(dim + 1, shape.rank()) * ItemSize(source.dtype);
@@ -137,6 +144,11 @@ namespace {
 
 Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, BufferPool& buffers) {
   const Tensor& first = *items.front();
+  if (dim >= first.shape.rank()) {
+    throw nest::NestError("Cannot batch along dimension " + std::to_string(dim) + " of " +
+                          first.shape.ToString());
+  }
+  if (items.size() == 1 && !first.shared) return first;
   Shape shape = first.shape;
   shape[dim] = 0;
   for (const Tensor* pointer : items) {
@@ -168,7 +180,6 @@ Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, Buffe
 }  // namespace
 
 TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& buffers) {
-  if (items.size() == 1) return items.front();
   return nest::map_many(
       [&](const std::vector<const Tensor*>& leaves) {
         return ConcatenateLeaves(leaves, dim, buffers);

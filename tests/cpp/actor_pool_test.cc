@@ -139,16 +139,18 @@ TEST_F(ActorPoolTest, ReconnectsToARestartedServer) {
   EXPECT_EQ(run.error(), "");
 }
 
-TEST_F(ActorPoolTest, AFailingEnvironmentIsRestartedAndThenEndsThePool) {
-  CountingServer server(directory_.Address(),
-                        [](int) { throw std::runtime_error("broken environment"); });
+TEST_F(ActorPoolTest, AnEnvironmentThatFailsAfterWholeRolloutsEndsThePool) {
+  CountingServer server(directory_.Address(), [](int step) {
+    if (step == 4 * kUnrollLength) throw std::runtime_error("broken environment");
+  });
   ActorOptions options;
   options.max_environment_failures = 3;
   PoolRun run({{directory_.Address(), 1}}, options);
   const std::string error = run.WaitForError();
+  EXPECT_GE(run.pool.count(), 8 * kUnrollLength);
   EXPECT_NE(error.find("3 times"), std::string::npos) << error;
   EXPECT_NE(error.find("broken environment"), std::string::npos) << error;
-  EXPECT_NE(run.log().find("2 of 3"), std::string::npos) << run.log();
+  EXPECT_NE(run.log().find("(2 of 3 failures within"), std::string::npos) << run.log();
 }
 
 TEST_F(ActorPoolTest, AMissingServerIsAnErrorAfterTheTimeout) {
@@ -191,6 +193,52 @@ TEST_F(ActorPoolTest, InferenceThatDropsABatchEndsThePool) {
   std::thread inference([&] { batcher->NextBatch().reset(); });
   EXPECT_THROW(pool.Run({}), AsyncError);
   inference.join();
+}
+
+TEST_F(ActorPoolTest, AStepThatTakesTooLongNamesTheServer) {
+  std::atomic<bool> release{false};
+  CountingServer server(directory_.Address(), [&](int step) {
+    if (step == 2) WaitFor([&] { return release.load(); });
+  });
+  ActorOptions options;
+  options.step_timeout = std::chrono::milliseconds(300);
+  options.max_environment_failures = 1;
+  PoolRun run({{directory_.Address(), 3}}, options);
+  const std::string error = run.WaitForError();
+  EXPECT_NE(error.find("/s: it has not answered a step of 3 environments for 0.3 s"),
+            std::string::npos)
+      << error;
+  release = true;
+}
+
+TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
+  CountingServer first(directory_.Address("first"));
+  EnvServer second(
+      [] {
+        struct Other final : Environment {
+          TensorNest Reset() override { return BufferPool().Empty(DType::kFloat32, {2}); }
+          Result Step(const LeafSpec&, const std::byte*) override { return {}; }
+          void Close() override {}
+        };
+        return std::make_unique<Other>();
+      },
+      ServerOptions{directory_.Address("second")});
+  std::thread thread([&] { second.Run({}); });
+  PoolRun run({{directory_.Address("first"), 1}, {directory_.Address("second"), 1}});
+  const std::string error = run.WaitForError();
+  EXPECT_NE(error.find("its observations differ from those of "), std::string::npos) << error;
+  EXPECT_NE(error.find("float32[2]"), std::string::npos) << error;
+  EXPECT_NE(error.find("int32[1]"), std::string::npos) << error;
+  second.Stop();
+  thread.join();
+}
+
+TEST_F(ActorPoolTest, RolloutsLargerThanTheLimitAreRefused) {
+  CountingServer server(directory_.Address());
+  ActorOptions options;
+  options.max_rollout_bytes = 4 * (kUnrollLength + 1) - 1;
+  PoolRun run({{directory_.Address(), 1}}, options);
+  EXPECT_NE(run.WaitForError().find("rows of more than"), std::string::npos);
 }
 
 TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {

@@ -21,17 +21,17 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
     options_.unroll_length = kUnrollLength;
     actor_ = std::make_shared<Actor>(StreamOptions{directory_.Address(), num_environments},
                                      options_, this, &queue_, std::make_shared<BufferPool>());
+    all_.push_back(actor_);
     actor_->Start();
   }
 
   void TearDown() override {
-    if (!actor_) return;
-    actor_->Stop();
+    for (const auto& actor : all_) actor->Stop();
     queue_.Shutdown();
     void* tag;
     bool ok;
     while (queue_.Next(&tag, &ok)) Handle(tag, ok);
-    actor_->Release();
+    for (const auto& actor : all_) actor->Release();
   }
 
   // Handles events until the actor asks for inference, delivers or fails.
@@ -67,6 +67,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   ActorOptions options_;
   BufferPool buffers_;
   std::shared_ptr<Actor> actor_;
+  std::vector<std::shared_ptr<Actor>> all_;
   std::deque<TensorNest> deliveries_;
   std::string error_;
   std::string log_;
@@ -80,6 +81,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   void Deliver(std::shared_ptr<Actor>, std::vector<TensorNest> rollouts) override {
     for (TensorNest& rollout : rollouts) deliveries_.push_back(std::move(rollout));
   }
+  void CheckObservation(const std::string&, const SpecNest&) override {}
   void Fail(std::exception_ptr error) override {
     try {
       std::rethrow_exception(error);
@@ -133,6 +135,46 @@ TEST_F(ActorTest, StartsARolloutAnewWithANewServer) {
   EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
   EXPECT_TRUE(deliveries_.empty());
   EXPECT_NE(log_.find("connecting again"), std::string::npos);
+}
+
+TEST_F(ActorTest, AFailingEnvironmentTruncatesItsEpisodeOnly) {
+  std::atomic<int> num_steps{0};
+  CountingServer server(directory_.Address(), [&](int) {
+    if (++num_steps == 2) throw std::runtime_error("broken environment");
+  });
+  Start(2);
+  Answer(*NextSubmission(), 5);
+  const auto submission = NextSubmission();
+  ASSERT_TRUE(submission);
+  const TensorNest healthy = submission->inputs[0].sequence()[0];
+  const TensorNest failed = submission->inputs[1].sequence()[0];
+  EXPECT_EQ(Observation(healthy), 1);
+  EXPECT_EQ(Observation(failed), 0);
+  auto flag = [](const TensorNest& output, size_t field) {
+    return *reinterpret_cast<const bool*>(output.sequence()[field].leaf().data);
+  };
+  EXPECT_FALSE(flag(healthy, 2));  // done
+  EXPECT_TRUE(flag(failed, 2));
+  EXPECT_TRUE(flag(failed, 6));   // truncated
+  EXPECT_FALSE(flag(failed, 7));  // game_over
+  EXPECT_NE(log_.find("Environment 1 of "), std::string::npos) << log_;
+  EXPECT_NE(log_.find("(game 0) failed at its step 1"), std::string::npos) << log_;
+  EXPECT_EQ(error_, "");
+}
+
+TEST_F(ActorTest, OutputsOutOfBoundsAreAnError) {
+  CountingServer server(directory_.Address());
+  for (const Shape& shape : {Shape{0, 1, 1}, Shape{2, 1, 1}, Shape{1, 0, 1}}) {
+    error_.clear();
+    Start();
+    const auto submission = NextSubmission();
+    const auto outputs = std::make_shared<const TensorNest>(
+        TensorNest::Sequence{TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kInt64, shape)}),
+                             TensorNest(TensorNest::Sequence{})});
+    submission->on_outputs({{outputs, 0, 1}}, /*dropped=*/false);
+    EXPECT_NE(error_.find("Agent outputs must be [1, B, ...]"), std::string::npos) << error_;
+    actor_->Stop();
+  }
 }
 
 TEST_F(ActorTest, OutputsWithoutStateAreAnError) {

@@ -40,11 +40,6 @@ class EnvStreamTest : public ::testing::Test, public EnvStream::Handler {
     return event;
   }
 
-  void Connect() {
-    stream_->Connect();
-    while (NextEvent() == EnvStream::Event::kConnecting) stream_->Connect();
-  }
-
   void SetActions(const std::vector<int64_t>& actions) {
     *stream_->request().mutable_action_spec() = EncodeArraySpec(LeafSpec{DType::kInt64, {1}});
     stream_->request().set_actions(reinterpret_cast<const char*>(actions.data()),
@@ -64,7 +59,6 @@ class EnvStreamTest : public ::testing::Test, public EnvStream::Handler {
 TEST_F(EnvStreamTest, OpensAndSteps) {
   CountingServer server(directory_.Address(), {}, /*task=*/3);
   Make(2);
-  Connect();
   stream_->Open();
   ASSERT_EQ(NextEvent(), EnvStream::Event::kReply);
   StepDecoder decoder(2);
@@ -83,26 +77,23 @@ TEST_F(EnvStreamTest, OpensAndSteps) {
   }
 }
 
-TEST_F(EnvStreamTest, LooksForAServerThatIsNotThere) {
+TEST_F(EnvStreamTest, BreaksAtOnceWhereNobodyListens) {
   Make();
-  stream_->Connect();
-  EXPECT_EQ(NextEvent(), EnvStream::Event::kConnecting);
-}
-
-TEST_F(EnvStreamTest, BreaksWithTheServersStatus) {
-  CountingServer server(directory_.Address(),
-                        [](int) { throw std::runtime_error("broken environment"); });
-  Make();
-  Connect();
   stream_->Open();
-  ASSERT_EQ(NextEvent(), EnvStream::Event::kReply);
-  SetActions({1});
-  stream_->Step();
   ASSERT_EQ(NextEvent(), EnvStream::Event::kBroken);
   stream_->Finish();
   ASSERT_EQ(NextEvent(), EnvStream::Event::kFinished);
-  EXPECT_EQ(stream_->status().error_code(), grpc::StatusCode::INTERNAL);
-  EXPECT_EQ(stream_->status().error_message(), "broken environment");
+  EXPECT_EQ(stream_->status().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(EnvStreamTest, BreaksWithTheServersStatus) {
+  CountingServer server(directory_.Address(), {}, /*task=*/0, /*max_environments=*/2);
+  Make(3);
+  stream_->Open();
+  ASSERT_EQ(NextEvent(), EnvStream::Event::kBroken);
+  stream_->Finish();
+  ASSERT_EQ(NextEvent(), EnvStream::Event::kFinished);
+  EXPECT_EQ(stream_->status().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(EnvStreamTest, CancelEndsAStep) {
@@ -110,7 +101,6 @@ TEST_F(EnvStreamTest, CancelEndsAStep) {
   CountingServer server(directory_.Address(),
                         [&](int) { WaitFor([&] { return release.load(); }); });
   Make();
-  Connect();
   stream_->Open();
   ASSERT_EQ(NextEvent(), EnvStream::Event::kReply);
   SetActions({1});

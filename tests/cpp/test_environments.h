@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "env_server.h"
+#include "environment_batch.h"
 #include "tensor.h"
 #include "wire.h"
 
@@ -52,47 +53,42 @@ inline void WaitFor(const std::function<bool()>& condition) {
 }
 
 // Observation: one int32, the number of steps taken. Reward: the action. Episodes of 4 steps.
-class CountingEnvironments final : public EnvironmentBatch {
+class CountingEnvironment final : public Environment {
  public:
   // Called before each step with the number of steps taken; may throw or wait.
   using OnStep = std::function<void(int step)>;
 
-  CountingEnvironments(int64_t num_environments, OnStep on_step, std::atomic<int>* num_alive)
-      : num_environments_(num_environments), on_step_(std::move(on_step)), num_alive_(num_alive) {
-    *num_alive_ += static_cast<int>(num_environments);
+  CountingEnvironment(OnStep on_step, std::atomic<int>* num_alive)
+      : on_step_(std::move(on_step)), num_alive_(num_alive) {
+    ++*num_alive_;
   }
-  ~CountingEnvironments() override { *num_alive_ -= static_cast<int>(num_environments_); }
+  ~CountingEnvironment() override { --*num_alive_; }
 
-  void Reset(StepEncoder* encoder, rpcenv::Reply* reply) override {
-    for (int64_t e = 0; e < num_environments_; ++e) Add(0.0F, encoder, reply);
-  }
+  TensorNest Reset() override { return Observe(); }
 
-  void Step(const Actions& actions, StepEncoder* encoder, rpcenv::Reply* reply) override {
+  Result Step(const LeafSpec& spec, const std::byte* action) override {
     if (on_step_) on_step_(step_);
     ++step_;
-    for (int64_t e = 0; e < num_environments_; ++e) {
-      int64_t action;
-      std::memcpy(&action, actions.data + e * sizeof(action), sizeof(action));
-      Add(static_cast<float>(action), encoder, reply);
-    }
+    int64_t value;
+    if (spec.NumBytes() != sizeof(value)) throw std::runtime_error("strange action");
+    std::memcpy(&value, action, sizeof(value));
+    Result result;
+    result.reward = static_cast<double>(value);
+    result.terminated = step_ % 4 == 0;
+    result.observation = Observe();
+    return result;
   }
 
+  void Close() override {}
+
  private:
-  void Add(float reward, StepEncoder* encoder, rpcenv::Reply* reply) {
+  Tensor Observe() {
     Tensor observation = buffers_.Empty(DType::kInt32, {1});
     const int32_t value = step_;
     std::memcpy(observation.data, &value, sizeof(value));
-    encoder->Append(observation, /*episode_start=*/false, reply);
-    const bool over = step_ > 0 && step_ % 4 == 0;
-    reply->add_reward(reward);
-    reply->add_terminated(over);
-    reply->add_truncated(false);
-    reply->add_game_over(over);
-    reply->add_episode_step(step_);
-    reply->add_episode_return(0.0F);
+    return observation;
   }
 
-  const int64_t num_environments_;
   const OnStep on_step_;
   std::atomic<int>* const num_alive_;
   int step_ = 0;
@@ -102,13 +98,11 @@ class CountingEnvironments final : public EnvironmentBatch {
 // A server of counting environments, from construction to destruction.
 class CountingServer {
  public:
-  explicit CountingServer(std::string address, CountingEnvironments::OnStep on_step = {},
-                          int32_t task = 0)
+  explicit CountingServer(std::string address, CountingEnvironment::OnStep on_step = {},
+                          int32_t task = 0, int64_t max_environments = 1024)
       : server_(
-            [this, on_step](int64_t num_environments) {
-              return std::make_unique<CountingEnvironments>(num_environments, on_step, &num_alive_);
-            },
-            std::move(address), task, Tls{}),
+            [this, on_step] { return std::make_unique<CountingEnvironment>(on_step, &num_alive_); },
+            ServerOptions{std::move(address), task, Tls{}, max_environments}),
         thread_([this] { server_.Run({}); }) {
     const std::string path = server_.address().substr(std::strlen("unix:"));
     WaitFor([&] { return access(path.c_str(), F_OK) == 0; });

@@ -1,11 +1,14 @@
 #include "python/py_tensor.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
+
+#include "python/py_gil.h"
 
 namespace nb = nanobind;
 
@@ -181,13 +184,9 @@ Tensor ReadTensor(nb::handle source, BufferPool& buffers, bool copy) {
   }
   Tensor result{*dtype, shape, nullptr, nullptr};
   result.data = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
+  result.shared = true;
   auto* holder = new Array(std::move(array));
-  result.owner = std::shared_ptr<void>(result.data, [holder](void*) {
-    // After the interpreter is gone there is nobody to give the reference back to.
-    if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
-    delete holder;
-  });
+  result.owner = std::shared_ptr<void>(result.data, [holder](void*) { DeleteWithGil(holder); });
   return result;
 }
 
@@ -202,7 +201,7 @@ TensorNest ReadNest(nb::handle source, BufferPool& buffers, bool copy, int depth
     TensorNest::Mapping items;
     for (auto [key, item] : nb::borrow<nb::dict>(source)) {
       if (!nb::isinstance<nb::str>(key)) throw nb::type_error("Keys of a nested dict must be str");
-      items.emplace(nb::str(key).c_str(), ReadNest(item, buffers, copy, depth + 1));
+      items.emplace(nb::cast<std::string>(key), ReadNest(item, buffers, copy, depth + 1));
     }
     return TensorNest(std::move(items));
   }
@@ -241,7 +240,7 @@ nb::object WriteTensors(const TensorNest& source, Framework framework) {
   }
   nb::dict items;
   for (const auto& [key, item] : source.mapping()) {
-    items[key.c_str()] = WriteTensors(item, framework);
+    items[nb::str(key.data(), key.size())] = WriteTensors(item, framework);
   }
   return items;
 }

@@ -44,6 +44,12 @@ class Nest {
   Mapping& mapping() { return std::get<Mapping>(value_); }
   const Tag& tag() const { return tag_; }
 
+  // The children of a container; 0 for a leaf.
+  size_t size() const {
+    if (is_leaf()) return 0;
+    return is_sequence() ? sequence().size() : mapping().size();
+  }
+
   // True if there is no leaf anywhere below.
   bool empty() const { return first_leaf() == nullptr; }
 
@@ -112,14 +118,14 @@ class Nest {
     size_t next = 0;
     auto packed = map([&](const T&) -> U {
       if (next >= leaves.size()) {
-        throw NestError("Too few leaves to pack: the structure needs more than " +
+        throw NestError("Too few elements in sequence: the nest needs more than " +
                         std::to_string(leaves.size()));
       }
       return leaves[next++];
     });
     if (next != leaves.size()) {
-      throw NestError("Too many leaves to pack: the structure needs " + std::to_string(next) +
-                      ", got " + std::to_string(leaves.size()));
+      throw NestError("Nest didn't exhaust sequence: it needs " + std::to_string(next) +
+                      " elements, got " + std::to_string(leaves.size()));
     }
     return packed;
   }
@@ -154,8 +160,31 @@ class Nest {
   // "a leaf", "a sequence of 2", "a mapping of 3".
   std::string describe() const {
     if (is_leaf()) return "a leaf";
-    if (is_sequence()) return "a sequence of " + std::to_string(sequence().size());
-    return "a mapping of " + std::to_string(mapping().size());
+    return (is_sequence() ? "a sequence of " : "a mapping of ") + std::to_string(size());
+  }
+
+  // How leaf `index` of flatten() is reached: "['key'][0]"; empty for a leaf by itself.
+  std::string path_of(size_t index) const {
+    if (is_sequence()) {
+      for (size_t i = 0; i < sequence().size(); ++i) {
+        const size_t count = sequence()[i].num_leaves();
+        if (index < count) return "[" + std::to_string(i) + "]" + sequence()[i].path_of(index);
+        index -= count;
+      }
+    } else if (is_mapping()) {
+      for (const auto& [key, item] : mapping()) {
+        const size_t count = item.num_leaves();
+        if (index < count) return "['" + key + "']" + item.path_of(index);
+        index -= count;
+      }
+    }
+    return "";
+  }
+
+  size_t num_leaves() const {
+    size_t count = 0;
+    for_each([&count](const T&) { ++count; });
+    return count;
   }
 
  private:
@@ -166,9 +195,14 @@ class Nest {
   template <typename U, typename OtherTag>
   std::string describe_difference(const Nest<U, OtherTag>& other, const std::string& path) const {
     const std::string place =
-        "Nests differ at " + (path.empty() ? std::string("the root") : path) + ": ";
-    if (describe() != other.describe()) {
+        "nests don't match at " + (path.empty() ? std::string("the root") : path) + ": ";
+    if (is_leaf() || other.is_leaf() || is_sequence() != other.is_sequence()) {
       return place + describe() + " against " + other.describe();
+    }
+    if (size() != other.size()) {
+      return place + "expected " + (is_sequence() ? "sequences" : "mappings") +
+             " of same length but got " + std::to_string(size()) + " vs " +
+             std::to_string(other.size());
     }
     if (is_sequence()) {
       for (size_t i = 0; i < sequence().size(); ++i) {
@@ -180,7 +214,8 @@ class Nest {
     auto theirs = other.mapping().begin();
     for (const auto& [key, item] : mapping()) {
       if (theirs->first != key) {
-        return place + "key '" + key + "' against key '" + theirs->first + "'";
+        return place + "expected mappings to have same keys but found '" + key + "' vs '" +
+               theirs->first + "'";
       }
       if (!item.has_same_structure(theirs->second)) {
         return item.describe_difference(theirs->second, path + "['" + key + "']");
