@@ -52,23 +52,24 @@ $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	touch $@
 
-tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc) tests/cpp/Makefile $(STAMPS)/system-test
+tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc tests/cpp/*.h) tests/cpp/Makefile $(STAMPS)/system-test
 	$(MAKE) --no-print-directory -C tests/cpp KIND=$*
 
 lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc
+	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
+	$(MAKE) --no-print-directory -C tests/cpp annotations
 
 format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
-	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc
+	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
-	tests/cpp/build/thread/tests
-	tests/cpp/build/address/tests
+	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1
+	tests/cpp/build/address/tests --gtest_brief=1
 
 bench: build $(STAMPS)/python-test
 	for script in benchmarks/[a-z]*.py; do $(PYTHON) $$script || exit 1; done

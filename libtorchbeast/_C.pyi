@@ -5,7 +5,7 @@ from typing import Any
 Nest = Any
 
 class ClosedBatchingQueue(RuntimeError):
-    """An item was put into a closed queue or batcher."""
+    """An item was put into a closed queue or batcher, or its outputs were awaited at closing."""
 
 class AsyncError(RuntimeError):
     """A batch of inference inputs was dropped without outputs."""
@@ -34,7 +34,7 @@ class BatchingQueue:
         allocator: Callable[[int], Any] | None = None,
     ) -> None: ...
     def enqueue(self, inputs: Nest) -> None:
-        """Adds an item, keeping a reference to its tensors.
+        """Adds an item, keeping a reference to its tensors. Batches are copies of them.
 
         Raises ``ValueError`` for a nest without tensors or with one of too few dimensions and
         ``ClosedBatchingQueue`` if the queue is or gets closed.
@@ -54,10 +54,14 @@ class Batch:
     """Inputs of several ``compute`` calls. Dropped unanswered, it raises ``AsyncError`` in them."""
 
     def get_inputs(self) -> Nest:
-        """The inputs side by side along ``batch_dim``; valid until ``set_outputs``."""
+        """The inputs side by side along ``batch_dim``: a copy. Valid until ``set_outputs``."""
 
     def set_outputs(self, outputs: Nest) -> None:
-        """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time."""
+        """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time.
+
+        Each call gets as many rows along ``batch_dim`` as it had. If ``outputs`` have as many rows
+        as there are calls, each gets one.
+        """
 
     def size(self) -> int:
         """Rows along ``batch_dim``."""
@@ -78,10 +82,14 @@ class DynamicBatcher:
         check_outputs: bool = True,
     ) -> None: ...
     def compute(self, inputs: Nest) -> Nest:
-        """The model's outputs for ``inputs``. Waits for them."""
+        """The model's outputs for ``inputs``. Waits for them.
+
+        Raises ``AsyncError`` if the batch is dropped without outputs and ``ClosedBatchingQueue`` if
+        the batcher is or gets closed.
+        """
 
     def close(self) -> None:
-        """Raises ``AsyncError`` in all waiting calls; ``RuntimeError`` the second time."""
+        """Ends all waiting calls with ``ClosedBatchingQueue``; ``RuntimeError`` the second time."""
 
     def is_closed(self) -> bool: ...
     def size(self) -> int:
@@ -101,10 +109,20 @@ class ActorPool:
     ``[unroll_length + 1, 1, ...]`` and ``env_output = (observation, reward, done, task,
     episode_step, episode_return, truncated, game_over, last_action)``.
 
-    ``newest_plane``: let servers send only the newest plane of frame stacks. ``connect_timeout_s``:
-    how long to look for a server. ``max_environment_failures``: how often in succession the
-    environments of a stream may raise. ``tls``: PEM texts (certificate, key, root), needed for
-    addresses beyond this machine. ``allocator``: as in :class:`BatchingQueue`, for the rollouts.
+    An environment that raises, or whose reward is not finite, is replaced by its server; its episode
+    is truncated there. A stream that breaks is opened again; its unfinished rollouts are dropped.
+
+    Args:
+        unroll_length: Steps in a rollout.
+        newest_plane: Let servers send only the newest plane of frame stacks.
+        connect_timeout_s: Seconds that a stream may be without an answered step, at the start and
+            after its server went away, until :meth:`run` raises.
+        max_environment_failures: How often within ``failure_window_s`` an environment may fail, or
+            a server answer too late or not by the protocol, until :meth:`run` raises.
+        tls: PEM texts (certificate, key, root), needed for addresses beyond this machine.
+        allocator: As in :class:`BatchingQueue`, for the rollouts.
+        step_timeout_s: Seconds that a step of a stream's environments may take.
+        failure_window_s: Seconds after which a failure is forgotten.
     """
 
     def __init__(
@@ -120,6 +138,8 @@ class ActorPool:
         max_environment_failures: int = 3,
         tls: Sequence[str] | None = None,
         allocator: Callable[[int], Any] | None = None,
+        step_timeout_s: float = 300.0,
+        failure_window_s: float = 600.0,
     ) -> None: ...
     def run(self) -> None:
         """Runs until the queue or the batcher is closed. Raises the first error of any actor."""
@@ -132,15 +152,19 @@ class Server:
 
     ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; one that other machines can reach needs
     ``tls``, PEM texts (certificate, key, root). ``task`` is the index of the game among the
-    learner's tasks. Environments follow Gymnasium or the older gym.
+    learner's tasks. Environments follow Gymnasium or the older gym. Their observations must have the
+    element types of their ``observation_space``, if they have one. All streams together have at most
+    ``max_environments``. ``env_class`` is TorchBeast's name for ``env_init``.
     """
 
     def __init__(
         self,
-        env_init: Callable[[], Any],
+        env_init: Callable[[], Any] | None = None,
         server_address: str = "unix:/tmp/polybeast",
         task: int = 0,
         tls: Sequence[str] | None = None,
+        max_environments: int = 1024,
+        env_class: Callable[[], Any] | None = None,
     ) -> None: ...
     def run(self) -> None:
         """Serves until :meth:`stop`. ``RuntimeError`` if the address cannot be bound."""

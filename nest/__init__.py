@@ -1,8 +1,9 @@
 """Nested structures: tuples, lists, dicts and namedtuples whose leaves are anything else.
 
 Leaves are visited depth first, sequences by index and dicts by sorted key (keys are strings).
-Results have the container types of the first structure. Structures that should match and do not
-raise a ``ValueError`` that names the place.
+Results have the container types of the first structure. A plain dict comes back in sorted order, an
+``OrderedDict`` in its own order. Structures that should match and do not raise a ``ValueError`` that
+names the place.
 
 >>> import nest
 >>> nest.map(lambda leaf: leaf + 1, {"b": (1, 2), "a": [3]})
@@ -19,7 +20,7 @@ raise a ``ValueError`` that names the place.
 3
 >>> nest.map_many2(max, (1, {"x": 2}), (1, {"y": 2}))
 Traceback (most recent call last):
-ValueError: Nests differ at [1]: key 'x' against key 'y'
+ValueError: nests don't match at [1]: expected mappings to have same keys but found 'x' vs 'y'
 """
 
 from nest._C import flatten, front, map, map_many, map_many2, pack_as

@@ -3,7 +3,7 @@
 #
 #   install_system_packages.sh train    compiler, Python headers and venv, gRPC and protobuf
 #   install_system_packages.sh test     the same and GoogleTest
-#   install_system_packages.sh lint     the same and clang-format
+#   install_system_packages.sh lint     the first, GoogleTest, clang and clang-format
 #
 # Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
 set -eu
@@ -38,6 +38,8 @@ find_missing() {
     if [ "$target" = test ]; then
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
     elif [ "$target" = lint ]; then
+        require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
+        require "clang" clang clang llvm have clang++
         require "clang-format" clang-format clang-tools-extra clang-format have clang-format
     fi
 }

@@ -1,7 +1,12 @@
 #include "actor.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "text.h"
 
 namespace torchbeast {
 
@@ -9,21 +14,21 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstBackoff{100};
 constexpr std::chrono::milliseconds kLastBackoff{1000};
+// How long a broken stream may take to tell its status.
+constexpr std::chrono::milliseconds kStatusTimeout{5000};
+constexpr size_t kMaxMessageTextBytes = 4096;
 
-// The value of an integer action of one element, for the record's `last_action`; 0 for others.
-int64_t ActionAsInt64(const LeafSpec& spec, const std::byte* data) {
-  if (spec.shape.NumElements() != 1) return 0;
-  if (spec.dtype == DType::kInt64) {
-    int64_t value;
-    std::memcpy(&value, data, sizeof(value));
-    return value;
-  }
-  if (spec.dtype == DType::kInt32) {
-    int32_t value;
-    std::memcpy(&value, data, sizeof(value));
-    return value;
-  }
-  return 0;
+// "1.5 s".
+std::string Seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+// `leaf` for somebody else to read, too.
+Tensor Shared(Tensor leaf) {
+  leaf.shared = true;
+  return leaf;
 }
 
 // (agent outputs, agent state) as inference returns them.
@@ -38,34 +43,42 @@ const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
 
 }  // namespace
 
-Actor::Actor(StreamOptions stream, const ActorOptions& options, Pool* pool,
+Actor::Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
              grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
     : options_(std::move(stream)),
       actor_options_(options),
-      pool_(pool),
+      listener_(listener),
       queue_(queue),
       buffers_(std::move(buffers)),
-      backoff_tag_{this, EnvStream::Operation::kConnect},
-      backoff_(kFirstBackoff) {}
-
-template <typename Function>
-void Actor::Guard(Function&& function) {
-  if (stopped_) return;
-  try {
-    function();
-  } catch (...) {
-    pool_->Fail(std::current_exception());
-  }
+      backoff_tag_{this, EnvStream::Operation::kStart},
+      backoff_(kFirstBackoff),
+      server_failures_(options.failure_window),
+      environment_failures_(static_cast<size_t>(options_.num_environments),
+                            FailureBudget(options.failure_window)) {
+  history_.tls = !options.tls.empty();
 }
+
+void Actor::Fail() { listener_->Fail(std::current_exception()); }
 
 void Actor::Start() {
   MutexLock lock(mutex_);
-  Guard([this]() TB_REQUIRES(mutex_) { Connect(); });
+  if (stopped_) return;
+  try {
+    Connect();
+  } catch (...) {
+    Fail();
+  }
 }
 
-void Actor::Continue() {
+std::optional<Actor::Submission> Actor::OnDelivered() {
   MutexLock lock(mutex_);
-  Guard([this]() TB_REQUIRES(mutex_) { RequestInference(); });
+  if (stopped_) return std::nullopt;
+  try {
+    return MakeSubmission();
+  } catch (...) {
+    Fail();
+    return std::nullopt;
+  }
 }
 
 void Actor::Stop() {
@@ -85,107 +98,199 @@ void Actor::Connect() {
   stream_ =
       std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
                                   actor_options_.newest_plane, queue_, this);
-  connect_deadline_ = Clock::now() + actor_options_.connect_timeout;
-  stream_->Connect();
+  if (!connect_deadline_) connect_deadline_ = Clock::now() + actor_options_.connect_timeout;
+  history_.answered = false;
+  given_up_.reset();
+  Await(Awaited::kOpening);
+  stream_->Open();
 }
 
 void Actor::Reconnect() {
   decoder_.reset();
   rollouts_.clear();
   stream_.reset();
+  Await(Awaited::kNothing);
   backoff_timer_ = std::make_unique<grpc::Alarm>();
+  TB_OPERATION_STARTS(&backoff_tag_);
   backoff_timer_->Set(queue_, std::chrono::system_clock::now() + backoff_, &backoff_tag_);
   backoff_ = std::min(backoff_ * 2, kLastBackoff);
 }
 
-void Actor::Complete(EnvStream::Operation operation, bool ok) {
+void Actor::Await(Awaited what) {
+  awaited_ = what;
+  if (what == Awaited::kOpening) deadline_ = *connect_deadline_;
+  if (what == Awaited::kStep) deadline_ = Clock::now() + actor_options_.step_timeout;
+  if (what == Awaited::kStatus) deadline_ = Clock::now() + kStatusTimeout;
+}
+
+void Actor::CheckDeadline(Clock::time_point now) {
   MutexLock lock(mutex_);
-  Guard([&]() TB_REQUIRES(mutex_) {
+  if (stopped_ || awaited_ == Awaited::kNothing || now < deadline_) return;
+  if (awaited_ == Awaited::kOpening) {
+    given_up_.emplace(
+        StreamError::Remedy::kReconnect,
+        "it has not opened " + std::to_string(options_.num_environments) + " environments");
+  } else if (awaited_ == Awaited::kStep) {
+    given_up_.emplace(StreamError::Remedy::kReconnectCounted,
+                      "it has not answered a step of " + std::to_string(options_.num_environments) +
+                          " environments for " + Seconds(actor_options_.step_timeout));
+  }
+  // What follows comes as the completion of what is cancelled.
+  Await(Awaited::kNothing);
+  stream_->Cancel();
+}
+
+void Actor::GiveUp(StreamError error) {
+  given_up_.emplace(std::move(error));
+  stream_->Cancel();
+  Await(Awaited::kStatus);
+  stream_->Finish();
+}
+
+std::optional<Actor::Submission> Actor::OnCompletion(EnvStream::Operation operation, bool ok) {
+  MutexLock lock(mutex_);
+  if (stopped_) return std::nullopt;
+  try {
     if (!stream_) {  // The backoff is over.
       Connect();
-      return;
+      return std::nullopt;
     }
-    switch (stream_->Complete(operation, ok)) {
-      case EnvStream::Event::kNothing:
-        break;
-      case EnvStream::Event::kConnected:
-        stream_->Open();
-        break;
-      case EnvStream::Event::kConnecting:
-        if (Clock::now() >= connect_deadline_) {
-          throw std::runtime_error(
-              "No environment server answered at " + options_.address + " within " +
-              std::to_string(actor_options_.connect_timeout.count() / 1000) + " s");
-        }
-        stream_->Connect();
-        break;
-      case EnvStream::Event::kReply:
-        OnReply();
-        break;
-      case EnvStream::Event::kBroken:
-        stream_->Finish();
-        break;
-      case EnvStream::Event::kFinished:
-        OnFinished();
-        break;
+    try {
+      return OnEvent(stream_->Advance(operation, ok));
+    } catch (const WireError& error) {
+      GiveUp(StreamError(StreamError::Remedy::kReconnectCounted,
+                         "it sent a malformed reply: " + std::string(error.what())));
+    } catch (const StreamError& error) {
+      GiveUp(error);
     }
-  });
+  } catch (...) {
+    Fail();
+  }
+  return std::nullopt;
+}
+
+std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
+  switch (event) {
+    case EnvStream::Event::kNothing:
+      break;
+    case EnvStream::Event::kReply:
+      Await(Awaited::kNothing);
+      return OnReply();
+    case EnvStream::Event::kBroken:
+      Await(Awaited::kStatus);
+      stream_->Finish();
+      break;
+    case EnvStream::Event::kFinished:
+      OnFinished();
+      break;
+  }
+  return std::nullopt;
 }
 
 void Actor::OnFinished() {
-  const grpc::Status status = stream_->status();
-  const std::string message = status.error_message();
-  switch (status.error_code()) {
-    case grpc::StatusCode::INTERNAL: {
-      const std::string count = std::to_string(++failures_);
-      if (failures_ >= actor_options_.max_environment_failures) {
-        throw std::runtime_error("An environment of " + options_.address + " failed " + count +
-                                 " times in succession:\n" + message);
-      }
-      pool_->Log(LogLevel::kError, "An environment of " + options_.address + " failed (" + count +
-                                       " of " +
-                                       std::to_string(actor_options_.max_environment_failures) +
-                                       "), starting it again:\n" + message);
-      break;
-    }
-    case grpc::StatusCode::OK:
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::CANCELLED:
-    case grpc::StatusCode::UNKNOWN:
-    case grpc::StatusCode::ABORTED:
-      pool_->Log(LogLevel::kWarning, "Environment server at " + options_.address + " went away" +
-                                         (message.empty() ? "" : " (" + message + ")") +
-                                         "; connecting again");
-      break;
-    default:  // The two sides do not understand each other: trying again would not help.
-      throw WireError("Environment server at " + options_.address + ": " + message);
-  }
+  const grpc::Status& status = stream_->status();
+  history_.num_hang_ups = IsHangUp(status, history_) ? history_.num_hang_ups + 1 : 0;
+  ApplyRemedy(given_up_ ? *given_up_ : ExplainStatus(status, history_));
   Reconnect();
 }
 
-void Actor::OnReply() {
-  if (!decoder_) {
-    OnFirstReply();
-  } else {
-    decoder_->Check(stream_->reply());
-    ++row_;
-    for (size_t e = 0; e < rollouts_.size(); ++e) {
-      rollouts_[e].WriteEnvOutput(row_, *decoder_, stream_->reply(), static_cast<int64_t>(e),
-                                  last_actions_[e]);
+void Actor::ApplyRemedy(const StreamError& error) {
+  const std::string reason = CleanText(error.what(), kMaxMessageTextBytes);
+  const std::string server = "Environment server at " + options_.address + ": ";
+  if (error.remedy() == StreamError::Remedy::kEndRun) throw std::runtime_error(server + reason);
+  if (error.remedy() == StreamError::Remedy::kReconnectCounted) {
+    const int count = server_failures_.Add(Clock::now());
+    const std::string within = " within " + Seconds(actor_options_.failure_window);
+    if (count >= actor_options_.max_environment_failures) {
+      throw std::runtime_error(server + reason + " (failed " + std::to_string(count) + " times" +
+                               within + ")");
     }
+    listener_->Log(LogLevel::kError, server + reason + "; connecting again (" +
+                                         std::to_string(count) + " of " +
+                                         std::to_string(actor_options_.max_environment_failures) +
+                                         " failures" + within + ")");
+    return;
   }
-  if (row_ == actor_options_.unroll_length) {
-    DeliverRollouts();
+  if (connect_deadline_ && Clock::now() >= *connect_deadline_) {
+    throw std::runtime_error("No environment server answered at " + options_.address + " within " +
+                             Seconds(actor_options_.connect_timeout) + ": " + reason);
+  }
+  // A server that is not there yet is nothing to speak of, and one line is enough.
+  if ((history_.answered || history_.num_hang_ups >= kManyHangUps) && !logged_) {
+    listener_->Log(LogLevel::kWarning, server + reason + "; connecting again");
+    logged_ = true;
+  }
+}
+
+void Actor::CountFailure(const rpcenv::Failure& failure) {
+  if (failure.environment() >= environment_failures_.size()) {
+    throw WireError("failure of environment " + std::to_string(failure.environment()) + " of " +
+                    std::to_string(environment_failures_.size()));
+  }
+  const int count = environment_failures_[failure.environment()].Add(Clock::now());
+  const std::string environment =
+      "Environment " + std::to_string(failure.environment()) + " of " + options_.address +
+      (decoder_ ? " (game " + std::to_string(decoder_->task()) + ")" : "") +
+      " failed at its step " + std::to_string(failure.step());
+  const std::string within = " within " + Seconds(actor_options_.failure_window);
+  const std::string text = CleanText(failure.text(), kMaxMessageBytes);
+  if (count >= actor_options_.max_environment_failures) {
+    throw std::runtime_error(environment + "; it failed " + std::to_string(count) + " times" +
+                             within + ":\n" + text);
+  }
+  listener_->Log(LogLevel::kError, environment + "; starting it again (" + std::to_string(count) +
+                                       " of " +
+                                       std::to_string(actor_options_.max_environment_failures) +
+                                       " failures" + within + "):\n" + text);
+}
+
+std::optional<Actor::Submission> Actor::OnReply() {
+  const rpcenv::Reply& reply = stream_->reply();
+  history_.answered = true;
+  if (reply.has_fatal()) {
+    CountFailure(reply.fatal());
+    logged_ = true;
+    GiveUp(StreamError(StreamError::Remedy::kReconnect, "its environment failed"));
+    return std::nullopt;
+  }
+  if (decoder_) {
+    OnStepReply();
   } else {
-    RequestInference();
+    OnFirstReply();
+  }
+  if (row_ < actor_options_.unroll_length) return MakeSubmission();
+  DeliverRollouts();
+  return std::nullopt;
+}
+
+void Actor::OnStepReply() {
+  const rpcenv::Reply& reply = stream_->reply();
+  decoder_->Check(reply);
+  for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
+  connect_deadline_.reset();
+  backoff_ = kFirstBackoff;
+  logged_ = false;
+  ++row_;
+  for (size_t e = 0; e < rollouts_.size(); ++e) {
+    rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);
   }
 }
 
 void Actor::OnFirstReply() {
-  decoder_ = std::make_unique<StepDecoder>(options_.num_environments);
-  decoder_->ReadSchema(stream_->reply());
-  decoder_->Check(stream_->reply());
-  backoff_ = kFirstBackoff;
+  auto decoder = std::make_unique<StepDecoder>(options_.num_environments);
+  decoder->ReadSchema(stream_->reply());
+  decoder->Check(stream_->reply());
+  int64_t row_bytes = 0;
+  for (const LeafSpec& leaf : decoder->leaf_specs()) row_bytes += leaf.NumBytes();
+  const int64_t num_rows = (actor_options_.unroll_length + 1) * options_.num_environments;
+  if (row_bytes > actor_options_.max_rollout_bytes / num_rows) {
+    throw StreamError(StreamError::Remedy::kEndRun,
+                      "its observations of " + std::to_string(row_bytes) + " bytes make " +
+                          std::to_string(num_rows) + " rows of more than " +
+                          std::to_string(actor_options_.max_rollout_bytes) + " bytes");
+  }
+  listener_->CheckObservation(options_.address, decoder->spec());
+  decoder_ = std::move(decoder);
   row_ = 0;
   has_first_output_ = false;
   for (int64_t e = 0; e < options_.num_environments; ++e) {
@@ -193,31 +298,35 @@ void Actor::OnFirstReply() {
     rollouts_.back().WriteEnvOutput(0, *decoder_, stream_->reply(), e, /*last_action=*/0);
   }
   last_actions_.assign(options_.num_environments, 0);
-  agent_states_.assign(options_.num_environments, actor_options_.initial_agent_state);
+  agent_states_.assign(options_.num_environments, actor_options_.initial_agent_state.map(Shared));
   initial_states_ = agent_states_;
 }
 
-void Actor::RequestInference() {
-  DynamicBatcher::Submission submission;
+Actor::Submission Actor::MakeSubmission() {
+  Submission submission;
   submission.inputs.reserve(rollouts_.size());
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     submission.inputs.push_back(
         TensorNest(TensorNest::Sequence{rollouts_[e].EnvOutput(row_), agent_states_[e]}));
   }
-  submission.done = [self = shared_from_this()](std::vector<DynamicBatcher::Slice> slices,
-                                                bool dropped) {
-    self->OnInference(std::move(slices), dropped);
+  submission.on_outputs = [self = shared_from_this()](std::vector<DynamicBatcher::Slice> slices,
+                                                      bool dropped) {
+    self->OnOutputs(std::move(slices), dropped);
   };
-  pool_->Infer(std::move(submission));
+  return submission;
 }
 
-void Actor::OnInference(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
+void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
   MutexLock lock(mutex_);
-  Guard([&]() TB_REQUIRES(mutex_) {
+  if (stopped_) return;
+  try {
     if (dropped) throw AsyncError();
     TakeActions(slices);
+    Await(Awaited::kStep);
     stream_->Step();
-  });
+  } catch (...) {
+    Fail();
+  }
 }
 
 void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
@@ -230,13 +339,14 @@ void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
     // ignores.
     if (!has_first_output_) rollouts_[e].WriteAgentOutput(0, outputs, slice.offset);
     rollouts_[e].WriteAgentOutput(row_ + 1, outputs, slice.offset);
-    agent_states_[e] = Part(slice, 1).map(
-        [&](const Tensor& state) { return CopySlice(state, 1, slice.offset, 1, *buffers_); });
+    agent_states_[e] = Part(slice, 1).map([&](const Tensor& state) {
+      return Shared(CopySlice(state, 1, slice.offset, 1, *buffers_));
+    });
     const Tensor& action = outputs.front();
     LeafSpec spec{action.dtype, {}};
     for (int i = 2; i < action.shape.rank(); ++i) spec.shape.Append(action.shape[i]);
     const std::byte* data = action.data + slice.offset * spec.NumBytes();
-    last_actions_[e] = ActionAsInt64(spec, data);
+    last_actions_[e] = SingleInteger(spec, data).value_or(0);
     request.mutable_actions()->append(reinterpret_cast<const char*>(data), spec.NumBytes());
     if (e == 0) *request.mutable_action_spec() = EncodeArraySpec(spec);
   }
@@ -252,8 +362,7 @@ void Actor::DeliverRollouts() {
   }
   initial_states_ = agent_states_;
   row_ = 0;
-  failures_ = 0;
-  pool_->Deliver(shared_from_this(), std::move(finished));
+  listener_->Deliver(shared_from_this(), std::move(finished));
 }
 
 }  // namespace torchbeast

@@ -1,20 +1,34 @@
 // The environments of one stream and their rollouts, as a state machine.
 //
-// Connects, opens, then alternates between inference and stepping; after `unroll_length` steps each
-// environment's rollout is delivered. It reconnects when its server dies. Events come from
-// different threads, one at a time: completions from the pool's loop, answers from inference
-// threads.
+// Opens a stream, then alternates between inference and stepping; after `unroll_length` steps each
+// environment's rollout is delivered. What happens when the stream ends is StreamError's remedy: it
+// reconnects and starts its rollouts anew, or the run ends. Events come from
+// different threads, one at a time: completions from the pool's event thread, outputs from
+// inference threads.
 #pragma once
 
 #include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
 
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dynamic_batcher.h"
 #include "env_stream.h"
+#include "errors.h"
+#include "failure_budget.h"
 #include "rollout.h"
+#include "stream_status.h"
+#include "sync.h"
+#include "tensor.h"
+#include "transport.h"
+#include "wire.h"
 
 namespace torchbeast {
 
@@ -22,71 +36,103 @@ enum class LogLevel { kInfo, kWarning, kError };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 
 struct StreamOptions {
+  // "unix:PATH" or "HOST:PORT".
   std::string address;
+  // V, from 1 to kMaxEnvironmentsPerStream.
   int64_t num_environments = 1;
 };
 
 struct ActorOptions {
+  // Steps in a rollout.
   int64_t unroll_length = 0;
   // Of one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
   TensorNest initial_agent_state;
+  // Whether servers may send only the newest plane of frame stacks.
   bool newest_plane = true;
-  // How long a stream looks for its server, at the start and after losing it.
+  // How long a stream may be without an answered step, at the start and after losing its server:
+  // until the server is there and the environments are open. Not counted: what the step timeout
+  // bounds.
   std::chrono::milliseconds connect_timeout{600'000};
-  // How often in succession, without a whole rollout in between, a stream's environments may raise
-  // before the pool gives up.
+  // How long a step may take.
+  std::chrono::milliseconds step_timeout{300'000};
+  // How often within `failure_window` an environment may fail, or a server misbehave, before the
+  // run ends.
   int max_environment_failures = 3;
+  // See above.
+  std::chrono::milliseconds failure_window{600'000};
+  // Of a stream's rollouts: what a server may make this side allocate.
+  int64_t max_rollout_bytes = int64_t{8} << 30;
+  // Empty for plain connections, which only local addresses may have.
   Tls tls;
 };
 
-class Actor : public std::enable_shared_from_this<Actor> {
+class Actor final : public EnvStream::Handler, public std::enable_shared_from_this<Actor> {
  public:
-  // What an actor needs of its pool. Called with the actor's lock held.
-  class Pool {
+  // Inputs for inference. Whoever gets them from an actor submits them.
+  using Submission = DynamicBatcher::Submission;
+
+  // What an actor reports. Called with the actor's lock held.
+  class Listener {
    public:
-    virtual ~Pool() = default;
-    // Queues inputs for inference; they are submitted when the calling thread, one of the pool's,
-    // has let go of the actor.
-    virtual void Infer(DynamicBatcher::Submission submission) = 0;
-    // Puts rollouts into the learner queue, which may take long, then calls Continue().
+    virtual ~Listener() = default;
+    // Puts rollouts into the learner queue, which may take long, then calls OnDelivered().
     virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
-    // Ends the pool with an error.
+    // Throws StreamError if the observations of the server at `address` are not those of the
+    // others.
+    virtual void CheckObservation(const std::string& address, const SpecNest& observation) = 0;
+    // Ends the run with an error.
     virtual void Fail(std::exception_ptr error) = 0;
     virtual void Log(LogLevel level, const std::string& message) = 0;
   };
 
-  Actor(StreamOptions stream, const ActorOptions& options, Pool* pool, grpc::CompletionQueue* queue,
-        std::shared_ptr<BufferPool> buffers);
+  // `listener` and `queue` must outlive the actor's operations.
+  Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
+        grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
 
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);
-  // Takes in an operation off the completion queue.
-  void Complete(EnvStream::Operation operation, bool ok) TB_EXCLUDES(mutex_);
-  // Goes on after a delivery.
-  void Continue() TB_EXCLUDES(mutex_);
-  // Cancels what is under way. Afterwards the actor starts no operation and never calls its pool.
+  // To be called now and then: gives up what takes longer than it may.
+  void CheckDeadline(Clock::time_point now) TB_EXCLUDES(mutex_);
+  std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok) override
+      TB_EXCLUDES(mutex_);
+  // The rollouts are in the learner queue.
+  std::optional<Submission> OnDelivered() TB_EXCLUDES(mutex_);
+  // Cancels what is under way. Afterwards the actor starts no operation and reports nothing.
   void Stop() TB_EXCLUDES(mutex_);
   // Frees the connection, after Stop() and when no operation is under way any more. Inference may
   // still hold on to the actor.
   void Release() TB_EXCLUDES(mutex_);
 
  private:
+  // What the server owes an answer to.
+  enum class Awaited { kNothing, kOpening, kStep, kStatus };
+
   void Connect() TB_REQUIRES(mutex_);
   void Reconnect() TB_REQUIRES(mutex_);
-  void OnReply() TB_REQUIRES(mutex_);
+  // Sets the deadline for the operation that begins.
+  void Await(Awaited what) TB_REQUIRES(mutex_);
+  // Ends the stream because of `error`, when its operations have completed.
+  void GiveUp(StreamError error) TB_REQUIRES(mutex_);
+  std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
+  std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);
+  void OnStepReply() TB_REQUIRES(mutex_);
   void OnFinished() TB_REQUIRES(mutex_);
-  void RequestInference() TB_REQUIRES(mutex_);
-  void OnInference(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
+  // Logs why the stream ended, or throws what ends the run.
+  void ApplyRemedy(const StreamError& error) TB_REQUIRES(mutex_);
+  // Counts and logs the failure of one environment; throws std::runtime_error if it was one too
+  // many.
+  void CountFailure(const rpcenv::Failure& failure) TB_REQUIRES(mutex_);
+  Submission MakeSubmission() TB_REQUIRES(mutex_);
+  void OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
   void TakeActions(const std::vector<DynamicBatcher::Slice>& slices) TB_REQUIRES(mutex_);
   void DeliverRollouts() TB_REQUIRES(mutex_);
-  // Runs `function`; what it throws ends the pool.
-  template <typename Function>
-  void Guard(Function&& function) TB_REQUIRES(mutex_);
+  // Reports the exception that is being handled.
+  void Fail() TB_REQUIRES(mutex_);
 
   const StreamOptions options_;
   const ActorOptions& actor_options_;
-  Pool* const pool_;
+  Listener* const listener_;
   grpc::CompletionQueue* const queue_;
   const std::shared_ptr<BufferPool> buffers_;
 
@@ -95,9 +141,19 @@ class Actor : public std::enable_shared_from_this<Actor> {
   std::unique_ptr<EnvStream> stream_ TB_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> backoff_timer_ TB_GUARDED_BY(mutex_);
   EnvStream::Tag backoff_tag_;
-  Clock::time_point connect_deadline_ TB_GUARDED_BY(mutex_);
+  // When the server must have answered a step; not set while it does.
+  std::optional<Clock::time_point> connect_deadline_ TB_GUARDED_BY(mutex_);
   std::chrono::milliseconds backoff_ TB_GUARDED_BY(mutex_);
-  int failures_ TB_GUARDED_BY(mutex_) = 0;
+  Awaited awaited_ TB_GUARDED_BY(mutex_) = Awaited::kNothing;
+  Clock::time_point deadline_ TB_GUARDED_BY(mutex_);
+  // Why this side gave up the stream.
+  std::optional<StreamError> given_up_ TB_GUARDED_BY(mutex_);
+  StreamHistory history_ TB_GUARDED_BY(mutex_);
+  // Whether the present trouble with the server has been logged.
+  bool logged_ TB_GUARDED_BY(mutex_) = false;
+  FailureBudget server_failures_ TB_GUARDED_BY(mutex_);
+  // By environment.
+  std::vector<FailureBudget> environment_failures_ TB_GUARDED_BY(mutex_);
 
   // Of the present connection; empty before its first reply.
   std::unique_ptr<StepDecoder> decoder_ TB_GUARDED_BY(mutex_);

@@ -1,6 +1,11 @@
 #include "actor_pool.h"
 
+#include <chrono>
+#include <optional>
+#include <stdexcept>
 #include <thread>
+
+#include "errors.h"
 
 namespace torchbeast {
 
@@ -11,10 +16,6 @@ struct Stopped {};
 
 // Rollouts are large and of few sizes: keep what a full learner queue gives back.
 constexpr size_t kIdleRolloutBytes = size_t{1} << 30;
-
-// What this thread of a pool will submit for inference when it holds no actor's lock: submitting
-// may call actors back.
-thread_local std::vector<DynamicBatcher::Submission> pending_submissions;
 
 }  // namespace
 
@@ -56,10 +57,12 @@ void ActorPool::Run(const Poll& poll) {
     started_ = true;
   }
   std::vector<std::shared_ptr<Actor>> actors;
+  Actor::Listener* const listener = this;
   for (const StreamOptions& stream : streams_) {
-    actors.push_back(std::make_shared<Actor>(stream, options_, this, &completion_queue_, buffers_));
+    actors.push_back(
+        std::make_shared<Actor>(stream, options_, listener, &completion_queue_, buffers_));
   }
-  std::thread loop([this] { Loop(); });
+  std::thread events([this] { EventLoop(); });
   std::thread delivery([this] { DeliveryLoop(); });
   for (const auto& actor : actors) actor->Start();
 
@@ -67,10 +70,11 @@ void ActorPool::Run(const Poll& poll) {
   try {
     while (!IsOver()) {
       if (poll) poll();
+      for (const auto& actor : actors) actor->CheckDeadline(Clock::now());
       MutexLock lock(mutex_);
       const auto deadline = Clock::now() + kPollInterval;
       const bool failed = changed_.Wait(
-          mutex_, [this] { return first_error_ != nullptr; },
+          mutex_, [this]() TB_REQUIRES(mutex_) { return first_error_ != nullptr; },
           [deadline] { return std::optional<Clock::time_point>(deadline); }, {});
       if (failed) break;
     }
@@ -86,7 +90,7 @@ void ActorPool::Run(const Poll& poll) {
   for (const auto& actor : actors) actor->Stop();
   completion_queue_.Shutdown();
   delivery.join();
-  loop.join();
+  events.join();
   for (const auto& actor : actors) actor->Release();
   if (!error) {
     MutexLock lock(mutex_);
@@ -95,38 +99,33 @@ void ActorPool::Run(const Poll& poll) {
   if (error) std::rethrow_exception(error);
 }
 
-void ActorPool::Loop() {
+void ActorPool::EventLoop() {
   NameThisThread("pool-events");
   void* tag = nullptr;
   bool ok = false;
-  auto handle = [&] {
-    const auto* event = static_cast<EnvStream::Tag*>(tag);
-    static_cast<Actor*>(event->owner)->Complete(event->operation, ok);
-  };
   while (completion_queue_.Next(&tag, &ok)) {
-    handle();
     // What has come in meanwhile goes into the same inference batch: one wake-up for all of it.
-    while (completion_queue_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
-           grpc::CompletionQueue::GOT_EVENT) {
-      handle();
-    }
-    SubmitPending();
+    std::vector<Actor::Submission> submissions;
+    do {
+      TB_OPERATION_COMPLETED(tag);
+      const auto* event = static_cast<EnvStream::Tag*>(tag);
+      if (auto submission = event->handler->OnCompletion(event->operation, ok)) {
+        submissions.push_back(std::move(*submission));
+      }
+    } while (completion_queue_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
+             grpc::CompletionQueue::GOT_EVENT);
+    if (!submissions.empty()) Submit(std::move(submissions));
   }
 }
 
-void ActorPool::SubmitPending() {
-  if (pending_submissions.empty()) return;
+void ActorPool::Submit(std::vector<Actor::Submission> submissions) {
   try {
-    inference_batcher_->Submit(std::exchange(pending_submissions, {}));
+    inference_batcher_->Submit(std::move(submissions));
   } catch (const ClosedBatchingQueue&) {
     // The actors have been told that their inputs were dropped.
   } catch (...) {
     Fail(std::current_exception());
   }
-}
-
-void ActorPool::Infer(DynamicBatcher::Submission submission) {
-  pending_submissions.push_back(std::move(submission));
 }
 
 void ActorPool::Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) {
@@ -145,7 +144,8 @@ void ActorPool::DeliveryLoop() {
       std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>> delivery;
       {
         MutexLock lock(mutex_);
-        has_deliveries_.Wait(mutex_, [this] { return stopped_ || !deliveries_.empty(); }, {});
+        has_deliveries_.Wait(
+            mutex_, [this]() TB_REQUIRES(mutex_) { return stopped_ || !deliveries_.empty(); }, {});
         if (stopped_) return;
         delivery = std::move(deliveries_.front());
         deliveries_.pop_front();
@@ -154,14 +154,42 @@ void ActorPool::DeliveryLoop() {
         learner_queue_->Enqueue(std::move(rollout), check_stopped);
         count_ += options_.unroll_length;
       }
-      delivery.first->Continue();
-      SubmitPending();
+      if (auto submission = delivery.first->OnDelivered()) {
+        std::vector<Actor::Submission> submissions;
+        submissions.push_back(std::move(*submission));
+        Submit(std::move(submissions));
+      }
     }
   } catch (const Stopped&) {
   } catch (const ClosedBatchingQueue&) {
   } catch (...) {
     Fail(std::current_exception());
   }
+}
+
+void ActorPool::CheckObservation(const std::string& address, const SpecNest& observation) {
+  MutexLock lock(mutex_);
+  if (!observation_) {
+    observation_ = observation;
+    first_address_ = address;
+    return;
+  }
+  std::string difference;
+  try {
+    observation_->check_same_structure(observation);
+    const std::vector<LeafSpec> ours = observation_->flatten();
+    const std::vector<LeafSpec> theirs = observation.flatten();
+    for (size_t i = 0; i < ours.size() && difference.empty(); ++i) {
+      if (ours[i] == theirs[i]) continue;
+      difference = "observation" + observation.path_of(i) + " is " + ToString(theirs[i]) +
+                   ", there " + ToString(ours[i]);
+    }
+  } catch (const nest::NestError& error) {
+    difference = error.what();
+  }
+  if (difference.empty()) return;
+  throw StreamError(StreamError::Remedy::kEndRun,
+                    "its observations differ from those of " + first_address_ + ": " + difference);
 }
 
 void ActorPool::Fail(std::exception_ptr error) {

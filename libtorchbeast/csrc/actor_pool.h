@@ -1,14 +1,19 @@
 // Steps environments on many servers with one policy and hands whole rollouts to a learner.
 //
-// Three threads, however many environments: one that talks to the servers, one that waits for room
-// in the learner queue, and the caller of Run(), which looks around. Inference threads are the
+// Three threads, however many environments: one handles the streams' events, one waits for room in
+// the learner queue, and the caller of Run() checks for the end. Inference threads are the
 // batcher's users.
 #pragma once
 
+#include <grpcpp/grpcpp.h>
+
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +21,12 @@
 #include "actor.h"
 #include "batching_queue.h"
 #include "dynamic_batcher.h"
+#include "sync.h"
+#include "tensor.h"
 
 namespace torchbeast {
 
-class ActorPool final : public Actor::Pool {
+class ActorPool final : private Actor::Listener {
  public:
   // `allocator`: where rollouts are allocated; empty for ordinary memory. std::invalid_argument for
   // options that make no sense.
@@ -29,25 +36,26 @@ class ActorPool final : public Actor::Pool {
             BufferPool::Allocator allocator);
 
   // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
-  // called once. A server that dies is reconnected to, its partial rollout dropped. The first error
-  // of any stream ends all of them and is thrown here, as is what `poll` throws.
+  // called once. A server that dies is reconnected to, its partial rollouts dropped. The first
+  // error of any stream ends all of them and is thrown here, as is what `poll` throws.
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
   // Agent steps handed to the learner so far, all environments together.
   int64_t count() const { return count_; }
 
  private:
-  void Infer(DynamicBatcher::Submission submission) override;
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
+      TB_EXCLUDES(mutex_);
+  void CheckObservation(const std::string& address, const SpecNest& observation) override
       TB_EXCLUDES(mutex_);
   void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
   void Log(LogLevel level, const std::string& message) override { log_(level, message); }
 
-  // The thread that talks to servers.
-  void Loop();
-  // Hands what the calling thread has collected by Infer() to the batcher.
-  void SubmitPending() TB_EXCLUDES(mutex_);
+  // The thread that handles the streams' events.
+  void EventLoop() TB_EXCLUDES(mutex_);
   // The thread that fills the learner queue.
   void DeliveryLoop() TB_EXCLUDES(mutex_);
+  // Starts inference for actors. To be called without locks.
+  void Submit(std::vector<Actor::Submission> submissions) TB_EXCLUDES(mutex_);
   bool IsOver() const;
 
   const std::vector<StreamOptions> streams_;
@@ -64,6 +72,9 @@ class ActorPool final : public Actor::Pool {
   CondVar changed_;
   bool started_ TB_GUARDED_BY(mutex_) = false;
   std::exception_ptr first_error_ TB_GUARDED_BY(mutex_);
+  // Of the first server that answered, and what all others must have.
+  std::string first_address_ TB_GUARDED_BY(mutex_);
+  std::optional<SpecNest> observation_ TB_GUARDED_BY(mutex_);
   CondVar has_deliveries_;
   std::deque<std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>>> deliveries_
       TB_GUARDED_BY(mutex_);

@@ -4,6 +4,8 @@
 // further items and wakes everybody; what is already inside can still be dequeued.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <stdexcept>
@@ -16,11 +18,13 @@
 namespace torchbeast {
 
 struct BatchingOptions {
+  // Items that a batch waits for, at least 1.
   int64_t minimum_batch_size = 1;
+  // Items in a batch at most.
   int64_t maximum_batch_size = 1024;
   // How long the first item of a batch that is still too small waits for more; for ever if not set.
   std::optional<std::chrono::milliseconds> timeout;
-  // No bound if not set.
+  // Items that the queue holds before Enqueue waits; no bound if not set.
   std::optional<int64_t> maximum_queue_size;
 };
 
@@ -51,21 +55,29 @@ class BatchingQueue {
   void Enqueue(Item item, const Poll& poll = {}) TB_EXCLUDES(mutex_) {
     std::vector<Item> items;
     items.push_back(std::move(item));
-    EnqueueAll(std::move(items), poll);
+    EnqueueAll(&items, poll);
   }
 
-  // Adds `items` one after the other under as few locks as there is room for.
-  void EnqueueAll(std::vector<Item> items, const Poll& poll = {}) TB_EXCLUDES(mutex_) {
+  // Adds `items` in order under as few locks as there is room for, and empties `items`. After an
+  // exception `items` holds those that were not added.
+  void EnqueueAll(std::vector<Item>* items, const Poll& poll = {}) TB_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    for (Item& item : items) {
-      if (!closed_ && IsFull()) {
-        has_items_.NotifyAll();
-        has_room_.Wait(
-            mutex_, [this] { return closed_ || !IsFull(); }, poll);
+    auto next = items->begin();
+    try {
+      for (; next != items->end(); ++next) {
+        if (!closed_ && IsFull()) {
+          has_items_.NotifyAll();
+          has_room_.Wait(
+              mutex_, [this]() TB_REQUIRES(mutex_) { return closed_ || !IsFull(); }, poll);
+        }
+        if (closed_) throw ClosedBatchingQueue();
+        items_.push_back(std::move(*next));
       }
-      if (closed_) throw ClosedBatchingQueue();
-      items_.push_back(std::move(item));
+    } catch (...) {
+      items->erase(items->begin(), next);
+      throw;
     }
+    items->clear();
     has_items_.NotifyOne();
   }
 
@@ -76,10 +88,10 @@ class BatchingQueue {
     std::optional<Clock::time_point> deadline;
     has_items_.Wait(
         mutex_,
-        [this] {
+        [this]() TB_REQUIRES(mutex_) {
           return closed_ || static_cast<int64_t>(items_.size()) >= options_.minimum_batch_size;
         },
-        [this, &deadline] {
+        [this, &deadline]() TB_REQUIRES(mutex_) {
           if (items_.empty()) {
             deadline.reset();
           } else if (options_.timeout && !deadline) {

@@ -1,35 +1,69 @@
 #include "dynamic_batcher.h"
 
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "errors.h"
+
 namespace torchbeast {
 
-void DynamicBatcher::Call::Answer(size_t index, Slice slice) {
-  CountDown(std::make_pair(index, std::move(slice)));
-}
+// The inputs of a submission that have neither outputs nor been dropped yet.
+class DynamicBatcher::PendingSubmission {
+ public:
+  PendingSubmission(size_t num_inputs, OnOutputs on_outputs)
+      : on_outputs_(std::move(on_outputs)), num_pending_(num_inputs), slices_(num_inputs) {}
 
-void DynamicBatcher::Call::Drop() { CountDown(std::nullopt); }
-
-void DynamicBatcher::Call::CountDown(std::optional<std::pair<size_t, Slice>> answer) {
-  std::vector<Slice> slices;
-  bool dropped;
-  {
-    MutexLock lock(mutex_);
-    if (answer) {
-      slices_[answer->first] = std::move(answer->second);
-    } else {
-      dropped_ = true;
+  // Takes in the outputs for input `index`; none if it was dropped.
+  void Settle(size_t index, std::optional<Slice> slice) TB_EXCLUDES(mutex_) {
+    std::vector<Slice> slices;
+    bool dropped;
+    {
+      MutexLock lock(mutex_);
+      if (slice) {
+        slices_[index] = std::move(*slice);
+      } else {
+        dropped_ = true;
+      }
+      if (--num_pending_ > 0) return;
+      slices = std::move(slices_);
+      dropped = dropped_;
     }
-    if (--pending_ > 0) return;
-    slices = std::move(slices_);
-    dropped = dropped_;
+    on_outputs_(std::move(slices), dropped);
   }
-  done_(std::move(slices), dropped);
+
+ private:
+  const OnOutputs on_outputs_;
+  Mutex mutex_;
+  size_t num_pending_ TB_GUARDED_BY(mutex_);
+  bool dropped_ TB_GUARDED_BY(mutex_) = false;
+  std::vector<Slice> slices_ TB_GUARDED_BY(mutex_);
+};
+
+// One queued input. Whoever takes it out of the queue settles it, once.
+struct DynamicBatcher::Entry {
+  TensorNest inputs;
+  std::shared_ptr<PendingSubmission> submission;
+  // Among the submission's inputs.
+  size_t index = 0;
+};
+
+template <typename Entries>
+void DynamicBatcher::Drop(Entries& entries) {
+  for (Entry& entry : entries) entry.submission->Settle(entry.index, std::nullopt);
 }
 
 DynamicBatcher::Batch::Batch(const DynamicBatcher::Options& options, std::vector<Entry> entries,
-                             std::shared_ptr<BufferPool> pool)
-    : options_(options), entries_(std::move(entries)), pool_(std::move(pool)) {
+                             std::shared_ptr<BufferPool> buffers)
+    : options_(options), entries_(std::move(entries)), buffers_(std::move(buffers)) {
   const int dim = static_cast<int>(options_.batch_dim);
   for (const Entry& entry : entries_) size_ += entry.inputs.front().shape[dim];
+}
+
+DynamicBatcher::Batch::~Batch() {
+  if (!has_outputs_) Drop(entries_);
 }
 
 const TensorNest& DynamicBatcher::Batch::GetInputs() {
@@ -37,7 +71,7 @@ const TensorNest& DynamicBatcher::Batch::GetInputs() {
     std::vector<TensorNest> inputs;
     inputs.reserve(entries_.size());
     for (const Entry& entry : entries_) inputs.push_back(entry.inputs);
-    inputs_ = Concatenate(inputs, static_cast<int>(options_.batch_dim), *pool_);
+    inputs_ = Concatenate(inputs, static_cast<int>(options_.batch_dim), *buffers_);
     has_inputs_ = true;
   }
   return inputs_;
@@ -46,35 +80,58 @@ const TensorNest& DynamicBatcher::Batch::GetInputs() {
 void DynamicBatcher::Batch::SetOutputs(TensorNest outputs) {
   if (has_outputs_) throw std::runtime_error("set_outputs called twice");
   const int dim = static_cast<int>(options_.batch_dim);
-  if (options_.check_outputs) {
-    outputs.for_each([&](const Tensor& tensor) {
-      if (tensor.shape.rank() <= dim) {
-        throw std::invalid_argument("With batch dimension " + std::to_string(dim) +
-                                    ", output shape must have at least " + std::to_string(dim + 1) +
-                                    " dimensions, but got " + tensor.shape.ToString());
-      }
-      if (tensor.shape[dim] != size_) {
-        throw std::invalid_argument(
-            "Output shape must have the same batch dimension as the input batch size. Expected: " +
-            std::to_string(size_) + ", observed: " + std::to_string(tensor.shape[dim]));
-      }
-    });
-  }
-  has_outputs_ = true;
+  const int64_t num_inputs = static_cast<int64_t>(entries_.size());
+  bool one_row_each = !outputs.empty();
+  outputs.for_each([&](const Tensor& tensor) {
+    if (tensor.shape.rank() <= dim || tensor.shape[dim] != num_inputs) one_row_each = false;
+  });
+  if (num_inputs == size_) one_row_each = false;
+  if (options_.check_outputs && !one_row_each) CheckOutputs(outputs, size_);
   auto shared = std::make_shared<const TensorNest>(std::move(outputs));
+  has_outputs_ = true;
   int64_t offset = 0;
-  for (Entry& entry : entries_) {
-    const int64_t size = entry.inputs.front().shape[dim];
-    const std::shared_ptr<Call> call = std::move(entry.call);
-    call->Answer(entry.index, Slice{shared, offset, size});
+  for (const Entry& entry : entries_) {
+    const int64_t size = one_row_each ? 1 : entry.inputs.front().shape[dim];
+    entry.submission->Settle(entry.index, Slice{shared, offset, size});
     offset += size;
   }
 }
 
+void DynamicBatcher::Batch::CheckOutputs(const TensorNest& outputs, int64_t num_rows) const {
+  const int dim = static_cast<int>(options_.batch_dim);
+  outputs.for_each([&](const Tensor& tensor) {
+    if (tensor.shape.rank() <= dim) {
+      throw std::invalid_argument("With batch dimension " + std::to_string(dim) +
+                                  ", output shape must have at least " + std::to_string(dim + 1) +
+                                  " dimensions, but got " + tensor.shape.ToString());
+    }
+    if (tensor.shape[dim] != num_rows) {
+      throw std::invalid_argument(
+          "Output shape must have the same batch dimension as the input batch size. Expected: " +
+          std::to_string(num_rows) + ", observed: " + std::to_string(tensor.shape[dim]));
+    }
+  });
+}
+
 DynamicBatcher::DynamicBatcher(Options options)
-    : options_(options), pool_(std::make_shared<BufferPool>()), queue_(options.batching) {
+    : options_(options),
+      buffers_(std::make_shared<BufferPool>()),
+      queue_(std::make_unique<BatchingQueue<Entry>>(options.batching)) {
   if (options_.batch_dim < 0) throw std::invalid_argument("batch_dim must be >= 0");
 }
+
+DynamicBatcher::~DynamicBatcher() {
+  if (!is_closed()) Close();
+}
+
+void DynamicBatcher::Close() {
+  auto entries = queue_->CloseAndDrain();
+  Drop(entries);
+}
+
+bool DynamicBatcher::is_closed() const { return queue_->is_closed(); }
+
+int64_t DynamicBatcher::size() const { return queue_->size(); }
 
 void DynamicBatcher::Submit(std::vector<Submission> submissions) {
   for (const Submission& submission : submissions) {
@@ -82,12 +139,18 @@ void DynamicBatcher::Submit(std::vector<Submission> submissions) {
   }
   std::vector<Entry> entries;
   for (Submission& submission : submissions) {
-    auto call = std::make_shared<Call>(submission.inputs.size(), std::move(submission.done));
+    auto pending = std::make_shared<PendingSubmission>(submission.inputs.size(),
+                                                       std::move(submission.on_outputs));
     for (size_t i = 0; i < submission.inputs.size(); ++i) {
-      entries.emplace_back(std::move(submission.inputs[i]), call, i);
+      entries.push_back({std::move(submission.inputs[i]), pending, i});
     }
   }
-  queue_.EnqueueAll(std::move(entries));
+  try {
+    queue_->EnqueueAll(&entries);
+  } catch (...) {
+    Drop(entries);
+    throw;
+  }
 }
 
 TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
@@ -102,7 +165,7 @@ TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
   auto result = std::make_shared<Result>();
   std::vector<Submission> submissions(1);
   submissions[0].inputs.push_back(std::move(inputs));
-  submissions[0].done = [result](std::vector<Slice> slices, bool dropped) {
+  submissions[0].on_outputs = [result](std::vector<Slice> slices, bool dropped) {
     MutexLock lock(result->mutex);
     result->is_ready = true;
     result->dropped = dropped;
@@ -114,20 +177,23 @@ TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
   {
     MutexLock lock(result->mutex);
     result->ready.Wait(
-        result->mutex, [&] { return result->is_ready; }, poll);
+        result->mutex, [&]() TB_REQUIRES(result->mutex) { return result->is_ready; }, poll);
+    if (result->dropped && is_closed()) {
+      throw ClosedBatchingQueue("Batching queue closed during compute");
+    }
     if (result->dropped) throw AsyncError();
     slice = std::move(result->slice);
   }
   const int dim = static_cast<int>(options_.batch_dim);
   return slice.outputs->map([&](const Tensor& tensor) {
-    return CopySlice(tensor, dim, slice.offset, slice.size, *pool_);
+    return CopySlice(tensor, dim, slice.offset, slice.size, *buffers_);
   });
 }
 
 std::unique_ptr<DynamicBatcher::Batch> DynamicBatcher::NextBatch(const Poll& poll) {
-  std::vector<Entry> entries = queue_.DequeueMany(poll);
+  std::vector<Entry> entries = queue_->DequeueMany(poll);
   if (entries.empty()) return nullptr;
-  return std::make_unique<Batch>(options_, std::move(entries), pool_);
+  return std::make_unique<Batch>(options_, std::move(entries), buffers_);
 }
 
 }  // namespace torchbeast

@@ -2,103 +2,83 @@
 // many of them at once.
 //
 // Callers Submit() and are called back, or Compute() and wait; model threads loop over NextBatch(),
-// read GetInputs() and SetOutputs(). Callers learn if their batch was dropped unanswered or was
-// still queued at Close().
+// read GetInputs() and SetOutputs(). An input is dropped if its batch is destroyed without outputs
+// or if it is still queued at Close(); its caller is told.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "batching_queue.h"
+#include "sync.h"
 #include "tensor.h"
 
 namespace torchbeast {
 
 class DynamicBatcher {
+ private:
+  struct Entry;
+
  public:
   struct Options {
+    // The dimension along which inputs are put side by side and outputs are divided.
     int64_t batch_dim = 1;
+    // Sizes count inputs, whatever their extent along batch_dim.
     BatchingOptions batching;
     // Whether SetOutputs checks shapes.
     bool check_outputs = true;
   };
 
-  // The answer to one input: rows [offset, offset + size) of `outputs` along batch_dim.
+  // The outputs for one input: rows [offset, offset + size) of `outputs` along batch_dim.
   struct Slice {
+    // Of the whole batch.
     std::shared_ptr<const TensorNest> outputs;
+    // The input's first row.
     int64_t offset = 0;
+    // Its number of rows.
     int64_t size = 0;
   };
 
   // Called once, by the thread that answered or dropped the last of the inputs, without locks:
   // one slice per input, in order; or, if any input was dropped, `dropped` and nothing to rely on.
-  using Done = std::function<void(std::vector<Slice> slices, bool dropped)>;
+  using OnOutputs = std::function<void(std::vector<Slice> slices, bool dropped)>;
 
   // Inputs that one caller submits together.
   struct Submission {
+    // At least one.
     std::vector<TensorNest> inputs;
-    Done done;
+    // Called when all of `inputs` have outputs or were dropped.
+    OnOutputs on_outputs;
   };
 
- private:
-  // What is left to do for a submission.
-  class Call {
-   public:
-    Call(size_t num_inputs, Done done)
-        : done_(std::move(done)), pending_(num_inputs), slices_(num_inputs) {}
-    void Answer(size_t index, Slice slice) TB_EXCLUDES(mutex_);
-    void Drop() TB_EXCLUDES(mutex_);
-
-   private:
-    void CountDown(std::optional<std::pair<size_t, Slice>> answer) TB_EXCLUDES(mutex_);
-
-    const Done done_;
-    Mutex mutex_;
-    size_t pending_ TB_GUARDED_BY(mutex_);
-    bool dropped_ TB_GUARDED_BY(mutex_) = false;
-    std::vector<Slice> slices_ TB_GUARDED_BY(mutex_);
-  };
-
-  // One queued input. Owns its promise: destroyed unanswered, it is dropped.
-  struct Entry {
-    Entry(TensorNest inputs, std::shared_ptr<Call> call, size_t index)
-        : inputs(std::move(inputs)), call(std::move(call)), index(index) {}
-    Entry(Entry&&) = default;
-    Entry& operator=(Entry&&) = default;
-    Entry(const Entry&) = delete;
-    ~Entry() {
-      if (call) call->Drop();
-    }
-
-    TensorNest inputs;
-    std::shared_ptr<Call> call;
-    size_t index;
-  };
-
- public:
-  // Inputs dequeued together. To be used by one thread at a time.
+  // Inputs dequeued together. To be used by one thread at a time. The destructor drops the inputs
+  // if there were no outputs.
   class Batch {
    public:
     Batch(const DynamicBatcher::Options& options, std::vector<Entry> entries,
-          std::shared_ptr<BufferPool> pool);
+          std::shared_ptr<BufferPool> buffers);
+    ~Batch();
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
 
     // All inputs side by side along batch_dim. nest::NestError if they do not fit together.
     const TensorNest& GetInputs();
-    // Answers every caller. std::runtime_error "set_outputs called twice"; std::invalid_argument if
-    // the shapes do not fit the inputs'.
+    // Gives every caller its rows: as many as its input had or, if `outputs` have one row per
+    // input, as TorchBeast's did, one. std::runtime_error "set_outputs called twice";
+    // std::invalid_argument if the shapes do not fit the inputs'.
     void SetOutputs(TensorNest outputs);
     // Rows along batch_dim.
     int64_t size() const { return size_; }
+    BufferPool& buffers() { return *buffers_; }
 
    private:
+    void CheckOutputs(const TensorNest& outputs, int64_t num_rows) const;
+
     const DynamicBatcher::Options options_;
     std::vector<Entry> entries_;
-    const std::shared_ptr<BufferPool> pool_;
+    const std::shared_ptr<BufferPool> buffers_;
     int64_t size_ = 0;
     bool has_inputs_ = false;
     bool has_outputs_ = false;
@@ -106,26 +86,37 @@ class DynamicBatcher {
   };
 
   explicit DynamicBatcher(Options options);
+  // Closes the batcher if nobody did.
+  ~DynamicBatcher();
+  DynamicBatcher(const DynamicBatcher&) = delete;
+  DynamicBatcher& operator=(const DynamicBatcher&) = delete;
 
   // Queues inputs under one lock. std::invalid_argument if one has no batch dimension. Throws
   // ClosedBatchingQueue if the batcher is closed, having dropped them.
   void Submit(std::vector<Submission> submissions);
   // Submits `inputs`, waits, and returns a copy of the rows that answer them. AsyncError if they
-  // were dropped.
+  // were dropped, ClosedBatchingQueue if that was because the batcher was closed.
   TensorNest Compute(TensorNest inputs, const Poll& poll = {});
   // The next batch; null when closed.
   std::unique_ptr<Batch> NextBatch(const Poll& poll = {});
-  // Fails everything queued. std::runtime_error if it was closed before.
-  void Close() { queue_.CloseAndDrain(); }
-  bool is_closed() const { return queue_.is_closed(); }
-  int64_t size() const { return queue_.size(); }
+  // Drops everything queued and refuses further inputs. std::runtime_error if it was closed before.
+  void Close();
+  bool is_closed() const;
+  // Inputs queued.
+  int64_t size() const;
   const Options& options() const { return options_; }
-  BufferPool& pool() { return *pool_; }
+  BufferPool& buffers() { return *buffers_; }
 
  private:
+  class PendingSubmission;
+
+  // Tells the callers of `entries` that these were dropped.
+  template <typename Entries>
+  static void Drop(Entries& entries);
+
   const Options options_;
-  const std::shared_ptr<BufferPool> pool_;
-  BatchingQueue<Entry> queue_;
+  const std::shared_ptr<BufferPool> buffers_;
+  const std::unique_ptr<BatchingQueue<Entry>> queue_;
 };
 
 }  // namespace torchbeast

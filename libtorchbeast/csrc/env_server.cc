@@ -1,214 +1,226 @@
 #include "env_server.h"
 
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <utility>
 
-#include "rpcenv.grpc.pb.h"
+#include "socket_path.h"
+#include "wire.h"
 
 namespace torchbeast {
 
 namespace {
 
-const std::string kUnixPrefix = "unix:";
-
-// gRPC silently takes a socket file over from a living server, so look first.
-bool SomebodyListens(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  if (fd < 0) return false;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-  const bool connected =
-      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  return connected;
-}
+// The request cannot be served; the status says why.
+struct Refusal {
+  grpc::StatusCode code;
+  std::string message;
+};
 
 }  // namespace
 
-// One stream, from waiting for a client to its end. Deletes itself after the last of its events.
+// One stream, from waiting for a client to its end.
 class EnvServer::Session {
  public:
   enum class Operation { kAccept, kRead, kWrite, kFinish };
+  static constexpr int kNumOperations = 4;
+  // What the completion queue returns for an operation.
   struct Tag {
-    Session* session;
-    Operation operation;
+    Session* session = nullptr;
+    Operation operation = Operation::kAccept;
   };
 
   // Waits for a client.
   Session(EnvServer* server, grpc::ServerCompletionQueue* queue)
       : server_(server), queue_(queue), stream_(&context_) {
-    for (int i = 0; i < 4; ++i) tags_[i] = {this, static_cast<Operation>(i)};
+    for (int i = 0; i < kNumOperations; ++i) tags_[i] = {this, static_cast<Operation>(i)};
     server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
   }
 
-  // Takes in a completed operation. Throws Interrupted.
-  void Complete(Operation operation, bool ok) {
-    --pending_;
+  ~Session() { server_->num_environments_ -= num_environments_; }
+
+  // Closes the environments. Throws Interrupted.
+  void Close() {
+    if (environments_) environments_->Close();
+  }
+
+  // Takes in a completed operation. Returns whether the session is over: no operation is under way
+  // and none will be. Throws Interrupted.
+  bool OnCompletion(Operation operation, bool ok) {
+    --num_pending_;
     switch (operation) {
       case Operation::kAccept:
-        if (!ok) {  // The server ends.
-          delete this;
-          return;
-        }
-        new Session(server_, queue_);
-        pending_ = 0;
+        if (!ok) return true;  // The server ends.
+        server_->AddSession(queue_);
         Read();
-        return;
+        return false;
       case Operation::kRead:
       case Operation::kWrite:
-        if (!ok) ended_ = true;
-        if (pending_ > 0) return;
-        if (server_->draining_) {
-          delete this;
-          return;
-        }
-        if (ended_) {  // The client has gone: nobody reads a status.
+        if (!ok) broken_ = true;
+        if (num_pending_ > 0) return false;
+        if (server_->draining_) return true;
+        if (broken_) {  // The client has gone: nobody reads a status.
           Finish(grpc::Status::OK);
         } else {
-          Answer();
+          HandleRequest();
         }
-        return;
+        return false;
       case Operation::kFinish:
-        delete this;
-        return;
+        return true;
     }
+    return true;
   }
 
  private:
   Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
 
   void Read() {
-    ++pending_;
+    ++num_pending_;
     stream_.Read(&request_, TagOf(Operation::kRead));
   }
 
   void Finish(const grpc::Status& status) {
-    ++pending_;
+    ++num_pending_;
     stream_.Finish(status, TagOf(Operation::kFinish));
   }
 
   // Steps (or opens) the environments for the request that has come in.
-  void Answer() {
+  void HandleRequest() {
     try {
       if (environments_) {
-        const Actions actions = DecodeActions(request_, num_environments_);
-        encoder_->Begin(&reply_);
-        environments_->Step(actions, encoder_.get(), &reply_);
+        Step();
       } else {
         Open();
       }
-    } catch (const Interrupted&) {
-      delete this;  // None of its operations is under way.
-      throw;
+      reply_.set_step(request_.step());
+    } catch (const Refusal& refusal) {
+      Finish(grpc::Status(refusal.code, refusal.message));
+      return;
     } catch (const WireError& error) {
       Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, error.what()));
       return;
-    } catch (const std::exception& error) {
-      Finish(grpc::Status(grpc::StatusCode::INTERNAL, error.what()));
+    } catch (const EnvironmentFailure& error) {
+      reply_.Clear();
+      reply_.set_step(request_.step());
+      *reply_.mutable_fatal() = error.failure();
+      ++num_pending_;
+      stream_.WriteAndFinish(reply_, grpc::WriteOptions(),
+                             grpc::Status(grpc::StatusCode::INTERNAL, "an environment failed"),
+                             TagOf(Operation::kFinish));
       return;
     }
-    ++pending_;
+    ++num_pending_;
     stream_.Write(reply_, TagOf(Operation::kWrite));
     Read();
+  }
+
+  void Step() {
+    if (request_.step() != reply_.step() + 1) {
+      throw WireError("step " + std::to_string(request_.step()) + " after step " +
+                      std::to_string(reply_.step()));
+    }
+    environments_->Step(DecodeActions(request_, num_environments_), &reply_);
   }
 
   void Open() {
     const rpcenv::Open& open = request_.open();
     if (open.protocol_version() != kProtocolVersion) {
-      throw WireError("protocol version " + std::to_string(open.protocol_version()) +
-                      ", this server speaks " + std::to_string(kProtocolVersion));
+      throw Refusal{grpc::StatusCode::FAILED_PRECONDITION,
+                    "protocol version " + std::to_string(open.protocol_version()) +
+                        ", this server speaks " + std::to_string(kProtocolVersion)};
     }
     if (open.num_environments() < 1 || open.num_environments() > kMaxEnvironmentsPerStream) {
       throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");
     }
+    if (request_.step() != 0) throw WireError("the first step must be 0");
+    const int64_t max_environments = server_->options_.max_environments;
+    if (server_->num_environments_ + open.num_environments() > max_environments) {
+      throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
+                    "cannot open " + std::to_string(open.num_environments()) +
+                        " environments beside " + std::to_string(server_->num_environments_) +
+                        ": this server has at most " + std::to_string(max_environments)};
+    }
     num_environments_ = open.num_environments();
-    encoder_ = std::make_unique<StepEncoder>(num_environments_, open.newest_plane());
-    environments_ = server_->factory_(num_environments_);
-    encoder_->Begin(&reply_);
-    environments_->Reset(encoder_.get(), &reply_);
-    *reply_.mutable_schema()->mutable_observation() = EncodeSpec(encoder_->spec());
-    reply_.mutable_schema()->set_task(server_->task_);
+    server_->num_environments_ += num_environments_;
+    environments_ = std::make_unique<EnvironmentBatch>(server_->factory_, num_environments_,
+                                                       open.newest_plane());
+    environments_->Open(&reply_);
+    reply_.mutable_schema()->set_task(server_->options_.task);
   }
 
   EnvServer* const server_;
   grpc::ServerCompletionQueue* const queue_;
-  Tag tags_[4];
+  Tag tags_[kNumOperations];
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<rpcenv::Reply, rpcenv::Request> stream_;
-  int pending_ = 1;
-  bool ended_ = false;
+  // Operations that have not completed.
+  int num_pending_ = 1;
+  // The client has gone.
+  bool broken_ = false;
   int64_t num_environments_ = 0;
-  std::unique_ptr<StepEncoder> encoder_;
   std::unique_ptr<EnvironmentBatch> environments_;
   rpcenv::Request request_;
   rpcenv::Reply reply_;
 };
 
-EnvServer::EnvServer(Factory factory, std::string address, int32_t task, Tls tls)
-    : factory_(std::move(factory)),
-      address_(std::move(address)),
-      task_(task),
-      tls_(std::move(tls)) {
-  if (task < 0) throw std::invalid_argument("task must be >= 0");
-  if (!CheckAddressIsLocal(address_) && tls_.empty()) {
-    throw std::invalid_argument("Refusing to listen on " + address_ +
+EnvServer::EnvServer(EnvironmentFactory factory, ServerOptions options)
+    : factory_(std::move(factory)), options_(std::move(options)) {
+  if (options_.task < 0) throw std::invalid_argument("task must be >= 0");
+  if (options_.max_environments < 1) throw std::invalid_argument("max_environments must be >= 1");
+  if (!CheckAddressIsLocal(options_.address) && options_.tls.empty()) {
+    throw std::invalid_argument("Refusing to listen on " + options_.address +
                                 " without TLS: other machines can reach it");
   }
 }
 
+EnvServer::~EnvServer() = default;
+
+std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
+  const std::optional<std::string> path = SocketPath(options_.address);
+  std::optional<SocketDirectoryLock> lock;
+  if (path) {
+    lock.emplace(*path);
+    if (SomebodyListens(*path)) {
+      throw std::runtime_error("Address is in use: " + options_.address);
+    }
+  }
+  int port = 0;
+  builder->AddListeningPort(options_.address, MakeServerCredentials(options_.tls), &port);
+  for (const auto& [name, value] : ServerSettings()) builder->AddChannelArgument(name, value);
+  builder->RegisterService(&service_);
+  std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
+  if (server && port != 0) {
+    if (path) chmod(path->c_str(), S_IRUSR | S_IWUSR);
+    return server;
+  }
+  throw std::runtime_error("Cannot listen on " + options_.address +
+                           " (in use, or a directory that is missing or not writable)");
+}
+
 void EnvServer::Run(const Poll& poll) {
   if (started_.exchange(true)) throw std::runtime_error("Server runs already, or did");
-  const bool is_unix = address_.rfind(kUnixPrefix, 0) == 0;
-  const std::string path = is_unix ? address_.substr(kUnixPrefix.size()) : "";
-  if (is_unix && SomebodyListens(path)) {
-    throw std::runtime_error("Address is in use: " + address_);
-  }
-
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(address_, MakeServerCredentials(tls_), &port);
-  for (const auto& [name, value] : TransportSettings()) builder.AddChannelArgument(name, value);
-  builder.RegisterService(&service_);
   const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const bool bound = server && port != 0;
-  if (bound && is_unix) chmod(path.c_str(), S_IRUSR | S_IWUSR);
-
+  std::unique_ptr<grpc::Server> server;
   std::exception_ptr error;
   try {
-    if (!bound) {
-      throw std::runtime_error("Cannot listen on " + address_ +
-                               " (in use, or a directory that is missing or not writable)");
-    }
+    server = Bind(&builder);
     Serve(queue.get(), poll);
   } catch (const Interrupted& interrupted) {
     error = interrupted.cause;
   } catch (...) {
     error = std::current_exception();
   }
-  // A deadline in the past: cancel open streams now. Their events let the sessions delete
-  // themselves.
-  draining_ = true;
-  if (server) server->Shutdown(std::chrono::system_clock::now());
-  queue->Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue->Next(&tag, &ok)) {
-    const auto* event = static_cast<Session::Tag*>(tag);
-    event->session->Complete(event->operation, false);
-  }
-  if (bound && is_unix) unlink(path.c_str());
+  const std::exception_ptr interruption = Drain(server.get(), queue.get());
+  if (!error) error = interruption;
   if (error) std::rethrow_exception(error);
 }
 
 void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
-  new Session(this, queue);
+  AddSession(queue);
   auto next_poll = Clock::now();
   while (!stopped_) {
     if (poll && Clock::now() >= next_poll) {
@@ -217,13 +229,59 @@ void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
     }
     void* tag = nullptr;
     bool ok = false;
-    if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) !=
+    if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) ==
         grpc::CompletionQueue::GOT_EVENT) {
-      continue;
+      Handle(tag, ok);
     }
-    const auto* event = static_cast<Session::Tag*>(tag);
-    event->session->Complete(event->operation, ok);
   }
+}
+
+void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
+  auto session = std::make_unique<Session>(this, queue);
+  const Session* key = session.get();
+  sessions_.emplace(key, std::move(session));
+}
+
+void EnvServer::Handle(void* tag, bool ok) {
+  const auto* event = static_cast<Session::Tag*>(tag);
+  if (!event->session->OnCompletion(event->operation, ok)) return;
+  const auto session = sessions_.extract(event->session);
+  session.mapped()->Close();
+}
+
+std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
+  draining_ = true;
+  if (server != nullptr) {
+    // gRPC removes the socket file here: not while a successor binds. The deadline in the past
+    // cancels open streams now.
+    std::optional<SocketDirectoryLock> lock;
+    try {
+      if (const auto path = SocketPath(options_.address)) lock.emplace(*path);
+    } catch (const std::runtime_error&) {  // Another process holds it: shut down all the same.
+    }
+    server->Shutdown(std::chrono::system_clock::now());
+  }
+  queue->Shutdown();
+  std::exception_ptr interruption;
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+    try {
+      Handle(tag, /*ok=*/false);
+    } catch (const Interrupted& interrupted) {
+      interruption = interrupted.cause;
+    }
+  }
+  // One whose environment was interrupted had no operation under way.
+  for (const auto& [key, session] : sessions_) {
+    try {
+      session->Close();
+    } catch (const Interrupted& interrupted) {
+      interruption = interrupted.cause;
+    }
+  }
+  sessions_.clear();
+  return interruption;
 }
 
 }  // namespace torchbeast

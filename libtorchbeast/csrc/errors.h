@@ -1,14 +1,17 @@
-// Exception types that cross into Python under the same names.
+// What can go wrong: the exceptions that cross into Python under the same names, and the end of a
+// stream.
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace torchbeast {
 
-// The queue (or batcher) was closed while an item was being put in.
+// The queue (or batcher) is closed: an item was put in, or its outputs were still awaited.
 class ClosedBatchingQueue : public std::runtime_error {
  public:
-  ClosedBatchingQueue() : std::runtime_error("Enqueue to closed queue") {}
+  explicit ClosedBatchingQueue(const char* what = "Enqueue to closed queue")
+      : std::runtime_error(what) {}
 };
 
 // A batch of inference inputs was dropped without outputs.
@@ -18,6 +21,26 @@ class AsyncError : public std::runtime_error {
       : std::runtime_error(
             "The associated promise has been destructed prior to the associated state becoming "
             "ready.") {}
+};
+
+// Why a stream to an environment server ended, and what follows from it.
+class StreamError : public std::runtime_error {
+ public:
+  enum class Remedy {
+    // Connect again, until the server has not answered a step for the connect timeout: it is away,
+    // or full.
+    kReconnect,
+    // Connect again, a limited number of times: it misbehaves.
+    kReconnectCounted,
+    // End the run: the two sides do not fit together, and trying again would not help.
+    kEndRun,
+  };
+
+  StreamError(Remedy remedy, const std::string& what) : std::runtime_error(what), remedy_(remedy) {}
+  Remedy remedy() const { return remedy_; }
+
+ private:
+  Remedy remedy_;
 };
 
 }  // namespace torchbeast

@@ -1,6 +1,9 @@
 #include "rollout.h"
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace torchbeast {
 
@@ -14,7 +17,7 @@ void Store(std::byte* target, T value) {
 // One time step's and one batch entry's part of a [T, B, ...] leaf.
 LeafSpec WithoutTimeAndBatch(const Tensor& tensor) {
   if (tensor.shape.rank() < 2) {
-    throw std::invalid_argument("Agent outputs must be [T, B, ...], got " +
+    throw std::invalid_argument("Agent outputs must be [1, B, ...], got " +
                                 tensor.shape.ToString());
   }
   LeafSpec spec{tensor.dtype, {}};
@@ -25,8 +28,8 @@ LeafSpec WithoutTimeAndBatch(const Tensor& tensor) {
 }  // namespace
 
 Rollout::Rollout(int64_t unroll_length, const SpecNest& observation,
-                 std::shared_ptr<BufferPool> pool)
-    : num_rows_(unroll_length + 1), observation_(observation), pool_(std::move(pool)) {
+                 std::shared_ptr<BufferPool> buffers)
+    : num_rows_(unroll_length + 1), observation_(observation), buffers_(std::move(buffers)) {
   env_specs_ = observation_.flatten();
   num_observation_leaves_ = env_specs_.size();
   static constexpr DType kFieldTypes[kNumFields] = {
@@ -41,7 +44,7 @@ void Rollout::Allocate() {
   auto allocate = [this](const std::vector<LeafSpec>& specs, std::vector<Tensor>* buffers) {
     buffers->clear();
     for (const LeafSpec& spec : specs) {
-      buffers->push_back(pool_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+      buffers->push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
     }
   };
   allocate(env_specs_, &env_buffers_);
@@ -76,13 +79,20 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
     agent_ = outputs.map(WithoutTimeAndBatch);
     agent_specs_ = agent_.flatten();
     for (const LeafSpec& spec : agent_specs_) {
-      agent_buffers_.push_back(pool_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+      agent_buffers_.push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
     }
+  }
+  if (!agent_.has_same_structure(outputs)) {
+    throw std::invalid_argument("Agent outputs changed their structure");
   }
   size_t index = 0;
   outputs.for_each([&](const Tensor& tensor) {
-    if (index >= agent_specs_.size() || !(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
-      throw std::invalid_argument("Agent outputs changed their structure, type or shape");
+    if (!(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
+      throw std::invalid_argument("Agent outputs changed their type or shape");
+    }
+    if (tensor.shape[0] != 1 || offset < 0 || offset >= tensor.shape[1]) {
+      throw std::invalid_argument("Agent outputs must be [1, B, ...] with B > " +
+                                  std::to_string(offset) + ", got " + tensor.shape.ToString());
     }
     const int64_t bytes = agent_specs_[index].NumBytes();
     std::memcpy(Row(agent_buffers_[index], row), tensor.data + offset * bytes, bytes);
@@ -107,6 +117,7 @@ TensorNest Rollout::EnvOutput(int64_t row) const {
   for (const Tensor& buffer : env_buffers_) {
     Tensor view = buffer;
     view.shape[0] = 1;
+    view.shared = true;
     view.data = Row(buffer, row);
     leaves.push_back(std::move(view));
   }

@@ -4,10 +4,11 @@
 // a rollout is the first of the next. Not thread-safe.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "dynamic_batcher.h"
 #include "tensor.h"
 #include "wire.h"
 
@@ -16,13 +17,14 @@ namespace torchbeast {
 class Rollout {
  public:
   // Rows of `unroll_length` steps plus one, observations as `observation`.
-  Rollout(int64_t unroll_length, const SpecNest& observation, std::shared_ptr<BufferPool> pool);
+  Rollout(int64_t unroll_length, const SpecNest& observation, std::shared_ptr<BufferPool> buffers);
 
   // Fills row `row` from the results of `environment` in `reply`. Frame stacks are rebuilt from the
   // row before. `last_action` is what the environment was given.
   void WriteEnvOutput(int64_t row, const StepDecoder& decoder, const rpcenv::Reply& reply,
                       int64_t environment, int64_t last_action);
-  // Fills row `row` with one slice of the agent's outputs. The first call fixes their structure.
+  // Fills row `row` with row `offset` of the agent's outputs, [1, B, ...]. The first call fixes
+  // their structure. std::invalid_argument if they have another one or no such row.
   void WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t offset);
   // The environment's part of row `row`, each leaf [1, 1, ...]: a view.
   TensorNest EnvOutput(int64_t row) const;
@@ -51,7 +53,7 @@ class Rollout {
 
   const int64_t num_rows_;
   const SpecNest observation_;
-  const std::shared_ptr<BufferPool> pool_;
+  const std::shared_ptr<BufferPool> buffers_;
   size_t num_observation_leaves_ = 0;
   std::vector<LeafSpec> env_specs_;
   std::vector<Tensor> env_buffers_;

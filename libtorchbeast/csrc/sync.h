@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -18,8 +19,21 @@
 #define TB_GUARDED_BY(x) TB_ANNOTATE(guarded_by(x))
 #define TB_REQUIRES(...) TB_ANNOTATE(requires_capability(__VA_ARGS__))
 #define TB_EXCLUDES(...) TB_ANNOTATE(locks_excluded(__VA_ARGS__))
+#define TB_NO_ANALYSIS TB_ANNOTATE(no_thread_safety_analysis)
 
 namespace torchbeast {
+
+// For the thread sanitizer, which cannot see into gRPC: what this thread did before it started an
+// operation comes before what another thread does after it took the completion.
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateHappensBefore(const char* file, int line, const volatile void* address);
+extern "C" void AnnotateHappensAfter(const char* file, int line, const volatile void* address);
+#define TB_OPERATION_STARTS(tag) AnnotateHappensBefore(__FILE__, __LINE__, tag)
+#define TB_OPERATION_COMPLETED(tag) AnnotateHappensAfter(__FILE__, __LINE__, tag)
+#else
+#define TB_OPERATION_STARTS(tag)
+#define TB_OPERATION_COMPLETED(tag)
+#endif
 
 using Clock = std::chrono::steady_clock;
 
@@ -70,7 +84,8 @@ class CondVar {
   // wake-ups. Runs `poll`, if there is one, every kPollInterval with `mutex` released. Returns
   // `ready()`.
   template <typename Ready, typename Deadline>
-  bool Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll) TB_REQUIRES(mutex) {
+  bool Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll) TB_REQUIRES(mutex)
+      TB_NO_ANALYSIS {  // Clang cannot tell that `mutex` is the one that `ready` requires.
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     struct Release {  // The caller's MutexLock unlocks, also when `poll` throws.
       std::unique_lock<std::mutex>& lock;

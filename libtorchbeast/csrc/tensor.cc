@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
+#include <utility>
 
 namespace torchbeast {
 
@@ -119,10 +121,16 @@ size_t BufferPool::idle_bytes() const {
   return state_->idle_bytes;
 }
 
-Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length, BufferPool& pool) {
+Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length,
+                 BufferPool& buffers) {
   Shape shape = source.shape;
+  if (dim >= shape.rank() || start < 0 || length < 0 || start + length > shape[dim]) {
+    throw std::invalid_argument("No rows " + std::to_string(start) + " to " +
+                                std::to_string(start + length) + " along dimension " +
+                                std::to_string(dim) + " of " + shape.ToString());
+  }
   shape[dim] = length;
-  Tensor result = pool.Empty(source.dtype, shape);
+  Tensor result = buffers.Empty(source.dtype, shape);
   const int64_t inner = shape.Product(dim + 1, shape.rank()) * ItemSize(source.dtype);
   const int64_t outer = shape.Product(0, dim);
   for (int64_t i = 0; i < outer; ++i) {
@@ -134,11 +142,17 @@ Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length, B
 
 namespace {
 
-Tensor ConcatenateLeaves(const std::vector<Tensor>& items, int dim, BufferPool& pool) {
-  const Tensor& first = items.front();
+Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, BufferPool& buffers) {
+  const Tensor& first = *items.front();
+  if (dim >= first.shape.rank()) {
+    throw nest::NestError("Cannot batch along dimension " + std::to_string(dim) + " of " +
+                          first.shape.ToString());
+  }
+  if (items.size() == 1 && !first.shared) return first;
   Shape shape = first.shape;
   shape[dim] = 0;
-  for (const Tensor& item : items) {
+  for (const Tensor* pointer : items) {
+    const Tensor& item = *pointer;
     Shape expected = first.shape;
     if (item.shape.rank() == expected.rank()) expected[dim] = item.shape[dim];
     if (item.dtype != first.dtype || item.shape != expected) {
@@ -148,15 +162,15 @@ Tensor ConcatenateLeaves(const std::vector<Tensor>& items, int dim, BufferPool& 
     }
     shape[dim] += item.shape[dim];
   }
-  Tensor result = pool.Empty(first.dtype, shape);
+  Tensor result = buffers.Empty(first.dtype, shape);
   const int64_t inner = shape.Product(dim + 1, shape.rank()) * ItemSize(first.dtype);
   const int64_t outer = shape.Product(0, dim);
   const int64_t row = shape[dim] * inner;
   int64_t offset = 0;
-  for (const Tensor& item : items) {
-    const int64_t part = item.shape[dim] * inner;
+  for (const Tensor* item : items) {
+    const int64_t part = item->shape[dim] * inner;
     for (int64_t i = 0; i < outer; ++i) {
-      std::memcpy(result.data + i * row + offset, item.data + i * part, part);
+      std::memcpy(result.data + i * row + offset, item->data + i * part, part);
     }
     offset += part;
   }
@@ -165,10 +179,11 @@ Tensor ConcatenateLeaves(const std::vector<Tensor>& items, int dim, BufferPool& 
 
 }  // namespace
 
-TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& pool) {
-  if (items.size() == 1) return items.front();
+TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& buffers) {
   return nest::map_many(
-      [&](const std::vector<Tensor>& leaves) { return ConcatenateLeaves(leaves, dim, pool); },
+      [&](const std::vector<const Tensor*>& leaves) {
+        return ConcatenateLeaves(leaves, dim, buffers);
+      },
       items);
 }
 

@@ -69,8 +69,12 @@ class Shape {
 struct Tensor {
   DType dtype = DType::kFloat32;
   Shape shape;
+  // Keeps the block alive.
   std::shared_ptr<void> owner;
+  // The first element, somewhere in the block.
   std::byte* data = nullptr;
+  // Somebody else reads the block or may write to it: a batch must not be it, but a copy.
+  bool shared = false;
 
   int64_t NumBytes() const { return shape.NumElements() * ItemSize(dtype); }
 };
@@ -99,13 +103,14 @@ class BufferPool {
   std::shared_ptr<State> state_;
 };
 
-// A contiguous copy of rows [start, start + length) of `source` along `dim`.
-Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length, BufferPool& pool);
+// A contiguous copy of rows [start, start + length) of `source` along `dim`. std::invalid_argument
+// if it has no such rows.
+Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length, BufferPool& buffers);
 
 // One nest whose leaves are the leaves of `items` side by side along `dim`. With a single item,
-// that item itself: no copy. nest::NestError (a ValueError) if structures, types or other
-// dimensions differ or `items` is empty.
-TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& pool);
+// those of its leaves that are not shared are not copied. nest::NestError (a ValueError) if
+// structures, types or other dimensions differ, a leaf has no dimension `dim`, or `items` is empty.
+TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& buffers);
 
 // std::invalid_argument unless `nest` has a leaf and every leaf more than `batch_dim` dimensions.
 void CheckBatchable(const TensorNest& nest, int64_t batch_dim);

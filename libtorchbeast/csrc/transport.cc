@@ -1,23 +1,63 @@
 #include "transport.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/un.h>
 
+#include <cstring>
 #include <stdexcept>
 
 #include "wire.h"
 
 namespace torchbeast {
 
+namespace {
+
+const char kUnixPrefix[] = "unix:";
+
+// 127.0.0.0/8 or ::1. A name, even one that begins with 127, is none.
+bool IsLoopback(const std::string& host) {
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return false;
+  in6_addr v6;
+  return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1 &&
+         IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+ChannelSettings CommonSettings() {
+  return {
+      {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes},
+      {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxMessageBytes},
+      // A small compressed message could be a huge one.
+      {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
+      {GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0},
+      // Each message is answered before the next: no bandwidth to probe for, no window to wait for,
+      // no other stream on the connection to be fair to.
+      {GRPC_ARG_HTTP2_BDP_PROBE, 0},
+      {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20},
+      {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1},
+      {GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 18},
+      {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 << 20},
+      {GRPC_ARG_ENABLE_CHANNELZ, 0},
+  };
+}
+
+}  // namespace
+
+std::optional<std::string> SocketPath(const std::string& address) {
+  if (address.rfind(kUnixPrefix, 0) != 0) return std::nullopt;
+  return address.substr(std::strlen(kUnixPrefix));
+}
+
 bool CheckAddressIsLocal(const std::string& address) {
-  static const std::string kUnix = "unix:";
-  if (address.rfind(kUnix, 0) == 0) {
-    const std::string path = address.substr(kUnix.size());
+  if (const std::optional<std::string> path = SocketPath(address)) {
     constexpr size_t kLimit = sizeof(sockaddr_un::sun_path) - 1;
-    if (path.empty()) throw std::invalid_argument("Socket address without a path: " + address);
-    if (path.size() > kLimit) {
-      throw std::invalid_argument("Socket path of " + std::to_string(path.size()) +
+    if (path->empty()) throw std::invalid_argument("Socket address without a path: " + address);
+    if (path->size() > kLimit) {
+      throw std::invalid_argument("Socket path of " + std::to_string(path->size()) +
                                   " characters, the system allows " + std::to_string(kLimit) +
-                                  ": " + path);
+                                  ": " + *path);
     }
     return true;
   }
@@ -27,32 +67,30 @@ bool CheckAddressIsLocal(const std::string& address) {
     throw std::invalid_argument("Address is neither unix:PATH nor HOST:PORT: " + address);
   }
   const std::string host = address.substr(0, colon);
-  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
+  return host == "localhost" || IsLoopback(host);
 }
 
-const std::vector<std::pair<std::string, int>>& TransportSettings() {
-  static const auto* const settings = new std::vector<std::pair<std::string, int>>{
-      // Far above any observation, far below what would let a peer exhaust memory with one message.
-      {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes},
-      {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxMessageBytes},
-      // Each message is answered before the next: no bandwidth to probe for, no window to wait for,
-      // no other stream on the connection to be fair to.
-      {GRPC_ARG_HTTP2_BDP_PROBE, 0},
-      {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20},
-      {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1},
-      {GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 18},
-      {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 << 20},
-      {GRPC_ARG_MINIMAL_STACK, 1},
-      // A client that lost its server looks again after 100 ms to 1 s.
-      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
-      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100},
-      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000},
-      // One connection per stream: streams that share one also share its single writer.
-      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
-      // A second server on one port fails instead of taking half of its clients.
-      {GRPC_ARG_ALLOW_REUSEPORT, 0},
-  };
-  return *settings;
+ChannelSettings ClientSettings() {
+  ChannelSettings settings = CommonSettings();
+  // How long one attempt to connect may take. Actors try again on a new channel.
+  settings.emplace_back(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  // One connection per stream: streams that share one also share its single writer.
+  settings.emplace_back(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  settings.emplace_back(GRPC_ARG_ENABLE_RETRIES, 0);
+  return settings;
+}
+
+ChannelSettings ServerSettings() {
+  ChannelSettings settings = CommonSettings();
+  // A second server on one port fails instead of taking half of its clients.
+  settings.emplace_back(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // The environments of a client whose machine vanished are closed after this. The server does not
+  // read while it steps: the time must be longer than any step. (A client waits no longer for a
+  // step than its step timeout, and needs no keepalive.)
+  settings.emplace_back(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  settings.emplace_back(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1'200'000);
+  settings.emplace_back(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return settings;
 }
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls) {

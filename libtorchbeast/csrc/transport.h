@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,19 +14,28 @@ namespace torchbeast {
 // PEM texts. A server needs all three and accepts only clients whose certificate `root` signed; a
 // client checks the server against `root` and shows its own certificate.
 struct Tls {
+  // This side's certificate, followed by those that link it to `root`, if any.
   std::string certificate;
+  // The key of `certificate`.
   std::string private_key;
+  // The certificate authority of the other side.
   std::string root;
 
   bool empty() const { return certificate.empty() && private_key.empty() && root.empty(); }
 };
 
-// Whether `address` ("unix:PATH" or "HOST:PORT") cannot be reached from other machines.
-// std::invalid_argument if it is neither form, or a socket path longer than the system allows.
+// Whether `address` ("unix:PATH" or "HOST:PORT") cannot be reached from other machines: a socket
+// path, "localhost", or a literal loopback address. std::invalid_argument if it is neither form, or
+// a socket path longer than the system allows.
 bool CheckAddressIsLocal(const std::string& address);
 
-// Settings of both ends, as (name, value) pairs for channel arguments.
-const std::vector<std::pair<std::string, int>>& TransportSettings();
+// The path in "unix:PATH"; none for other addresses.
+std::optional<std::string> SocketPath(const std::string& address);
+
+using ChannelSettings = std::vector<std::pair<std::string, int>>;
+// Settings of either end, as (name, value) pairs for channel arguments.
+ChannelSettings ClientSettings();
+ChannelSettings ServerSettings();
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls);
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls);

@@ -15,16 +15,37 @@ constexpr int64_t kMaxPlanes = 64;
 // Of one plane along the first axis.
 int64_t PlaneBytes(const LeafSpec& spec) { return spec.NumBytes() / spec.shape[0]; }
 
+template <typename T>
+T Load(const std::byte* data) {
+  T value;
+  std::memcpy(&value, data, sizeof(value));
+  return value;
+}
+
 bool MayBeFrameStack(const LeafSpec& spec) {
   return spec.dtype == DType::kUint8 && spec.shape.rank() == 3 && spec.shape[0] >= 2 &&
          spec.shape[0] <= kMaxPlanes && spec.NumBytes() > 0;
 }
 
-SpecNest DecodeSpecAt(const rpcenv::Spec& spec, int depth) {
+void CheckNumLeaves(const SpecNest& spec) {
+  const size_t count = spec.num_leaves();
+  if (count == 0) throw WireError("observation without arrays");
+  if (count > static_cast<size_t>(kMaxLeaves)) {
+    throw WireError("observation of more than " + std::to_string(kMaxLeaves) + " arrays");
+  }
+}
+
+// `num_nodes` counts down to the end of what is accepted.
+SpecNest DecodeSpecAt(const rpcenv::Spec& spec, int depth, int* num_nodes) {
   if (depth > kMaxSpecDepth) throw WireError("observation is nested too deeply");
-  auto decode_all = [depth](const auto& items) {
+  if (--*num_nodes < 0) {
+    throw WireError("observation of more than " + std::to_string(kMaxLeaves) + " arrays");
+  }
+  auto decode_all = [&](const auto& items) {
     SpecNest::Sequence nests;
-    for (const rpcenv::Spec& item : items) nests.push_back(DecodeSpecAt(item, depth + 1));
+    for (const rpcenv::Spec& item : items) {
+      nests.push_back(DecodeSpecAt(item, depth + 1, num_nodes));
+    }
     return nests;
   };
   switch (spec.node_case()) {
@@ -99,7 +120,14 @@ rpcenv::Spec EncodeSpec(const SpecNest& spec) {
   return result;
 }
 
-SpecNest DecodeSpec(const rpcenv::Spec& spec) { return DecodeSpecAt(spec, 0); }
+SpecNest DecodeSpec(const rpcenv::Spec& spec) {
+  int num_nodes = 2 * kMaxLeaves;  // Containers included.
+  SpecNest result = DecodeSpecAt(spec, 0, &num_nodes);
+  CheckNumLeaves(result);
+  return result;
+}
+
+std::string ToString(const LeafSpec& spec) { return Name(spec.dtype) + spec.shape.ToString(); }
 
 Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments) {
   Actions actions;
@@ -111,6 +139,24 @@ Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments) 
   }
   actions.data = reinterpret_cast<const std::byte*>(request.actions().data());
   return actions;
+}
+
+std::optional<int64_t> SingleInteger(const LeafSpec& spec, const std::byte* data) {
+  if (spec.shape.NumElements() != 1) return std::nullopt;
+  switch (spec.dtype) {
+    case DType::kUint8:
+      return Load<uint8_t>(data);
+    case DType::kInt8:
+      return Load<int8_t>(data);
+    case DType::kInt16:
+      return Load<int16_t>(data);
+    case DType::kInt32:
+      return Load<int32_t>(data);
+    case DType::kInt64:
+      return Load<int64_t>(data);
+    default:
+      return std::nullopt;
+  }
 }
 
 void StepEncoder::Begin(rpcenv::Reply* reply) {
@@ -127,6 +173,8 @@ void StepEncoder::Begin(rpcenv::Reply* reply) {
   reply->clear_game_over();
   reply->clear_episode_step();
   reply->clear_episode_return();
+  reply->clear_failures();
+  reply->clear_fatal();
   next_environment_ = 0;
 }
 
@@ -137,8 +185,8 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
     }
     return LeafSpec{tensor.dtype, tensor.shape};
   });
+  CheckNumLeaves(spec_);
   leaf_specs_ = spec_.flatten();
-  if (leaf_specs_.empty()) throw WireError("observation without arrays");
   leaves_.resize(leaf_specs_.size());
   for (size_t i = 0; i < leaves_.size(); ++i) {
     leaves_[i].try_newest_only = newest_plane_ && MayBeFrameStack(leaf_specs_[i]);
@@ -166,9 +214,28 @@ bool StepEncoder::IsMovedUp(LeafState::Planes* previous, const char* data, int64
   return moved_up;
 }
 
-void StepEncoder::Append(const TensorNest& observation, bool episode_start, rpcenv::Reply* reply) {
+void StepEncoder::Check(const TensorNest& observation) {
   if (!has_schema_) FixSchema(observation);
-  spec_.check_same_structure(observation);
+  if (!spec_.has_same_structure(observation)) {
+    try {
+      spec_.check_same_structure(observation);
+    } catch (const nest::NestError& error) {
+      throw WireError("its observation differs from the first one: " + std::string(error.what()));
+    }
+  }
+  size_t index = 0;
+  observation.for_each([&](const Tensor& tensor) {
+    const LeafSpec& expected = leaf_specs_[index];
+    if (tensor.dtype != expected.dtype || tensor.shape != expected.shape) {
+      throw WireError("its observation" + spec_.path_of(index) + " is " +
+                      ToString({tensor.dtype, tensor.shape}) + ", the first one was " +
+                      ToString(expected));
+    }
+    ++index;
+  });
+}
+
+void StepEncoder::Append(const TensorNest& observation, bool episode_start, rpcenv::Reply* reply) {
   while (static_cast<size_t>(reply->leaves_size()) < leaves_.size()) reply->add_leaves();
 
   int index = 0;
@@ -177,11 +244,6 @@ void StepEncoder::Append(const TensorNest& observation, bool episode_start, rpce
     LeafState& state = leaves_[index];
     rpcenv::Leaf& leaf = *reply->mutable_leaves(index);
     ++index;
-    if (!(LeafSpec{tensor.dtype, tensor.shape} == spec)) {
-      throw WireError("observation changed from " + std::string(Name(spec.dtype)) +
-                      spec.shape.ToString() + " to " + Name(tensor.dtype) +
-                      tensor.shape.ToString());
-    }
     const char* data = reinterpret_cast<const char*>(tensor.data);
     const int64_t bytes = spec.NumBytes();
     bool newest_only = false;
@@ -205,7 +267,6 @@ void StepDecoder::ReadSchema(const rpcenv::Reply& reply) {
   if (!reply.has_schema()) throw WireError("first reply without schema");
   spec_ = DecodeSpec(reply.schema().observation());
   leaf_specs_ = spec_.flatten();
-  if (leaf_specs_.empty()) throw WireError("observation without arrays");
   task_ = reply.schema().task();
   if (task_ < 0) throw WireError("negative task");
 }

@@ -1,7 +1,7 @@
 // Python functions over nests: tuples, lists, dicts and namedtuples of arbitrary leaves.
 //
-// A Python structure is read into a nest::Nest whose tags remember the container types, worked on
-// by the algorithms of nest.h, and written back with the same types.
+// A Python structure is read into a nest::Nest whose tags remember the containers, worked on by the
+// algorithms of nest.h, and written back with the same types.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -15,7 +15,7 @@ namespace {
 // stack.
 constexpr int kMaxDepth = 200;
 
-// The container's Python type; invalid for leaves.
+// Tagged with the Python container; invalid for leaves.
 using PyNest = nest::Nest<nb::object, nb::object>;
 
 PyNest ReadNest(nb::handle source, int depth = 0) {
@@ -23,11 +23,11 @@ PyNest ReadNest(nb::handle source, int depth = 0) {
     throw nest::NestError("Structure is nested deeper than " + std::to_string(kMaxDepth) +
                           " levels");
   }
-  nb::object type = nb::borrow(source.type());
+  nb::object container = nb::borrow(source);
   if (nb::isinstance<nb::tuple>(source) || nb::isinstance<nb::list>(source)) {
     PyNest::Sequence items;
     for (nb::handle item : source) items.push_back(ReadNest(item, depth + 1));
-    return PyNest(std::move(items), std::move(type));
+    return PyNest(std::move(items), std::move(container));
   }
   if (nb::isinstance<nb::dict>(source)) {
     PyNest::Mapping items;
@@ -35,21 +35,31 @@ PyNest ReadNest(nb::handle source, int depth = 0) {
       if (!nb::isinstance<nb::str>(key)) throw nb::type_error("Keys of a nested dict must be str");
       items.emplace(nb::cast<std::string>(key), ReadNest(item, depth + 1));
     }
-    return PyNest(std::move(items), std::move(type));
+    return PyNest(std::move(items), std::move(container));
   }
   return PyNest(nb::borrow(source));
 }
 
+nb::object WriteNest(const PyNest& source);
+
+// A dict by sorted keys. A subclass (OrderedDict, defaultdict) keeps its order and what else it
+// has.
+nb::object WriteMapping(const PyNest& source) {
+  const nb::object& container = source.tag();
+  const bool is_plain = container.type().is(nb::handle(reinterpret_cast<PyObject*>(&PyDict_Type)));
+  nb::object result = is_plain ? nb::dict() : nb::module_::import_("copy").attr("copy")(container);
+  for (const auto& [key, item] : source.mapping()) {
+    result[nb::str(key.data(), key.size())] = WriteNest(item);
+  }
+  return result;
+}
+
 nb::object WriteNest(const PyNest& source) {
   if (source.is_leaf()) return source.leaf();
-  if (source.is_mapping()) {
-    nb::dict result;
-    for (const auto& [key, item] : source.mapping()) result[key.c_str()] = WriteNest(item);
-    return result;
-  }
+  if (source.is_mapping()) return WriteMapping(source);
   nb::list items;
   for (const PyNest& item : source.sequence()) items.append(WriteNest(item));
-  const nb::object& type = source.tag();
+  const nb::handle type = source.tag().type();
   if (PyType_IsSubtype((PyTypeObject*)type.ptr(), &PyList_Type)) return items;
   if (nb::hasattr(type, "_fields")) return type(*items);  // A namedtuple.
   return nb::tuple(items);
@@ -64,9 +74,9 @@ nb::object MapMany(nb::callable function, nb::args structures) {
   std::vector<PyNest> nests;
   for (nb::handle structure : structures) nests.push_back(ReadNest(structure));
   return WriteNest(nest::map_many(
-      [&](const std::vector<nb::object>& leaves) -> nb::object {
+      [&](const std::vector<const nb::object*>& leaves) -> nb::object {
         nb::list list;
-        for (const nb::object& leaf : leaves) list.append(leaf);
+        for (const nb::object* leaf : leaves) list.append(*leaf);
         return function(list);
       },
       nests));
@@ -74,8 +84,8 @@ nb::object MapMany(nb::callable function, nb::args structures) {
 
 nb::object MapMany2(nb::callable function, nb::handle first, nb::handle second) {
   std::vector<PyNest> nests{ReadNest(first), ReadNest(second)};
-  return WriteNest(nest::map_many([&](const std::vector<nb::object>& leaves)
-                                      -> nb::object { return function(leaves[0], leaves[1]); },
+  return WriteNest(nest::map_many([&](const std::vector<const nb::object*>& leaves)
+                                      -> nb::object { return function(*leaves[0], *leaves[1]); },
                                   nests));
 }
 

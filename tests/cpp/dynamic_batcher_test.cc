@@ -104,7 +104,7 @@ TEST(DynamicBatcherTest, DroppedBatchIsToldOnce) {
 TEST(DynamicBatcherTest, CloseRaisesInWaitingCallers) {
   DynamicBatcher batcher(Options(1, 2));
   BufferPool pool;
-  std::thread caller([&] { EXPECT_THROW(batcher.Compute(Row(pool, 0)), AsyncError); });
+  std::thread caller([&] { EXPECT_THROW(batcher.Compute(Row(pool, 0)), ClosedBatchingQueue); });
   while (batcher.size() == 0) std::this_thread::yield();
   batcher.Close();
   caller.join();
@@ -118,6 +118,38 @@ TEST(DynamicBatcherTest, ClosedBatcherDropsWhatIsSubmitted) {
   Outcome outcome;
   EXPECT_THROW(batcher.Submit({Submission(&outcome, {Row(pool, 0)})}), ClosedBatchingQueue);
   EXPECT_TRUE(outcome.dropped);
+}
+
+TEST(DynamicBatcherTest, OneRowPerInputIsAccepted) {
+  DynamicBatcher batcher(Options(2, 2));
+  BufferPool pool;
+  Outcome outcome;
+  batcher.Submit({Submission(&outcome, {Row(pool, 0, 3), Row(pool, 0, 3)})});
+  batcher.NextBatch()->SetOutputs(Row(pool, 7, 2));
+  ASSERT_EQ(outcome.slices.size(), 2U);
+  EXPECT_EQ(outcome.slices[1].offset, 1);
+  EXPECT_EQ(outcome.slices[1].size, 1);
+}
+
+TEST(DynamicBatcherTest, InputsAreACopy) {
+  DynamicBatcher batcher(Options(1, 1));
+  BufferPool pool;
+  Outcome outcome;
+  Tensor row = Row(pool, 0);
+  row.shared = true;
+  batcher.Submit({Submission(&outcome, {row})});
+  auto batch = batcher.NextBatch();
+  EXPECT_NE(batch->GetInputs().leaf().data, row.data);
+}
+
+TEST(DynamicBatcherTest, OutputsOutOfBoundsRaiseInTheCallerWithoutChecks) {
+  DynamicBatcher::Options options = Options(1, 1);
+  options.check_outputs = false;
+  DynamicBatcher batcher(options);
+  BufferPool pool;
+  std::thread caller([&] { EXPECT_THROW(batcher.Compute(Row(pool, 0)), std::invalid_argument); });
+  batcher.NextBatch()->SetOutputs(pool.Empty(DType::kFloat32, {1}));
+  caller.join();
 }
 
 TEST(DynamicBatcherTest, ChecksOutputs) {

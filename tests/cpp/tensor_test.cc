@@ -30,6 +30,26 @@ TEST(TensorTest, ConcatenatesAlongAnyAxis) {
   EXPECT_EQ(Concatenate({a}, 1, pool).leaf().data, a.data);
 }
 
+TEST(TensorTest, ABatchOfOneSharedTensorIsACopy) {
+  BufferPool pool;
+  Tensor a = Iota(pool, {1, 1, 2}, 0);
+  a.shared = true;
+  const Tensor result = Concatenate({a}, 1, pool).leaf();
+  EXPECT_NE(result.data, a.data);
+  EXPECT_FALSE(result.shared);
+  EXPECT_EQ(Values(result), Values(a));
+}
+
+TEST(TensorTest, RefusesDimensionsAndRowsThatAreNotThere) {
+  BufferPool pool;
+  const Tensor a = Iota(pool, {1, 2}, 0);
+  EXPECT_THROW(Concatenate({a, a}, 9, pool), nest::NestError);
+  EXPECT_THROW(Concatenate({a}, 2, pool), nest::NestError);
+  EXPECT_THROW(CopySlice(a, 9, 0, 1, pool), std::invalid_argument);
+  EXPECT_THROW(CopySlice(a, 1, 1, 2, pool), std::invalid_argument);
+  EXPECT_THROW(CopySlice(a, 1, -1, 1, pool), std::invalid_argument);
+}
+
 TEST(TensorTest, RefusesToConcatenateWhatDiffers) {
   BufferPool pool;
   const Tensor a = Iota(pool, {1, 1, 2}, 0);
@@ -79,7 +99,9 @@ TEST(NestTest, NamesThePlaceOfAMismatch) {
     a.check_same_structure(b);
     FAIL();
   } catch (const nest::NestError& error) {
-    EXPECT_STREQ(error.what(), "Nests differ at [1]: key 'x' against key 'y'");
+    EXPECT_STREQ(
+        error.what(),
+        "nests don't match at [1]: expected mappings to have same keys but found 'x' vs 'y'");
   }
   EXPECT_EQ(a.flatten(), (std::vector<int>{1, 2}));
   EXPECT_EQ(a.pack_as(std::vector<int>{3, 4}).flatten(), (std::vector<int>{3, 4}));

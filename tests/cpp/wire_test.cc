@@ -39,6 +39,7 @@ class WireTest : public ::testing::Test {
     }
     encoder_->Begin(&reply_);
     for (const Tensor& observation : observations) {
+      encoder_->Check(observation);
       encoder_->Append(observation, start, &reply_);
       AddResult(&reply_);
     }
@@ -131,9 +132,10 @@ TEST_F(WireTest, RefusesRepliesWhoseSizesDisagree) {
 
 TEST_F(WireTest, RefusesObservationsThatChange) {
   Send({Stack(pool_, {1, 1, 1, 1})}, true);
-  EXPECT_THROW(encoder_->Append(Stack(pool_, {1, 1, 1}), false, &reply_), WireError);
+  EXPECT_THROW(encoder_->Check(Stack(pool_, {1, 1, 1})), WireError);
+  EXPECT_THROW(encoder_->Check(pool_.Empty(DType::kInt8, {4, 2, 3})), WireError);
   const TensorNest pair(TensorNest::Sequence{Stack(pool_, {1}), Stack(pool_, {1})});
-  EXPECT_THROW(encoder_->Append(pair, false, &reply_), nest::NestError);
+  EXPECT_THROW(encoder_->Check(pair), WireError);
 }
 
 TEST(SpecTest, RoundTripsNests) {
@@ -165,6 +167,86 @@ TEST(SpecTest, RefusesWhatIsNoArray) {
         EncodeArraySpec(LeafSpec{DType::kBool, {}});
   }
   EXPECT_THROW(DecodeSpec(unsorted), WireError);
+}
+
+TEST(SpecTest, RefusesTooManyArrays) {
+  rpcenv::Spec spec;
+  for (int i = 0; i <= kMaxLeaves; ++i) {
+    *spec.mutable_sequence()->add_items()->mutable_array() =
+        EncodeArraySpec(LeafSpec{DType::kUint8, {0}});
+  }
+  EXPECT_THROW(DecodeSpec(spec), WireError);
+  spec.mutable_sequence()->mutable_items()->RemoveLast();
+  EXPECT_EQ(DecodeSpec(spec).num_leaves(), static_cast<size_t>(kMaxLeaves));
+  rpcenv::Spec hollow;
+  for (int i = 0; i < 100'000; ++i) hollow.mutable_sequence()->add_items()->mutable_sequence();
+  EXPECT_THROW(DecodeSpec(hollow), WireError);
+}
+
+// Damages `bytes` in a few places.
+std::string Mutate(std::string bytes, std::mt19937& random) {
+  for (uint32_t n = 1 + random() % 4; n > 0 && !bytes.empty(); --n) {
+    const size_t place = random() % bytes.size();
+    switch (random() % 4) {
+      case 0:
+        bytes[place] = static_cast<char>(random());
+        break;
+      case 1:
+        bytes[place] = static_cast<char>(bytes[place] ^ (1 << random() % 8));
+        break;
+      case 2:
+        bytes.erase(place, 1 + random() % 3);
+        break;
+      case 3:
+        bytes.insert(place, 1 + random() % 3, static_cast<char>(random()));
+        break;
+    }
+  }
+  return bytes;
+}
+
+TEST_F(WireTest, SurvivesMutatedReplies) {
+  std::mt19937 random(0);
+  rpcenv::Reply first = Send({Stack(pool_, {1, 1, 1, 1}), Stack(pool_, {2, 2, 2, 2})}, true);
+  *first.mutable_schema()->mutable_observation() = EncodeSpec(encoder_->spec());
+  const std::string bytes = first.SerializeAsString();
+  const std::string next =
+      Send({Stack(pool_, {1, 1, 1, 2}), Stack(pool_, {2, 2, 2, 3})}, false).SerializeAsString();
+  auto buffers = std::make_shared<BufferPool>();
+  for (int i = 0; i < 20'000; ++i) {
+    rpcenv::Reply reply;
+    if (!reply.ParseFromString(Mutate(bytes, random))) continue;
+    try {
+      StepDecoder decoder(2);
+      decoder.ReadSchema(reply);
+      decoder.Check(reply);
+      int64_t size = 0;
+      for (const LeafSpec& leaf : decoder.leaf_specs()) size += leaf.NumBytes();
+      if (size > 1 << 20) continue;
+      Rollout rollout(1, decoder.spec(), buffers);
+      rollout.WriteEnvOutput(0, decoder, reply, 0, 0);
+      if (!reply.ParseFromString(Mutate(next, random))) continue;
+      decoder.Check(reply);
+      rollout.WriteEnvOutput(1, decoder, reply, 0, 0);
+    } catch (const WireError&) {
+    }
+  }
+}
+
+TEST(ActionsTest, SurvivesMutatedRequests) {
+  std::mt19937 random(0);
+  rpcenv::Request request;
+  *request.mutable_action_spec() = EncodeArraySpec(LeafSpec{DType::kInt64, {1, 2}});
+  request.set_actions(std::string(48, '\1'));
+  const std::string bytes = request.SerializeAsString();
+  for (int i = 0; i < 30'000; ++i) {
+    if (!request.ParseFromString(Mutate(bytes, random))) continue;
+    try {
+      const Actions actions = DecodeActions(request, 3);
+      EXPECT_EQ(request.actions().size(), static_cast<size_t>(3 * actions.spec.NumBytes()));
+    } catch (const WireError&) {
+    }
+  }
 }
 
 TEST(SpecTest, RefusesActionsOfTheWrongSize) {

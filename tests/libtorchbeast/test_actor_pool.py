@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -39,6 +40,8 @@ class Counting:
             raise KeyError("broken environment")
         if "stuck_at" in self._behaviour and self._steps >= self._behaviour["stuck_at"]:
             time.sleep(1000)
+        if self._behaviour.get("fail_once_at") == self._steps:
+            raise KeyError("broken environment")
         self._steps += 1
         self._count += 1
         self._stack[:-1] = self._stack[1:]
@@ -47,7 +50,14 @@ class Counting:
         self._episodes += over
         truncated = over and self._episodes % 3 == 0
         info = {"game_over": self._episodes % 2 == 0}
-        return self._stack, float(action), over and not truncated, truncated, info
+        frame, reward = self._stack, float(action)
+        if self._steps == self._behaviour.get("bad_at", -1) + 1:
+            bad = self._behaviour["bad"]
+            if "text" in bad:
+                raise ValueError(bad["text"])
+            frame, reward = bad.get("frame", frame), bad.get("reward", reward)
+        assert isinstance(action, int)
+        return frame, reward, over and not truncated, truncated, info
 
 
 class OldGym:
@@ -69,10 +79,29 @@ class OldGym:
         return self.observe(), 0.5, self._steps == 3, {}
 
 
+class WrongSpace(OldGym):
+    """Its observations are not what its space says."""
+
+    observation_space = gymnasium.spaces.Dict(
+        a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(0, 1, (2,), np.float32)
+    )
+
+    def observe(self):
+        return {"a": 0, "b": np.zeros(2)}
+
+
 def serve(address, kind, behaviour, task):
     made = iter(range(0, 10**6, 1000))
-    env_init = (lambda: Counting(next(made), **behaviour)) if kind == "counting" else OldGym
-    Server(env_init, address, task).run()
+
+    def counting():
+        start = next(made)
+        mine = dict(behaviour)
+        if start != 1000:  # Only the second of a stream fails.
+            mine.pop("fail_once_at", None)
+        return Counting(start, **mine)
+
+    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
+    Server(kinds[kind], address, task).run()
 
 
 @pytest.fixture
@@ -96,7 +125,16 @@ def start_server(tmp_path):
 class Pool:
     """An actor pool with an inference thread that counts: the action is the call's number."""
 
-    def __init__(self, addresses, envs=1, queue_size=None, state=(), **options):
+    def __init__(
+        self,
+        addresses,
+        envs=1,
+        queue_size=None,
+        state=(),
+        action_dtype=torch.int64,
+        in_place=False,
+        **options,
+    ):
         self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
         self.batcher = DynamicBatcher(batch_dim=1, timeout_ms=10)
         self.pool = ActorPool(
@@ -104,6 +142,8 @@ class Pool:
         )
         self.error = None
         self.calls = 0
+        self._action_dtype = action_dtype
+        self._in_place = in_place
         self._threads = [
             threading.Thread(target=self._infer, daemon=True),
             threading.Thread(target=self._run, daemon=True),
@@ -114,7 +154,11 @@ class Pool:
             env_output, state = batch.get_inputs()
             batch_size = env_output[1].shape[1]
             self.calls += 1
-            action = torch.full((1, batch_size, 1), self.calls)
+            if self._in_place:
+                env_output[0].fill_(255)
+            # The smallest type wraps around at 128.
+            number = self.calls if self._action_dtype == torch.int64 else self.calls % 100
+            action = torch.full((1, batch_size, 1), number, dtype=self._action_dtype)
             seen = env_output[7].to(torch.float32)  # Anything of the right shape.
             batch.set_outputs(((action, seen), tuple(s + 1 for s in state)))
 
@@ -238,19 +282,104 @@ def test_killed_server_is_reconnected_to(start_server):
 
 
 def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
-    address, _ = start_server(fail_at=3)
+    address, _ = start_server(task=5, fail_at=3)
     with Pool([address], max_environment_failures=2) as pool:
         message = pool.wait_for_error()
-    assert "failed 2 times in succession" in message
+    assert f"Environment 0 of {address} (game 5) failed at its step 4" in message
+    assert "it failed 2 times within 600 s" in message
     assert "KeyError: 'broken environment'" in message
     assert "in step" in message
+
+
+def test_failures_after_whole_rollouts_count_too(start_server):
+    address, _ = start_server(fail_at=4 * T)
+    with Pool([address], max_environment_failures=2) as pool:
+        assert "it failed 2 times" in pool.wait_for_error()
+        assert pool.pool.count() >= 7 * T
+
+
+def test_only_the_failing_environment_is_made_anew(start_server):
+    """Environment 1 of 3 fails once; the others' rollouts go on, and its own is truncated."""
+    address, _ = start_server(fail_once_at=8)
+    with Pool([address], 3) as pool:
+        items = [next(pool.queue) for _ in range(3 * 4)]
+    assert pool.error is None
+    for e in (0, 2):
+        check_rollouts(items[e::3])
+    truncated = torch.cat([item[0][0][6][1:, 0] for item in items[1::3]])
+    game_over = torch.cat([item[0][0][7][1:, 0] for item in items[1::3]])
+    steps = torch.cat([item[0][0][4][1:, 0] for item in items[1::3]])
+    assert truncated.nonzero().flatten().tolist() == [8]
+    assert not game_over[8]
+    assert steps[6:12].tolist() == [7, 8, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"reward": float("nan")}, "its reward is nan"),
+        ({"reward": float("-inf")}, "its reward is -inf"),
+        ({"reward": 1e300}, "its reward is 1000"),
+        ({"reward": None}, "its reward is None, which is no number"),
+        (
+            {"frame": np.zeros((4, 2, 3), np.float32)},
+            r"its observation is float32[4, 2, 3], the first one was uint8[4, 2, 3]",
+        ),
+        ({"frame": {"x": np.zeros(3)}}, "a leaf against a mapping of 1"),
+        ({"text": "é" * 2000 + "\ud800"}, "é" * 2000 + "\\ud800"),
+        ({"text": "x" * 100_000}, "x" * 60_000),
+    ],
+)
+def test_what_an_environment_must_not_do_is_named(start_server, bad, message):
+    address, _ = start_server(task=2, bad_at=3, bad=bad)
+    with Pool([address], 2, max_environment_failures=1) as pool:
+        error = pool.wait_for_error()
+    assert f"Environment 0 of {address} (game 2) failed at its step 4" in error
+    assert message in error
+
+
+def test_observations_of_another_type_than_the_space_are_refused(start_server):
+    address, _ = start_server("wrong_space")
+    with Pool([address], max_environment_failures=1) as pool:
+        error = pool.wait_for_error()
+    assert "its observation['b'] is float64[2], its observation_space says float32" in error
+
+
+def test_a_hung_environment_is_named(start_server):
+    address, _ = start_server(stuck_at=3)
+    with Pool([address], 2, step_timeout_s=1, max_environment_failures=1) as pool:
+        error = pool.wait_for_error()
+    assert f"{address}: it has not answered a step of 2 environments for 1 s" in error
+
+
+def test_actions_of_every_integer_type_arrive_as_int(start_server):
+    address, _ = start_server()
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        with Pool([address], action_dtype=dtype) as pool:
+            check_rollouts([next(pool.queue) for _ in range(2)])
+        assert pool.error is None
+
+
+def test_a_batch_of_one_is_a_copy(start_server):
+    """A model that works in place must not change what the learner gets."""
+    address, _ = start_server()
+    with Pool([address], in_place=True) as pool:
+        (env_output, _), _ = next(pool.queue)
+    assert env_output[0].max() < 100
+
+
+def test_connect_timeout_may_be_infinite(start_server):
+    address, _ = start_server()
+    with Pool([address], connect_timeout_s=float("inf"), step_timeout_s=float("inf")) as pool:
+        next(pool.queue)
+    assert pool.error is None
 
 
 def test_one_failing_stream_of_two_ends_the_pool(start_server):
     good, _ = start_server(name="good")
     bad, _ = start_server(name="bad", fail_at=3)
     with Pool([good, bad], max_environment_failures=1) as pool:
-        assert "bad failed 1 times" in pool.wait_for_error()
+        assert f"Environment 0 of {bad} (game 0) failed" in pool.wait_for_error()
 
 
 def test_missing_server_is_an_error_after_the_timeout(tmp_path):
@@ -315,3 +444,9 @@ def test_wrong_options_are_refused():
         make(addresses=["192.0.2.1:4000"])
     with pytest.raises(ValueError, match="one number per address"):
         make(environments_per_stream=[1, 2])
+    with pytest.raises(ValueError, match="step_timeout_s must be >= 0"):
+        make(step_timeout_s=-1)
+    with pytest.raises(ValueError, match="connect_timeout_s must be >= 0"):
+        make(connect_timeout_s=float("nan"))
+    with pytest.raises(ValueError, match="without TLS"):
+        make(addresses=["127.evil.example.com:4000"])

@@ -115,7 +115,7 @@ class TestBatchingQueue:
         queue = actorpool.BatchingQueue(batch_dim=0, minimum_batch_size=2)
         queue.enqueue((torch.ones(1, 2),))
         queue.enqueue(torch.ones(1, 2))
-        with pytest.raises(actorpool.NestError, match="Nests differ"):
+        with pytest.raises(actorpool.NestError, match="nests don't match"):
             next(queue)
         assert issubclass(actorpool.NestError, ValueError)
 
@@ -154,6 +154,30 @@ class TestBatchingQueue:
         del batch
         gc.collect()
         assert alive() is None
+
+    def test_a_batch_of_one_is_a_copy(self):
+        queue = actorpool.BatchingQueue(batch_dim=0)
+        tensor = torch.zeros(1, 3)
+        queue.enqueue(tensor)
+        next(queue).add_(1)
+        assert tensor.eq(0).all()
+
+    def test_bounds_are_checked_without_check_inputs(self):
+        queue = actorpool.BatchingQueue(batch_dim=9, minimum_batch_size=2, check_inputs=False)
+        queue.enqueue(torch.ones(1, 1))
+        queue.enqueue(torch.ones(1, 1))
+        with pytest.raises(actorpool.NestError, match="Cannot batch along dimension 9"):
+            next(queue)
+
+    def test_keys_may_hold_any_character(self):
+        queue = actorpool.BatchingQueue(batch_dim=0)
+        queue.enqueue({"a\0b": torch.ones(1), "a\0c": torch.zeros(1), "é": torch.ones(1)})
+        assert sorted(next(queue)) == ["a\0b", "a\0c", "é"]
+
+    def test_timeout_may_be_infinite(self):
+        queue = actorpool.BatchingQueue(batch_dim=0, timeout_ms=float("inf"))
+        queue.enqueue(torch.ones(1))
+        assert next(queue).tolist() == [1]
 
     def test_batches_come_from_the_allocator(self):
         sizes = []
@@ -234,6 +258,26 @@ class TestDynamicBatcher:
             errors[0]
         )
 
+    def test_outputs_out_of_bounds_raise_without_check_outputs(self):
+        batcher = actorpool.DynamicBatcher(batch_dim=1, timeout_ms=1, check_outputs=False)
+        errors = []
+
+        def call():
+            try:
+                batcher.compute(torch.ones(1, 2))
+            except ValueError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        next(batcher).set_outputs(torch.ones(3))
+        thread.join(timeout=10)
+        assert "along dimension 1 of [3]" in errors[0]
+
+    def test_one_row_per_call_is_accepted(self):
+        """As in TorchBeast, whose output check counted calls."""
+        assert self.answer(torch.ones(1, 3), [torch.ones(1, 1)]) == []
+
     def test_outputs_are_set_once(self):
         (error,) = self.answer(torch.ones(1, 1), [torch.ones(1, 1), torch.ones(1, 1)])
         assert isinstance(error, RuntimeError)
@@ -246,7 +290,7 @@ class TestDynamicBatcher:
         def call():
             try:
                 batcher.compute(torch.ones(1, 1))
-            except actorpool.AsyncError as error:
+            except actorpool.ClosedBatchingQueue as error:
                 errors.append(error)
 
         thread = threading.Thread(target=call)

@@ -166,3 +166,114 @@ def test_a_server_does_without_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Closing(Mock):
+    """Says when it is made and closed; the third one cannot be made."""
+
+    made = 0
+
+    def __init__(self, limit=10**6):
+        super().__init__()
+        type(self).made += 1
+        if type(self).made > limit:
+            raise ValueError("no more environments")
+        self.number = type(self).made
+        print("made", self.number, flush=True)
+
+    def close(self):
+        print("closed", self.number, flush=True)
+
+
+def run_server_script(tmp_path, script, envs=3):
+    """Runs a server that a pool connects to until it fails; returns the server's output."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script.format(address=f"unix:{tmp_path}/s")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path / "s")
+    queue, batcher = BatchingQueue(), DynamicBatcher()
+    pool = ActorPool(
+        1,
+        queue,
+        batcher,
+        [f"unix:{tmp_path}/s"],
+        (),
+        environments_per_stream=envs,
+        max_environment_failures=1,
+    )
+    return process, pool, (queue, batcher)
+
+
+def test_environments_are_closed_when_a_later_one_cannot_be_made(tmp_path):
+    script = (
+        "import functools\n"
+        "from libtorchbeast import Server\n"
+        "from tests.libtorchbeast.test_server import Closing\n"
+        "Server(functools.partial(Closing, 2), '{address}').run()"
+    )
+    process, pool, _ = run_server_script(tmp_path, script)
+    with pytest.raises(RuntimeError, match=r"(?s)Environment 2 of .*no more environments"):
+        pool.run()
+    lines = [process.stdout.readline() for _ in range(4)]
+    assert lines == ["made 1\n", "made 2\n", "closed 1\n", "closed 2\n"]
+    process.kill()
+    process.communicate()
+
+
+def test_ctrl_c_while_an_environment_closes_ends_the_server(tmp_path):
+    script = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from libtorchbeast import Server\n"
+        "from torchbeast.envs.mock import Mock\n"
+        "class Slow(Mock):\n"
+        "    def close(self):\n"
+        "        print('closing', flush=True)\n"
+        "        time.sleep(60)\n"
+        "try:\n"
+        "    Server(Slow, '{address}').run()\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    process, pool, (queue, batcher) = run_server_script(tmp_path, script, envs=1)
+    client = threading.Thread(target=pool.run)
+    client.start()
+    batch = next(batcher)
+    queue.close()
+    client.join(timeout=10)
+    del batch
+    assert process.stdout.readline() == "closing\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=10)
+    assert out == "interrupted\n"
+
+
+def test_env_class_is_the_name_of_2019(tmp_path):
+    server = Server(env_class=Mock, server_address=f"unix:{tmp_path}/s")
+    thread, errors = run_in_thread(server)
+    wait_for(tmp_path / "s")
+    server.stop()
+    thread.join(timeout=5)
+    assert not errors
+
+
+def test_a_server_has_at_most_so_many_environments(tmp_path):
+    server = Server(Mock, f"unix:{tmp_path}/s", max_environments=4)
+    thread, _ = run_in_thread(server)
+    wait_for(tmp_path / "s")
+    pool = ActorPool(
+        1,
+        BatchingQueue(),
+        DynamicBatcher(),
+        [f"unix:{tmp_path}/s"],
+        (),
+        environments_per_stream=5,
+        connect_timeout_s=0.5,
+    )
+    with pytest.raises(RuntimeError, match="this server has at most 4"):
+        pool.run()
+    server.stop()
+    thread.join(timeout=5)

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ def server(tmp_path):
 def run_pool(address, tls):
     """Takes one rollout; returns it and what the pool raised."""
     queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
-    pool = ActorPool(2, queue, batcher, [address], (), connect_timeout_s=4, tls=tls)
+    pool = ActorPool(2, queue, batcher, [address], (), connect_timeout_s=60, tls=tls)
     errors = []
 
     def run():
@@ -95,15 +96,57 @@ def test_both_sides_show_certificates(server):
     assert rollout[0][0][0].shape == (3, 1, 4, 84, 84)
 
 
-def test_strangers_are_refused(server, tmp_path):
-    address, _ = server
-    rollout, errors = run_pool(address, make_certificates(tmp_path / "others"))
-    assert rollout is None
-    assert "No environment server answered" in str(errors[0])
+def run_until_log(address, tls, text, caplog):
+    """Runs a pool until it logs ``text``."""
+    queue, batcher = BatchingQueue(batch_dim=1), DynamicBatcher()
+    pool = ActorPool(2, queue, batcher, [address], (), tls=tls)
+    thread = threading.Thread(target=pool.run, daemon=True)
+    thread.start()
+    while text not in caplog.text:
+        assert thread.is_alive()
+        time.sleep(0.05)
+    queue.close()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
 
 
-def test_plain_clients_are_refused(server):
-    address, _ = server
-    rollout, errors = run_pool(address, None)
+def test_the_client_says_why_it_refuses_the_server(server, tmp_path):
+    address, tls = server
+    others = make_certificates(tmp_path / "others")
+    rollout, errors = run_pool(address, [*tls[:2], others[2]])
     assert rollout is None
-    assert errors
+    assert address in str(errors[0])
+    assert "this side refused the server's certificate" in str(errors[0])
+
+
+def test_a_certificate_for_another_host_is_refused(server):
+    address, tls = server
+    rollout, errors = run_pool(address.replace("localhost", "127.0.0.1"), tls)
+    assert rollout is None
+    assert "which is for another host name" in str(errors[0])
+
+
+def test_the_client_says_that_the_server_refuses_it(server, tmp_path, caplog):
+    address, tls = server
+    others = make_certificates(tmp_path / "others")
+    run_until_log(
+        address, [*others[:2], tls[2]], "it probably refuses this side's certificate", caplog
+    )
+
+
+def test_plain_clients_are_refused(server, caplog):
+    address, _ = server
+    run_until_log(address, None, "it probably expects TLS", caplog)
+
+
+def test_plain_servers_are_refused(tmp_path):
+    tls = make_certificates(tmp_path / "ours")
+    address = f"localhost:{free_port()}"
+    plain = Server(Mock, address)
+    thread = threading.Thread(target=plain.run)
+    thread.start()
+    rollout, errors = run_pool(address, tls)
+    plain.stop()
+    thread.join(timeout=10)
+    assert rollout is None
+    assert "the server does not use TLS" in str(errors[0])

@@ -15,6 +15,9 @@ STRUCTURES = [
     [1, 2],
     {"b": 1, "a": (2, [3])},
     Pair(1, {"x": [2]}),
+    collections.OrderedDict([("b", 1), ("a", [2])]),
+    collections.defaultdict(list, b=1, a=[2]),
+    {"": 1, "a\0b": 2, "a\0c": 3},
     ({}, [], ((),)),
 ]
 
@@ -47,8 +50,8 @@ def test_map_many2_passes_two_leaves():
     ("other", "place"),
     [
         ((1, {"x": (2,)}), r"\['x'\]: a leaf against a sequence of 1"),
-        ((1, {"y": 2}), r"\[1\]: key 'x' against key 'y'"),
-        ((1,), "the root: a sequence of 2 against a sequence of 1"),
+        ((1, {"y": 2}), r"at \[1\]: expected mappings to have same keys but found 'x' vs 'y'"),
+        ((1,), "the root: expected sequences of same length but got 2 vs 1"),
     ],
 )
 def test_mismatch_is_a_value_error_that_names_the_place(other, place):
@@ -64,7 +67,7 @@ def test_front_is_the_first_leaf():
 
 @pytest.mark.parametrize("flat", [[1], [1, 2, 3]])
 def test_pack_as_wants_exactly_as_many_leaves(flat):
-    with pytest.raises(ValueError, match="leaves to pack"):
+    with pytest.raises(ValueError, match=r"Too few elements|didn't exhaust sequence"):
         nest.pack_as((0, 0), flat)
 
 
@@ -98,7 +101,7 @@ def test_no_references_leak():
         nest.map_many2(lambda x, y: x, structure, structure)
         nest.pack_as(structure, nest.flatten(structure))
         nest.front(structure)
-        with pytest.raises(ValueError, match="differ"):
+        with pytest.raises(ValueError, match="don't match"):
             nest.map_many2(lambda x, y: x, structure, (leaf,))
 
     use()

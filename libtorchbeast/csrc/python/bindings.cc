@@ -10,9 +10,21 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include "actor_pool.h"
 #include "env_server.h"
 #include "python/py_environment.h"
+#include "python/py_gil.h"
 #include "python/py_tensor.h"
 
 namespace nb = nanobind;
@@ -21,15 +33,20 @@ namespace torchbeast {
 
 namespace {
 
-// Lets Ctrl-C through to a waiting main thread.
-void CheckSignals() {
-  nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+// As good as for ever, and far from overflowing a clock.
+constexpr double kMaxMilliseconds = 1e12;
+
+// std::invalid_argument unless `value` is a number of at least 0; it may be infinite.
+std::chrono::milliseconds Milliseconds(double value, const char* name) {
+  if (!(value >= 0)) {
+    throw std::invalid_argument(std::string(name) + " must be >= 0");
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(value, kMaxMilliseconds)));
 }
 
-std::optional<std::chrono::milliseconds> Milliseconds(std::optional<double> value) {
+std::optional<std::chrono::milliseconds> Timeout(std::optional<double> value) {
   if (!value) return std::nullopt;
-  return std::chrono::milliseconds(static_cast<int64_t>(*value));
+  return Milliseconds(*value, "timeout_ms");
 }
 
 // Memory from a Python callable `allocator(num_bytes) -> tensor`, for example pinned memory.
@@ -37,13 +54,9 @@ BufferPool::Allocator PythonAllocator(nb::object allocator) {
   if (allocator.is_none()) return {};
   // Released under the GIL, whoever drops the last pool.
   auto function =
-      std::shared_ptr<nb::object>(new nb::object(std::move(allocator)), [](nb::object* pointer) {
-        if (!nb::is_alive()) return;
-        nb::gil_scoped_acquire gil;
-        delete pointer;
-      });
+      std::shared_ptr<nb::object>(new nb::object(std::move(allocator)), DeleteWithGil<nb::object>);
   return [function](size_t bytes) -> std::shared_ptr<void> {
-    nb::gil_scoped_acquire gil;
+    GilLock gil;
     BufferPool none;
     const Tensor tensor = ReadTensors((*function)(bytes), none).front();
     if (tensor.NumBytes() < static_cast<int64_t>(bytes)) {
@@ -60,33 +73,28 @@ class PyBatchingQueue {
                   std::optional<int64_t> maximum_queue_size, nb::object allocator)
       : batch_dim_(batch_dim),
         check_inputs_(check_inputs),
-        pool_(size_t{256} << 20, PythonAllocator(std::move(allocator))),
-        queue_(std::make_shared<BatchingQueue<TensorNest>>(
-            BatchingOptions{minimum_batch_size, maximum_batch_size, Milliseconds(timeout_ms),
-                            maximum_queue_size})) {
+        buffers_(size_t{256} << 20, PythonAllocator(std::move(allocator))),
+        queue_(std::make_shared<BatchingQueue<TensorNest>>(BatchingOptions{
+            minimum_batch_size, maximum_batch_size, Timeout(timeout_ms), maximum_queue_size})) {
     if (batch_dim < 0) throw std::invalid_argument("batch_dim must be >= 0");
   }
 
   void Enqueue(nb::handle inputs) {
-    TensorNest item = ReadTensors(inputs, pool_);
-    nb::gil_scoped_release no_gil;
+    TensorNest item = ReadTensors(inputs, buffers_);
+    BlockingCall no_gil;
     if (check_inputs_) CheckBatchable(item, batch_dim_);
     queue_->Enqueue(std::move(item), CheckSignals);
   }
 
   nb::object Next() {
-    TensorNest batch;
+    std::optional<TensorNest> batch;
     {
-      nb::gil_scoped_release no_gil;
+      BlockingCall no_gil;
       std::vector<TensorNest> items = queue_->DequeueMany(CheckSignals);
-      if (items.empty()) {
-        nb::gil_scoped_acquire gil;
-        throw nb::stop_iteration();
-      }
-      batch = Concatenate(items, static_cast<int>(batch_dim_), pool_);
-      items.clear();
+      if (!items.empty()) batch = Concatenate(items, static_cast<int>(batch_dim_), buffers_);
     }
-    return WriteTensors(batch, Framework::kTorch);
+    if (!batch) throw nb::stop_iteration();
+    return WriteTensors(*batch, Framework::kTorch);
   }
 
   const std::shared_ptr<BatchingQueue<TensorNest>>& queue() const { return queue_; }
@@ -94,7 +102,7 @@ class PyBatchingQueue {
  private:
   const int64_t batch_dim_;
   const bool check_inputs_;
-  BufferPool pool_;
+  BufferPool buffers_;
   const std::shared_ptr<BatchingQueue<TensorNest>> queue_;
 };
 
@@ -105,14 +113,14 @@ class PyDynamicBatcher {
       : batcher_(std::make_shared<DynamicBatcher>(
             DynamicBatcher::Options{batch_dim,
                                     BatchingOptions{minimum_batch_size, maximum_batch_size,
-                                                    Milliseconds(timeout_ms), std::nullopt},
+                                                    Timeout(timeout_ms), std::nullopt},
                                     check_outputs})) {}
 
   nb::object Compute(nb::handle inputs) {
-    TensorNest item = ReadTensors(inputs, batcher_->pool());
+    TensorNest item = ReadTensors(inputs, batcher_->buffers());
     TensorNest outputs;
     {
-      nb::gil_scoped_release no_gil;
+      BlockingCall no_gil;
       outputs = batcher_->Compute(std::move(item), CheckSignals);
     }
     return WriteTensors(outputs, Framework::kTorch);
@@ -121,7 +129,7 @@ class PyDynamicBatcher {
   std::unique_ptr<DynamicBatcher::Batch> Next() {
     std::unique_ptr<DynamicBatcher::Batch> batch;
     {
-      nb::gil_scoped_release no_gil;
+      BlockingCall no_gil;
       batch = batcher_->NextBatch(CheckSignals);
     }
     if (!batch) throw nb::stop_iteration();
@@ -137,22 +145,21 @@ class PyDynamicBatcher {
 nb::object GetInputs(DynamicBatcher::Batch& batch) {
   const TensorNest* inputs;
   {
-    nb::gil_scoped_release no_gil;
+    BlockingCall no_gil;
     inputs = &batch.GetInputs();
   }
   return WriteTensors(*inputs, Framework::kTorch);
 }
 
 void SetOutputs(DynamicBatcher::Batch& batch, nb::handle outputs) {
-  BufferPool pool;
-  TensorNest copy = CopyTensors(outputs, pool);
-  nb::gil_scoped_release no_gil;
+  TensorNest copy = CopyTensors(outputs, batch.buffers());
+  BlockingCall no_gil;
   batch.SetOutputs(std::move(copy));
 }
 
 // Hands the pool's messages to logging.getLogger("libtorchbeast").
 void Log(LogLevel level, const std::string& message) {
-  nb::gil_scoped_acquire gil;
+  GilLock gil;
   try {
     const char* method = level == LogLevel::kInfo      ? "info"
                          : level == LogLevel::kWarning ? "warning"
@@ -171,14 +178,12 @@ Tls MakeTls(const std::optional<std::vector<std::string>>& tls) {
 
 using Counts = std::variant<int64_t, std::vector<int64_t>>;
 
-std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatchingQueue& queue,
-                                         const PyDynamicBatcher& batcher,
-                                         const std::vector<std::string>& addresses,
-                                         nb::handle initial_agent_state,
-                                         const Counts& environments_per_stream, bool newest_plane,
-                                         double connect_timeout_s, int max_environment_failures,
-                                         const std::optional<std::vector<std::string>>& tls,
-                                         nb::object allocator) {
+std::unique_ptr<ActorPool> MakeActorPool(
+    int64_t unroll_length, const PyBatchingQueue& queue, const PyDynamicBatcher& batcher,
+    const std::vector<std::string>& addresses, nb::handle initial_agent_state,
+    const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
+    int max_environment_failures, const std::optional<std::vector<std::string>>& tls,
+    nb::object allocator, double step_timeout_s, double failure_window_s) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
   options.unroll_length = unroll_length;
@@ -190,12 +195,13 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
     streams.push_back(
         {addresses[i], counts ? (*counts)[i] : std::get<int64_t>(environments_per_stream)});
   }
-  BufferPool pool;
-  options.initial_agent_state = CopyTensors(initial_agent_state, pool);
+  BufferPool buffers;
+  options.initial_agent_state = CopyTensors(initial_agent_state, buffers);
   options.newest_plane = newest_plane;
-  options.connect_timeout =
-      std::chrono::milliseconds(static_cast<int64_t>(connect_timeout_s * 1000));
+  options.connect_timeout = Milliseconds(1000 * connect_timeout_s, "connect_timeout_s");
+  options.step_timeout = Milliseconds(1000 * step_timeout_s, "step_timeout_s");
   options.max_environment_failures = max_environment_failures;
+  options.failure_window = Milliseconds(1000 * failure_window_s, "failure_window_s");
   options.tls = MakeTls(tls);
   return std::make_unique<ActorPool>(std::move(streams), std::move(options), queue.queue(),
                                      batcher.batcher(), Log, PythonAllocator(std::move(allocator)));
@@ -206,10 +212,11 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
 class PyServer {
  public:
   PyServer(nb::object env_init, std::string address, int32_t task,
-           const std::optional<std::vector<std::string>>& tls)
-      : env_init_(std::move(env_init)),
-        server_([this](int64_t n) { return MakeEnvironments(n); }, std::move(address), task,
-                MakeTls(tls)) {
+           const std::optional<std::vector<std::string>>& tls, int64_t max_environments,
+           nb::object env_class)
+      : env_init_(env_init.is_none() ? std::move(env_class) : std::move(env_init)),
+        server_([this] { return MakeEnvironment(); },
+                ServerOptions{std::move(address), task, MakeTls(tls), max_environments}) {
     if (!PyCallable_Check(env_init_.ptr())) {
       throw nb::type_error("env_init must be callable: it makes one environment a call");
     }
@@ -229,13 +236,11 @@ class PyServer {
   }
 
  private:
-  std::unique_ptr<EnvironmentBatch> MakeEnvironments(int64_t num_environments) {
-    nb::object env_init;
-    {
-      nb::gil_scoped_acquire gil;
-      env_init = env_init_;
-    }
-    return MakePythonEnvironments(std::move(env_init), num_environments);
+  std::unique_ptr<Environment> MakeEnvironment() {
+    GilLock gil;
+    // The reference keeps the factory while it runs.
+    const nb::object env_init = env_init_;
+    return MakePythonEnvironment(env_init);
   }
 
   nb::object env_init_;
@@ -248,7 +253,7 @@ PyType_Slot kServerSlots[] = {
     {0, nullptr},
 };
 
-using NoGil = nb::call_guard<nb::gil_scoped_release>;
+using NoGil = nb::call_guard<BlockingCall>;
 
 void BindQueues(nb::module_& m) {
   nb::class_<PyBatchingQueue>(m, "BatchingQueue")
@@ -296,7 +301,8 @@ void BindActorPool(nb::module_& m) {
            nb::arg("initial_agent_state"), nb::arg("environments_per_stream") = 1,
            nb::arg("newest_plane") = true, nb::arg("connect_timeout_s") = 600.0,
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
-           nb::arg("allocator") = nb::none())
+           nb::arg("allocator") = nb::none(), nb::arg("step_timeout_s") = 300.0,
+           nb::arg("failure_window_s") = 600.0)
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("count", &ActorPool::count);
@@ -305,9 +311,10 @@ void BindActorPool(nb::module_& m) {
 void BindServer(nb::module_& m) {
   nb::class_<PyServer>(m, "Server", nb::type_slots(kServerSlots))
       .def(nb::init<nb::object, std::string, int32_t,
-                    const std::optional<std::vector<std::string>>&>(),
-           nb::arg("env_init"), nb::arg("server_address") = "unix:/tmp/polybeast",
-           nb::arg("task") = 0, nb::arg("tls") = nb::none())
+                    const std::optional<std::vector<std::string>>&, int64_t, nb::object>(),
+           nb::arg("env_init") = nb::none(), nb::arg("server_address") = "unix:/tmp/polybeast",
+           nb::arg("task") = 0, nb::arg("tls") = nb::none(), nb::arg("max_environments") = 1024,
+           nb::arg("env_class") = nb::none())
       .def(
           "run", [](PyServer& server) { server.server().Run(CheckSignals); }, NoGil())
       .def(
@@ -324,6 +331,7 @@ NB_MODULE(_C, m) {
   nb::exception<torchbeast::ClosedBatchingQueue>(m, "ClosedBatchingQueue", PyExc_RuntimeError);
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
+  torchbeast::BindExit(m);
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);
   torchbeast::BindServer(m);

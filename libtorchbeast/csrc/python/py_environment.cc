@@ -1,7 +1,11 @@
 #include "python/py_environment.h"
 
-#include <vector>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
+#include "python/py_gil.h"
 #include "python/py_tensor.h"
 
 namespace nb = nanobind;
@@ -10,175 +14,188 @@ namespace torchbeast {
 
 namespace {
 
-// A status message travels in HTTP/2 headers, which gRPC limits to 8 KB in all.
-constexpr size_t kMaxTracebackBytes = 4000;
-
-// Runs `function` with the GIL. A Python exception becomes a std::runtime_error with its traceback,
-// the last part of it if it is long.
-template <typename Function>
-void WithPython(Function&& function) {
-  nb::gil_scoped_acquire gil;
-  std::string text;
+// The traceback as text. Whatever fails on the way, the exception's type is named.
+std::string FormatTraceback(const nb::python_error& error) {
   try {
-    function();
-    return;
-  } catch (const nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) {  // KeyboardInterrupt, SystemExit.
-      throw Interrupted{std::current_exception()};
-    }
-    text = error.what();
+    const nb::object lines =
+        nb::module_::import_("traceback")
+            .attr("format_exception")(error.type(), error.value(), error.traceback());
+    const nb::object text = nb::str("").attr("join")(lines);
+    const nb::bytes encoded(text.attr("encode")("utf-8", "backslashreplace"));
+    return std::string(encoded.c_str(), encoded.size());
+  } catch (nb::python_error& inner) {
+    inner.discard_as_unraisable("libtorchbeast traceback");
+    return nb::type_name(error.type()).c_str();
   }
-  if (text.size() > kMaxTracebackBytes)
-    text = "..." + text.substr(text.size() - kMaxTracebackBytes);
-  throw std::runtime_error(text);
 }
 
-struct Environment {
-  nb::object reset;
-  nb::object step;
-  nb::object close;
-  int32_t episode_step = 0;
-  // In double: a float loses unit rewards beyond 2^24.
-  double episode_return = 0.0;
-};
+// Runs `function` with the GIL. A Python exception becomes a std::runtime_error with its traceback;
+// KeyboardInterrupt and SystemExit become Interrupted.
+template <typename Function>
+auto WithPython(Function&& function) -> decltype(function()) {
+  GilLock gil;
+  try {
+    return function();
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw Interrupted{std::current_exception()};
+    throw std::runtime_error(FormatTraceback(error));
+  } catch (const nb::builtin_exception& error) {
+    throw std::runtime_error(error.what());
+  }
+}
 
-class PythonEnvironments final : public EnvironmentBatch {
+bool IsTrue(nb::handle value) {
+  const int truth = PyObject_IsTrue(value.ptr());
+  if (truth < 0) nb::raise_python_error();
+  return truth != 0;
+}
+
+// None if `info` is no dict or has no such key.
+nb::object Lookup(nb::handle info, const char* key) {
+  if (!nb::isinstance<nb::dict>(info)) return nb::none();
+  PyObject* value = PyDict_GetItemString(info.ptr(), key);
+  return value ? nb::borrow(value) : nb::none();
+}
+
+double ReadReward(nb::handle value) {
+  const double reward = PyFloat_AsDouble(value.ptr());
+  if (reward == -1.0 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw std::runtime_error("its reward is " + std::string(nb::repr(value).c_str()) +
+                             ", which is no number");
+  }
+  return reward;
+}
+
+// The items of a gymnasium Dict or Tuple space; none for other spaces.
+nb::object SubSpaces(nb::handle space) { return nb::getattr(space, "spaces", nb::none()); }
+
+// std::runtime_error, naming the array, if an array of `observation` has another element type than
+// `space`. What has no counterpart in the space is not checked.
+void CheckTypes(nb::handle space, const TensorNest& observation, const std::string& path) {
+  if (!observation.is_leaf()) {
+    const nb::object spaces = SubSpaces(space);
+    if (observation.is_mapping() && nb::hasattr(spaces, "get")) {
+      for (const auto& [key, item] : observation.mapping()) {
+        const nb::object sub = spaces.attr("get")(nb::str(key.data(), key.size()));
+        if (!sub.is_none()) CheckTypes(sub, item, path + "['" + key + "']");
+      }
+    } else if (observation.is_sequence() && nb::isinstance<nb::sequence>(spaces) &&
+               nb::len(spaces) == observation.size()) {
+      for (size_t i = 0; i < observation.size(); ++i) {
+        CheckTypes(nb::object(spaces[i]), observation.sequence()[i],
+                   path + "[" + std::to_string(i) + "]");
+      }
+    }
+    return;
+  }
+  const nb::object dtype = nb::getattr(space, "dtype", nb::none());
+  if (dtype.is_none() || !SubSpaces(space).is_none()) return;
+  const std::string expected = nb::str(dtype).c_str();
+  const Tensor& tensor = observation.leaf();
+  if (expected == Name(tensor.dtype)) return;
+  throw std::runtime_error("its observation" + path + " is " +
+                           ToString({tensor.dtype, tensor.shape}) +
+                           ", its observation_space says " + expected);
+}
+
+class PythonEnvironment final : public Environment {
  public:
-  PythonEnvironments(nb::object env_init, int64_t num_environments) {
-    for (int64_t i = 0; i < num_environments; ++i) {
-      nb::object env = env_init();
-      environments_.push_back(
-          {env.attr("reset"), env.attr("step"), nb::getattr(env, "close", nb::none())});
-    }
+  explicit PythonEnvironment(nb::object env) : env_(std::move(env)) {
+    reset_ = env_.attr("reset");
+    step_ = env_.attr("step");
   }
 
-  ~PythonEnvironments() override {
+  ~PythonEnvironment() override {
     if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
-    for (Environment& environment : environments_) {
+    GilLock gil;
+    env_.reset();
+    reset_.reset();
+    step_.reset();
+  }
+
+  void Close() override {
+    WithPython([&] {
+      const nb::object close = nb::getattr(env_, "close", nb::none());
+      if (close.is_none()) return;
       try {
-        if (!environment.close.is_none()) environment.close();
+        close();
       } catch (nb::python_error& error) {
-        error.discard_as_unraisable(environment.close);
-      }
-    }
-    environments_.clear();
-  }
-
-  void Reset(StepEncoder* encoder, rpcenv::Reply* reply) override {
-    WithPython([&] {
-      for (Environment& environment : environments_) {
-        encoder->Append(ResetOne(environment), /*episode_start=*/true, reply);
-        AppendResult(environment, 0.0F, false, false, false, reply);
+        if (!error.matches(PyExc_Exception)) throw;
+        error.discard_as_unraisable(close);
       }
     });
   }
 
-  void Step(const Actions& actions, StepEncoder* encoder, rpcenv::Reply* reply) override {
-    WithPython([&] {
-      const int64_t action_bytes = actions.spec.NumBytes();
-      for (size_t e = 0; e < environments_.size(); ++e) {
-        StepOne(environments_[e], ReadAction(actions.spec, actions.data + e * action_bytes),
-                encoder, reply);
+  TensorNest Reset() override {
+    return WithPython([&] {
+      nb::object result = reset_();
+      // Gymnasium's pair: nothing else is a tuple of two whose second is a dict.
+      if (nb::isinstance<nb::tuple>(result) && nb::len(result) == 2 &&
+          nb::isinstance<nb::dict>(result[1])) {
+        result = nb::object(result[0]);
       }
+      TensorNest observation = ReadTensors(result, buffers_);
+      if (!checked_)
+        CheckTypes(nb::getattr(env_, "observation_space", nb::none()), observation, "");
+      checked_ = true;
+      return observation;
     });
+  }
+
+  Result Step(const LeafSpec& spec, const std::byte* action) override {
+    return WithPython([&] { return StepWithGil(spec, action); });
   }
 
  private:
   // An integer of one element as int, any other array as a NumPy array.
   nb::object ReadAction(const LeafSpec& spec, const std::byte* data) {
-    const bool single = spec.shape.NumElements() == 1;
-    if (single && spec.dtype == DType::kInt64) {
-      int64_t value;
-      std::memcpy(&value, data, sizeof(value));
-      return nb::int_(value);
-    }
-    Tensor action = pool_.Empty(spec.dtype, spec.shape);
+    if (const auto value = SingleInteger(spec, data)) return nb::int_(*value);
+    Tensor action = buffers_.Empty(spec.dtype, spec.shape);
     std::memcpy(action.data, data, action.NumBytes());
-    nb::object array = WriteTensor(action, Framework::kNumpy);
-    return single && spec.dtype == DType::kInt32 ? nb::int_(array) : array;
+    return WriteTensor(action, Framework::kNumpy);
   }
 
-  TensorNest ResetOne(Environment& environment) {
-    nb::object result = environment.reset();
-    // Gymnasium's pair: nothing else is a tuple of two whose second is a dict.
-    if (nb::isinstance<nb::tuple>(result) && nb::len(result) == 2 &&
-        nb::isinstance<nb::dict>(result[1])) {
-      result = nb::object(result[0]);
-    }
-    return ReadTensors(result, pool_);
-  }
-
-  void StepOne(Environment& environment, nb::object action, StepEncoder* encoder,
-               rpcenv::Reply* reply) {
-    nb::object result = environment.step(action);
-    if (!nb::isinstance<nb::tuple>(result) || (nb::len(result) != 5 && nb::len(result) != 4)) {
+  Result StepWithGil(const LeafSpec& spec, const std::byte* action) {
+    const nb::object returned = step_(ReadAction(spec, action));
+    if (!nb::isinstance<nb::tuple>(returned) ||
+        (nb::len(returned) != 5 && nb::len(returned) != 4)) {
       throw std::runtime_error(
           "Environment's step() must return a tuple of 5 (or, old kind, of 4)");
     }
-    const bool gymnasium = nb::len(result) == 5;
-    const float reward = nb::cast<float>(nb::float_(result[1]));
-    bool terminated = IsTrue(result[2]);
-    bool truncated = gymnasium && IsTrue(result[3]);
-    const nb::object info = result[gymnasium ? 4 : 3];
-    if (!gymnasium && terminated && IsTrue(Lookup(info, "TimeLimit.truncated"))) {
-      terminated = false;
-      truncated = true;
+    const bool gymnasium = nb::len(returned) == 5;
+    Result result;
+    result.reward = ReadReward(nb::object(returned[1]));
+    result.terminated = IsTrue(nb::object(returned[2]));
+    result.truncated = gymnasium && IsTrue(nb::object(returned[3]));
+    const nb::object info = returned[gymnasium ? 4 : 3];
+    if (!gymnasium && result.terminated && IsTrue(Lookup(info, "TimeLimit.truncated"))) {
+      result.terminated = false;
+      result.truncated = true;
     }
-    ++environment.episode_step;
-    environment.episode_return += reward;
-    const bool done = terminated || truncated;
-    if (!done) {
-      encoder->Append(ReadTensors(result[0], pool_), /*episode_start=*/false, reply);
-      AppendResult(environment, reward, false, false, false, reply);
-      return;
+    if (result.terminated || result.truncated) {
+      const nb::object flag = Lookup(info, "game_over");
+      result.game_over = flag.is_none() || IsTrue(flag);
+    } else {
+      result.observation = ReadTensors(nb::object(returned[0]), buffers_);
     }
-    const nb::object flag = Lookup(info, "game_over");
-    const bool game_over = flag.is_none() || IsTrue(flag);
-    encoder->Append(ResetOne(environment), /*episode_start=*/true, reply);
-    AppendResult(environment, reward, terminated, truncated, game_over, reply);
-    if (game_over) {
-      environment.episode_step = 0;
-      environment.episode_return = 0.0;
-    }
+    return result;
   }
 
-  static bool IsTrue(nb::handle value) {
-    const int truth = PyObject_IsTrue(value.ptr());
-    if (truth < 0) nb::raise_python_error();
-    return truth != 0;
-  }
-
-  // None if `info` is no dict or has no such key.
-  static nb::object Lookup(nb::handle info, const char* key) {
-    if (!nb::isinstance<nb::dict>(info)) return nb::none();
-    PyObject* value = PyDict_GetItemString(info.ptr(), key);
-    return value ? nb::borrow(value) : nb::none();
-  }
-
-  static void AppendResult(const Environment& environment, float reward, bool terminated,
-                           bool truncated, bool game_over, rpcenv::Reply* reply) {
-    reply->add_reward(reward);
-    reply->add_terminated(terminated);
-    reply->add_truncated(truncated);
-    reply->add_game_over(game_over);
-    reply->add_episode_step(environment.episode_step);
-    reply->add_episode_return(static_cast<float>(environment.episode_return));
-  }
-
-  std::vector<Environment> environments_;
-  BufferPool pool_;
+  nb::object env_;
+  nb::object reset_;
+  nb::object step_;
+  // Whether an observation has been compared with the space.
+  bool checked_ = false;
+  BufferPool buffers_;
 };
 
 }  // namespace
 
-std::unique_ptr<EnvironmentBatch> MakePythonEnvironments(nb::object env_init,
-                                                         int64_t num_environments) {
-  std::unique_ptr<EnvironmentBatch> environments;
-  WithPython([&] {
-    environments = std::make_unique<PythonEnvironments>(std::move(env_init), num_environments);
+std::unique_ptr<Environment> MakePythonEnvironment(nb::handle env_init) {
+  return WithPython([&]() -> std::unique_ptr<Environment> {
+    return std::make_unique<PythonEnvironment>(env_init());
   });
-  return environments;
 }
 
 }  // namespace torchbeast

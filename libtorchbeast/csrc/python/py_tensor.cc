@@ -1,11 +1,14 @@
 #include "python/py_tensor.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
+
+#include "python/py_gil.h"
 
 namespace nb = nanobind;
 
@@ -159,7 +162,7 @@ Array ImportArray(nb::handle source) {
                            .c_str());
 }
 
-Tensor ReadTensor(nb::handle source, BufferPool& pool, bool copy) {
+Tensor ReadTensor(nb::handle source, BufferPool& buffers, bool copy) {
   Array array = ImportArray(source);
   const std::optional<DType> dtype = FromDLPack(array.dtype());
   if (!dtype) {
@@ -169,7 +172,7 @@ Tensor ReadTensor(nb::handle source, BufferPool& pool, bool copy) {
   for (size_t i = 0; i < array.ndim(); ++i) shape.Append(static_cast<int64_t>(array.shape(i)));
   const bool contiguous = IsContiguous(array);
   if (copy || !contiguous) {
-    Tensor result = pool.Empty(*dtype, shape);
+    Tensor result = buffers.Empty(*dtype, shape);
     const auto* data = static_cast<const std::byte*>(static_cast<const void*>(array.data()));
     if (contiguous) {
       std::memcpy(result.data, data, result.NumBytes());
@@ -181,42 +184,38 @@ Tensor ReadTensor(nb::handle source, BufferPool& pool, bool copy) {
   }
   Tensor result{*dtype, shape, nullptr, nullptr};
   result.data = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
+  result.shared = true;
   auto* holder = new Array(std::move(array));
-  result.owner = std::shared_ptr<void>(result.data, [holder](void*) {
-    // After the interpreter is gone there is nobody to give the reference back to.
-    if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
-    delete holder;
-  });
+  result.owner = std::shared_ptr<void>(result.data, [holder](void*) { DeleteWithGil(holder); });
   return result;
 }
 
-TensorNest ReadNest(nb::handle source, BufferPool& pool, bool copy, int depth) {
+TensorNest ReadNest(nb::handle source, BufferPool& buffers, bool copy, int depth) {
   if (depth > kMaxDepth) throw nest::NestError("Structure is nested too deeply");
   if (nb::isinstance<nb::tuple>(source) || nb::isinstance<nb::list>(source)) {
     TensorNest::Sequence items;
-    for (nb::handle item : source) items.push_back(ReadNest(item, pool, copy, depth + 1));
+    for (nb::handle item : source) items.push_back(ReadNest(item, buffers, copy, depth + 1));
     return TensorNest(std::move(items));
   }
   if (nb::isinstance<nb::dict>(source)) {
     TensorNest::Mapping items;
     for (auto [key, item] : nb::borrow<nb::dict>(source)) {
       if (!nb::isinstance<nb::str>(key)) throw nb::type_error("Keys of a nested dict must be str");
-      items.emplace(nb::str(key).c_str(), ReadNest(item, pool, copy, depth + 1));
+      items.emplace(nb::cast<std::string>(key), ReadNest(item, buffers, copy, depth + 1));
     }
     return TensorNest(std::move(items));
   }
-  return TensorNest(ReadTensor(source, pool, copy));
+  return TensorNest(ReadTensor(source, buffers, copy));
 }
 
 }  // namespace
 
-TensorNest ReadTensors(nb::handle source, BufferPool& pool) {
-  return ReadNest(source, pool, /*copy=*/false, 0);
+TensorNest ReadTensors(nb::handle source, BufferPool& buffers) {
+  return ReadNest(source, buffers, /*copy=*/false, 0);
 }
 
-TensorNest CopyTensors(nb::handle source, BufferPool& pool) {
-  return ReadNest(source, pool, /*copy=*/true, 0);
+TensorNest CopyTensors(nb::handle source, BufferPool& buffers) {
+  return ReadNest(source, buffers, /*copy=*/true, 0);
 }
 
 nb::object WriteTensor(const Tensor& source, Framework framework) {
@@ -241,7 +240,7 @@ nb::object WriteTensors(const TensorNest& source, Framework framework) {
   }
   nb::dict items;
   for (const auto& [key, item] : source.mapping()) {
-    items[key.c_str()] = WriteTensors(item, framework);
+    items[nb::str(key.data(), key.size())] = WriteTensors(item, framework);
   }
   return items;
 }

@@ -5,6 +5,7 @@
 // remember which container type to rebuild. Plain value semantics, no locks.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -43,13 +44,14 @@ class Nest {
   Mapping& mapping() { return std::get<Mapping>(value_); }
   const Tag& tag() const { return tag_; }
 
-  // True if there is no leaf anywhere below.
-  bool empty() const {
-    if (is_leaf()) return false;
-    bool any = false;
-    for_each([&any](const T&) { any = true; });
-    return !any;
+  // The children of a container; 0 for a leaf.
+  size_t size() const {
+    if (is_leaf()) return 0;
+    return is_sequence() ? sequence().size() : mapping().size();
   }
+
+  // True if there is no leaf anywhere below.
+  bool empty() const { return first_leaf() == nullptr; }
 
   // Calls `function(leaf)` on every leaf in order.
   template <typename Function>
@@ -70,12 +72,24 @@ class Nest {
     return leaves;
   }
 
+  // The first leaf; null if there is none.
+  const T* first_leaf() const {
+    if (is_leaf()) return &leaf();
+    if (is_sequence()) {
+      for (const Nest& item : sequence()) {
+        if (const T* first = item.first_leaf()) return first;
+      }
+    } else {
+      for (const auto& [key, item] : mapping()) {
+        if (const T* first = item.first_leaf()) return first;
+      }
+    }
+    return nullptr;
+  }
+
   // The first leaf; NestError if there is none.
   const T& front() const {
-    const T* first = nullptr;
-    for_each([&first](const T& leaf) {
-      if (first == nullptr) first = &leaf;
-    });
+    const T* first = first_leaf();
     if (first == nullptr) throw NestError("front() of a nest without leaves");
     return *first;
   }
@@ -104,72 +118,140 @@ class Nest {
     size_t next = 0;
     auto packed = map([&](const T&) -> U {
       if (next >= leaves.size()) {
-        throw NestError("Too few leaves to pack: the structure needs more than " +
+        throw NestError("Too few elements in sequence: the nest needs more than " +
                         std::to_string(leaves.size()));
       }
       return leaves[next++];
     });
     if (next != leaves.size()) {
-      throw NestError("Too many leaves to pack: the structure needs " + std::to_string(next) +
-                      ", got " + std::to_string(leaves.size()));
+      throw NestError("Nest didn't exhaust sequence: it needs " + std::to_string(next) +
+                      " elements, got " + std::to_string(leaves.size()));
     }
     return packed;
   }
 
+  // Whether `other` has the same containers, sizes and keys.
+  template <typename U, typename OtherTag>
+  bool has_same_structure(const Nest<U, OtherTag>& other) const {
+    if (is_leaf() || other.is_leaf()) return is_leaf() && other.is_leaf();
+    if (is_sequence() != other.is_sequence()) return false;
+    if (is_sequence()) {
+      if (sequence().size() != other.sequence().size()) return false;
+      for (size_t i = 0; i < sequence().size(); ++i) {
+        if (!sequence()[i].has_same_structure(other.sequence()[i])) return false;
+      }
+      return true;
+    }
+    if (mapping().size() != other.mapping().size()) return false;
+    auto theirs = other.mapping().begin();
+    for (const auto& [key, item] : mapping()) {
+      if (theirs->first != key || !item.has_same_structure(theirs->second)) return false;
+      ++theirs;
+    }
+    return true;
+  }
+
   // Throws NestError naming the first place where `other` has another structure.
   template <typename U, typename OtherTag>
-  void check_same_structure(const Nest<U, OtherTag>& other, const std::string& path = "") const {
-    auto fail = [&path](const std::string& what) {
-      throw NestError("Nests differ at " + (path.empty() ? std::string("the root") : path) + ": " +
-                      what);
-    };
-    if (describe() != other.describe()) fail(describe() + " against " + other.describe());
-    if (is_sequence()) {
-      for (size_t i = 0; i < sequence().size(); ++i) {
-        sequence()[i].check_same_structure(other.sequence()[i],
-                                           path + "[" + std::to_string(i) + "]");
-      }
-    } else if (is_mapping()) {
-      auto theirs = other.mapping().begin();
-      for (const auto& [key, item] : mapping()) {
-        if (theirs->first != key) fail("key '" + key + "' against key '" + theirs->first + "'");
-        item.check_same_structure(theirs->second, path + "['" + key + "']");
-        ++theirs;
-      }
-    }
+  void check_same_structure(const Nest<U, OtherTag>& other) const {
+    if (!has_same_structure(other)) throw NestError(describe_difference(other, ""));
   }
 
   // "a leaf", "a sequence of 2", "a mapping of 3".
   std::string describe() const {
     if (is_leaf()) return "a leaf";
-    if (is_sequence()) return "a sequence of " + std::to_string(sequence().size());
-    return "a mapping of " + std::to_string(mapping().size());
+    return (is_sequence() ? "a sequence of " : "a mapping of ") + std::to_string(size());
+  }
+
+  // How leaf `index` of flatten() is reached: "['key'][0]"; empty for a leaf by itself.
+  std::string path_of(size_t index) const {
+    if (is_sequence()) {
+      for (size_t i = 0; i < sequence().size(); ++i) {
+        const size_t count = sequence()[i].num_leaves();
+        if (index < count) return "[" + std::to_string(i) + "]" + sequence()[i].path_of(index);
+        index -= count;
+      }
+    } else if (is_mapping()) {
+      for (const auto& [key, item] : mapping()) {
+        const size_t count = item.num_leaves();
+        if (index < count) return "['" + key + "']" + item.path_of(index);
+        index -= count;
+      }
+    }
+    return "";
+  }
+
+  size_t num_leaves() const {
+    size_t count = 0;
+    for_each([&count](const T&) { ++count; });
+    return count;
   }
 
  private:
+  template <typename U, typename OtherTag>
+  friend class Nest;
+
+  // The first difference from `other`, whose structure is another; `path` leads here.
+  template <typename U, typename OtherTag>
+  std::string describe_difference(const Nest<U, OtherTag>& other, const std::string& path) const {
+    const std::string place =
+        "nests don't match at " + (path.empty() ? std::string("the root") : path) + ": ";
+    if (is_leaf() || other.is_leaf() || is_sequence() != other.is_sequence()) {
+      return place + describe() + " against " + other.describe();
+    }
+    if (size() != other.size()) {
+      return place + "expected " + (is_sequence() ? "sequences" : "mappings") +
+             " of same length but got " + std::to_string(size()) + " vs " +
+             std::to_string(other.size());
+    }
+    if (is_sequence()) {
+      for (size_t i = 0; i < sequence().size(); ++i) {
+        if (sequence()[i].has_same_structure(other.sequence()[i])) continue;
+        return sequence()[i].describe_difference(other.sequence()[i],
+                                                 path + "[" + std::to_string(i) + "]");
+      }
+    }
+    auto theirs = other.mapping().begin();
+    for (const auto& [key, item] : mapping()) {
+      if (theirs->first != key) {
+        return place + "expected mappings to have same keys but found '" + key + "' vs '" +
+               theirs->first + "'";
+      }
+      if (!item.has_same_structure(theirs->second)) {
+        return item.describe_difference(theirs->second, path + "['" + key + "']");
+      }
+      ++theirs;
+    }
+    return place;
+  }
+
   std::variant<T, Sequence, Mapping> value_;
   Tag tag_{};
 };
 
 // A nest with the structure of the first of `nests` whose leaves are `function(leaves)`, `leaves`
-// holding one leaf of each nest. NestError if there is no nest or the structures differ.
+// pointing to one leaf of each nest. NestError if there is no nest or the structures differ.
 template <typename T, typename Tag, typename Function>
 auto map_many(Function&& function, const std::vector<Nest<T, Tag>>& nests)
-    -> Nest<decltype(function(std::declval<const std::vector<T>&>())), Tag> {
+    -> Nest<decltype(function(std::declval<const std::vector<const T*>&>())), Tag> {
   if (nests.empty()) throw NestError("Expected at least one nest");
-  std::vector<std::vector<T>> columns;
-  columns.reserve(nests.size());
-  for (const auto& nest : nests) {
-    nests.front().check_same_structure(nest);
-    columns.push_back(nest.flatten());
+  const size_t num_nests = nests.size();
+  // Leaf i of nest n is at [i * num_nests + n].
+  std::vector<const T*> leaves;
+  for (size_t n = 0; n < num_nests; ++n) {
+    nests.front().check_same_structure(nests[n]);
+    size_t i = n;
+    nests[n].for_each([&](const T& leaf) {
+      if (n == 0) leaves.resize(leaves.size() + num_nests);
+      leaves[i] = &leaf;
+      i += num_nests;
+    });
   }
+  std::vector<const T*> row(num_nests);
   size_t next = 0;
   return nests.front().map([&](const T&) {
-    std::vector<T> leaves;
-    leaves.reserve(columns.size());
-    for (const auto& column : columns) leaves.push_back(column[next]);
-    ++next;
-    return function(leaves);
+    for (const T*& leaf : row) leaf = leaves[next++];
+    return function(row);
   });
 }
 

@@ -1,0 +1,83 @@
+#include "python/py_gil.h"
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+namespace nb = nanobind;
+
+namespace torchbeast {
+
+namespace {
+
+constexpr std::chrono::seconds kExitTimeout{3};
+
+// Python is about to exit: calls that wait are to end.
+std::atomic<bool> exiting{false};
+std::atomic<int> num_blocking_calls{0};
+
+struct InterpreterExit : std::exception {};
+
+[[noreturn]] void StopForEver() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+// Runs in the main thread, while Python still works as usual.
+void EndBlockingCalls() {
+  exiting = true;
+  nb::gil_scoped_release no_gil;
+  const auto deadline = std::chrono::steady_clock::now() + kExitTimeout;
+  while (num_blocking_calls > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+bool InterpreterEnds() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+GilLock::GilLock() {
+  if (InterpreterEnds() && !PyGILState_Check()) StopForEver();
+  state_ = PyGILState_Ensure();
+}
+
+GilLock::~GilLock() { PyGILState_Release(state_); }
+
+BlockingCall::BlockingCall() {
+  ++num_blocking_calls;
+  state_ = PyEval_SaveThread();
+}
+
+BlockingCall::~BlockingCall() {
+  if (InterpreterEnds()) StopForEver();
+  PyEval_RestoreThread(state_);
+  --num_blocking_calls;
+}
+
+void CheckSignals() {
+  if (exiting) throw InterpreterExit();
+  GilLock gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+void BindExit(nb::module_& m) {
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const InterpreterExit&) {
+      // Ends a thread without a traceback.
+      PyErr_SetNone(PyExc_SystemExit);
+    }
+  });
+  m.def("_end_blocking_calls", &EndBlockingCalls);
+  nb::module_::import_("atexit").attr("register")(m.attr("_end_blocking_calls"));
+}
+
+}  // namespace torchbeast

@@ -1,0 +1,55 @@
+// Taking and giving up the GIL where the interpreter may be ending.
+//
+// A thread that asks for the GIL of an ending interpreter is unwound by Python, through C++ frames
+// that do not expect it: the process aborts. So calls that wait are ended at exit, before Python
+// finalizes, and threads that come too late stop for ever; the process ends without them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace torchbeast {
+
+// Whether Python finalizes, so that only the thread that does it may hold the GIL.
+bool InterpreterEnds();
+
+// Holds the GIL in a scope. Never returns from the constructor if the interpreter ends.
+class GilLock {
+ public:
+  GilLock();
+  ~GilLock();
+  GilLock(const GilLock&) = delete;
+  GilLock& operator=(const GilLock&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// Gives the GIL up in a scope that may wait long. At exit Python waits, a short time, for all such
+// scopes to end. For nb::call_guard, too.
+class BlockingCall {
+ public:
+  BlockingCall();
+  ~BlockingCall();
+  BlockingCall(const BlockingCall&) = delete;
+  BlockingCall& operator=(const BlockingCall&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// Lets Ctrl-C through to a waiting main thread, and ends waits with SystemExit when Python exits.
+// To be called without the GIL; see sync.h's Poll.
+void CheckSignals();
+
+// Deletes `object` with the GIL. Keeps it for ever if the interpreter ends.
+template <typename T>
+void DeleteWithGil(T* object) {
+  if (!nanobind::is_alive() || (InterpreterEnds() && !PyGILState_Check())) return;
+  GilLock gil;
+  delete object;
+}
+
+// Registers what must be done at exit.
+void BindExit(nanobind::module_& m);
+
+}  // namespace torchbeast

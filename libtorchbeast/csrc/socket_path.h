@@ -1,0 +1,30 @@
+// Who listens on the path of a Unix socket.
+//
+// gRPC silently takes a socket file over from a living server. Here a server looks, binds and
+// removes its file under a lock on the directory: of two that start together only one gets the
+// path, and one that ends slowly does not remove the file of its successor.
+#pragma once
+
+#include <string>
+
+namespace torchbeast {
+
+// Whether a server listens on `path`, even one that is stopped.
+bool SomebodyListens(const std::string& path);
+
+// An exclusive lock on the directory of `path`, held for the moments in which a server binds or
+// unbinds. Leaves no file behind.
+class SocketDirectoryLock {
+ public:
+  // Waits for the lock, a few seconds at most: std::runtime_error afterwards. Does nothing if the
+  // directory cannot be opened: then nobody can bind in it.
+  explicit SocketDirectoryLock(const std::string& path);
+  ~SocketDirectoryLock();
+  SocketDirectoryLock(const SocketDirectoryLock&) = delete;
+  SocketDirectoryLock& operator=(const SocketDirectoryLock&) = delete;
+
+ private:
+  int directory_ = -1;
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,281 @@
+#include "actor_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "test_environments.h"
+
+namespace torchbeast {
+namespace {
+
+constexpr int kUnrollLength = 3;
+
+// A pool whose inference returns the call's number as action.
+class PoolRun {
+ public:
+  explicit PoolRun(std::vector<StreamOptions> streams, ActorOptions options = {},
+                   std::optional<int64_t> queue_size = std::nullopt)
+      : queue(std::make_shared<BatchingQueue<TensorNest>>(
+            BatchingOptions{1, 1, std::nullopt, queue_size})),
+        batcher(std::make_shared<DynamicBatcher>(
+            DynamicBatcher::Options{1, {1, 64, std::chrono::milliseconds(5), {}}, true})),
+        pool(std::move(streams), WithDefaults(std::move(options)), queue, batcher,
+             [this](LogLevel, const std::string& text) {
+               MutexLock lock(mutex_);
+               log_ += text + "\n";
+             },
+             {}),
+        inference_([this] { Infer(); }),
+        runner_([this] {
+          try {
+            pool.Run({});
+          } catch (const std::exception& e) {
+            MutexLock lock(mutex_);
+            error_ = e.what();
+          }
+          ended_ = true;
+        }) {}
+  ~PoolRun() { Close(); }
+
+  void Close() {
+    if (!queue->is_closed()) queue->Close();
+    if (!batcher->is_closed()) batcher->Close();
+    if (inference_.joinable()) inference_.join();
+    if (runner_.joinable()) runner_.join();
+  }
+  // The next rollout: ((environment outputs, agent outputs), initial state).
+  TensorNest Next() { return queue->DequeueMany().at(0); }
+  std::string WaitForError() {
+    WaitFor([this] { return ended_.load(); });
+    return error();
+  }
+  std::string error() {
+    MutexLock lock(mutex_);
+    return error_;
+  }
+  std::string log() {
+    MutexLock lock(mutex_);
+    return log_;
+  }
+
+  const std::shared_ptr<BatchingQueue<TensorNest>> queue;
+  const std::shared_ptr<DynamicBatcher> batcher;
+  ActorPool pool;
+
+ private:
+  static ActorOptions WithDefaults(ActorOptions options) {
+    options.unroll_length = kUnrollLength;
+    return options;
+  }
+
+  void Infer() {
+    BufferPool buffers;
+    for (int64_t call = 1; auto batch = batcher->NextBatch(); ++call) {
+      batch->GetInputs();
+      Tensor action = buffers.Empty(DType::kInt64, {1, batch->size(), 1});
+      for (int64_t i = 0; i < batch->size(); ++i) std::memcpy(action.data + 8 * i, &call, 8);
+      batch->SetOutputs(TensorNest(TensorNest::Sequence{TensorNest(TensorNest::Sequence{action}),
+                                                        TensorNest(TensorNest::Sequence{})}));
+    }
+  }
+
+  Mutex mutex_;
+  std::string error_ TB_GUARDED_BY(mutex_);
+  std::string log_ TB_GUARDED_BY(mutex_);
+  std::atomic<bool> ended_{false};
+  std::thread inference_;
+  std::thread runner_;
+};
+
+template <typename T>
+std::vector<T> Values(const Tensor& tensor) {
+  const auto* data = reinterpret_cast<const T*>(tensor.data);
+  return {data, data + tensor.shape.NumElements()};
+}
+
+// Field `index` of the environment's part of a rollout.
+const Tensor& EnvField(const TensorNest& rollout, size_t index) {
+  return rollout.sequence()[0].sequence()[0].sequence()[index].leaf();
+}
+
+class ActorPoolTest : public ::testing::Test {
+ protected:
+  TemporaryDirectory directory_;
+};
+
+TEST_F(ActorPoolTest, RolloutsAreConsecutiveAndOverlapInOneRow) {
+  CountingServer server(directory_.Address(), {}, /*task=*/2);
+  PoolRun run({{directory_.Address(), 2}});
+  for (int32_t r = 0; r < 5; ++r) {
+    for (int e = 0; e < 2; ++e) {
+      const TensorNest rollout = run.Next();
+      const int32_t start = r * kUnrollLength;
+      EXPECT_EQ(EnvField(rollout, 0).shape, (Shape{kUnrollLength + 1, 1, 1}));
+      EXPECT_EQ(Values<int32_t>(EnvField(rollout, 0)),
+                (std::vector<int32_t>{start, start + 1, start + 2, start + 3}));
+      EXPECT_EQ(Values<int32_t>(EnvField(rollout, 3)), (std::vector<int32_t>{2, 2, 2, 2}));
+      // The action that the agent chose is the environment's reward and last action.
+      const Tensor& actions = rollout.sequence()[0].sequence()[1].sequence()[0].leaf();
+      for (int row = 1; row <= kUnrollLength; ++row) {
+        const int64_t action = Values<int64_t>(actions)[row];
+        EXPECT_EQ(Values<float>(EnvField(rollout, 1))[row], static_cast<float>(action));
+        EXPECT_EQ(Values<int64_t>(EnvField(rollout, 8))[row], action);
+      }
+    }
+  }
+  WaitFor([&] { return run.pool.count() >= 5 * 2 * kUnrollLength; });
+}
+
+TEST_F(ActorPoolTest, ReconnectsToARestartedServer) {
+  auto server = std::make_unique<CountingServer>(directory_.Address());
+  PoolRun run({{directory_.Address(), 1}});
+  run.Next();
+  server.reset();
+  server = std::make_unique<CountingServer>(directory_.Address());
+  WaitFor([&] { return Values<int32_t>(EnvField(run.Next(), 0)).front() == 0; });
+  EXPECT_NE(run.log().find("connecting again"), std::string::npos);
+  EXPECT_EQ(run.error(), "");
+}
+
+TEST_F(ActorPoolTest, AnEnvironmentThatFailsAfterWholeRolloutsEndsThePool) {
+  CountingServer server(directory_.Address(), [](int step) {
+    if (step == 4 * kUnrollLength) throw std::runtime_error("broken environment");
+  });
+  ActorOptions options;
+  options.max_environment_failures = 3;
+  PoolRun run({{directory_.Address(), 1}}, options);
+  const std::string error = run.WaitForError();
+  EXPECT_GE(run.pool.count(), 8 * kUnrollLength);
+  EXPECT_NE(error.find("3 times"), std::string::npos) << error;
+  EXPECT_NE(error.find("broken environment"), std::string::npos) << error;
+  EXPECT_NE(run.log().find("(2 of 3 failures within"), std::string::npos) << run.log();
+}
+
+TEST_F(ActorPoolTest, AMissingServerIsAnErrorAfterTheTimeout) {
+  ActorOptions options;
+  options.connect_timeout = std::chrono::milliseconds(300);
+  PoolRun run({{directory_.Address(), 1}}, options);
+  EXPECT_NE(run.WaitForError().find("No environment server answered at"), std::string::npos);
+}
+
+TEST_F(ActorPoolTest, ClosesWhileAnEnvironmentIsStuck) {
+  std::atomic<bool> entered{false};
+  std::atomic<bool> release{false};
+  CountingServer server(directory_.Address(), [&](int) {
+    entered = true;
+    WaitFor([&] { return release.load(); });
+  });
+  PoolRun run({{directory_.Address(), 1}});
+  WaitFor([&] { return entered.load(); });
+  run.Close();
+  EXPECT_EQ(run.error(), "");
+  release = true;
+}
+
+TEST_F(ActorPoolTest, ClosesWhileTheLearnerQueueIsFull) {
+  CountingServer server(directory_.Address());
+  PoolRun run({{directory_.Address(), 4}}, {}, /*queue_size=*/1);
+  WaitFor([&] { return run.queue->size() == 1; });
+  run.Close();
+  EXPECT_EQ(run.error(), "");
+}
+
+TEST_F(ActorPoolTest, InferenceThatDropsABatchEndsThePool) {
+  CountingServer server(directory_.Address());
+  auto queue = std::make_shared<BatchingQueue<TensorNest>>(BatchingOptions{});
+  auto batcher = std::make_shared<DynamicBatcher>(DynamicBatcher::Options{});
+  ActorOptions options;
+  options.unroll_length = kUnrollLength;
+  ActorPool pool({{directory_.Address(), 1}}, options, queue, batcher,
+                 [](LogLevel, const std::string&) {}, {});
+  std::thread inference([&] { batcher->NextBatch().reset(); });
+  EXPECT_THROW(pool.Run({}), AsyncError);
+  inference.join();
+}
+
+TEST_F(ActorPoolTest, AStepThatTakesTooLongNamesTheServer) {
+  std::atomic<bool> release{false};
+  CountingServer server(directory_.Address(), [&](int step) {
+    if (step == 2) WaitFor([&] { return release.load(); });
+  });
+  ActorOptions options;
+  options.step_timeout = std::chrono::milliseconds(300);
+  options.max_environment_failures = 1;
+  PoolRun run({{directory_.Address(), 3}}, options);
+  const std::string error = run.WaitForError();
+  EXPECT_NE(error.find("/s: it has not answered a step of 3 environments for 0.3 s"),
+            std::string::npos)
+      << error;
+  release = true;
+}
+
+TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
+  CountingServer first(directory_.Address("first"));
+  EnvServer second(
+      [] {
+        struct Other final : Environment {
+          TensorNest Reset() override { return BufferPool().Empty(DType::kFloat32, {2}); }
+          Result Step(const LeafSpec&, const std::byte*) override { return {}; }
+          void Close() override {}
+        };
+        return std::make_unique<Other>();
+      },
+      ServerOptions{directory_.Address("second")});
+  std::thread thread([&] { second.Run({}); });
+  PoolRun run({{directory_.Address("first"), 1}, {directory_.Address("second"), 1}});
+  const std::string error = run.WaitForError();
+  EXPECT_NE(error.find("its observations differ from those of "), std::string::npos) << error;
+  EXPECT_NE(error.find("float32[2]"), std::string::npos) << error;
+  EXPECT_NE(error.find("int32[1]"), std::string::npos) << error;
+  second.Stop();
+  thread.join();
+}
+
+TEST_F(ActorPoolTest, RolloutsLargerThanTheLimitAreRefused) {
+  CountingServer server(directory_.Address());
+  ActorOptions options;
+  options.max_rollout_bytes = 4 * (kUnrollLength + 1) - 1;
+  PoolRun run({{directory_.Address(), 1}}, options);
+  EXPECT_NE(run.WaitForError().find("rows of more than"), std::string::npos);
+}
+
+TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
+  std::mt19937 random(1);
+  for (int cycle = 0; cycle < 12; ++cycle) {
+    std::vector<std::unique_ptr<CountingServer>> servers;
+    for (int i = 0; i < 2; ++i) {
+      servers.push_back(
+          std::make_unique<CountingServer>(directory_.Address("s" + std::to_string(i))));
+    }
+    auto some = [&](int most) { return 1 + static_cast<int64_t>(random() % most); };
+    PoolRun run({{servers[0]->server().address(), some(4)},
+                 {servers[1]->server().address(), some(4)},
+                 {servers[1]->server().address(), 1}},
+                {}, some(3));
+    const int num_actions = static_cast<int>(random() % 6);
+    for (int i = 0; i < num_actions; ++i) {
+      switch (random() % 3) {
+        case 0:
+          run.Next();
+          break;
+        case 1:
+          servers[random() % 2].reset();
+          break;
+        case 2:
+          std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
+          break;
+      }
+      for (int s = 0; s < 2; ++s) {
+        if (servers[s]) continue;
+        servers[s] = std::make_unique<CountingServer>(directory_.Address("s" + std::to_string(s)));
+      }
+    }
+    run.Close();
+    EXPECT_EQ(run.error(), "");
+  }
+}
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,201 @@
+#include "actor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <thread>
+
+#include "test_environments.h"
+
+namespace torchbeast {
+namespace {
+
+constexpr int kUnrollLength = 2;
+
+// Runs one actor, its inference and its deliveries by hand, on the test's thread.
+class ActorTest : public ::testing::Test, public Actor::Listener {
+ protected:
+  void Start(int64_t num_environments = 1) {
+    options_.unroll_length = kUnrollLength;
+    actor_ = std::make_shared<Actor>(StreamOptions{directory_.Address(), num_environments},
+                                     options_, this, &queue_, std::make_shared<BufferPool>());
+    all_.push_back(actor_);
+    actor_->Start();
+  }
+
+  void TearDown() override {
+    for (const auto& actor : all_) actor->Stop();
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) Handle(tag, ok);
+    for (const auto& actor : all_) actor->Release();
+  }
+
+  // Handles events until the actor asks for inference, delivers or fails.
+  std::optional<Actor::Submission> NextSubmission() {
+    std::optional<Actor::Submission> submission;
+    while (!submission && deliveries_.empty() && error_.empty()) {
+      void* tag;
+      bool ok;
+      if (!queue_.Next(&tag, &ok)) throw std::runtime_error("the queue was shut down");
+      submission = Handle(tag, ok);
+    }
+    return submission;
+  }
+
+  // Gives each input of `submission` the action `action`.
+  void Answer(const Actor::Submission& submission, int64_t action) {
+    Tensor actions = buffers_.Empty(DType::kInt64, {1, 1, 1});
+    std::memcpy(actions.data, &action, sizeof(action));
+    const auto outputs = std::make_shared<const TensorNest>(TensorNest::Sequence{
+        TensorNest(TensorNest::Sequence{actions}), TensorNest(TensorNest::Sequence{})});
+    submission.on_outputs(
+        std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {outputs, 0, 1}),
+        /*dropped=*/false);
+  }
+
+  static int32_t Observation(const TensorNest& env_output, int64_t row = 0) {
+    int32_t value;
+    std::memcpy(&value, env_output.sequence()[0].leaf().data + row * sizeof(value), sizeof(value));
+    return value;
+  }
+
+  TemporaryDirectory directory_;
+  ActorOptions options_;
+  BufferPool buffers_;
+  std::shared_ptr<Actor> actor_;
+  std::vector<std::shared_ptr<Actor>> all_;
+  std::deque<TensorNest> deliveries_;
+  std::string error_;
+  std::string log_;
+
+ private:
+  static std::optional<Actor::Submission> Handle(void* tag, bool ok) {
+    const auto* completion = static_cast<EnvStream::Tag*>(tag);
+    return completion->handler->OnCompletion(completion->operation, ok);
+  }
+
+  void Deliver(std::shared_ptr<Actor>, std::vector<TensorNest> rollouts) override {
+    for (TensorNest& rollout : rollouts) deliveries_.push_back(std::move(rollout));
+  }
+  void CheckObservation(const std::string&, const SpecNest&) override {}
+  void Fail(std::exception_ptr error) override {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      error_ = e.what();
+    }
+  }
+  void Log(LogLevel, const std::string& message) override { log_ += message; }
+
+  grpc::CompletionQueue queue_;
+};
+
+TEST_F(ActorTest, AlternatesBetweenInferenceAndSteps) {
+  CountingServer server(directory_.Address());
+  Start(3);
+  for (int32_t step = 0; step < kUnrollLength; ++step) {
+    const auto submission = NextSubmission();
+    ASSERT_TRUE(submission);
+    ASSERT_EQ(submission->inputs.size(), 3U);
+    for (const TensorNest& input : submission->inputs) {
+      EXPECT_EQ(Observation(input.sequence()[0]), step);
+    }
+    Answer(*submission, step);
+  }
+}
+
+TEST_F(ActorTest, DeliversAndWaitsUntilItIsDelivered) {
+  CountingServer server(directory_.Address());
+  Start();
+  for (int step = 0; step < kUnrollLength; ++step) Answer(*NextSubmission(), step);
+  EXPECT_FALSE(NextSubmission());
+  ASSERT_EQ(deliveries_.size(), 1U);
+  EXPECT_EQ(Observation(deliveries_[0].sequence()[0].sequence()[0], kUnrollLength), kUnrollLength);
+  // The next rollout begins with the last row of this one.
+  const auto submission = actor_->OnDelivered();
+  ASSERT_TRUE(submission);
+  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), kUnrollLength);
+}
+
+TEST_F(ActorTest, StartsARolloutAnewWithANewServer) {
+  auto server = std::make_unique<CountingServer>(directory_.Address());
+  Start();
+  Answer(*NextSubmission(), 0);
+  auto submission = NextSubmission();
+  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 1);
+  server.reset();
+  server = std::make_unique<CountingServer>(directory_.Address());
+  Answer(*submission, 0);
+  submission = NextSubmission();
+  ASSERT_TRUE(submission);
+  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
+  EXPECT_TRUE(deliveries_.empty());
+  EXPECT_NE(log_.find("connecting again"), std::string::npos);
+}
+
+TEST_F(ActorTest, AFailingEnvironmentTruncatesItsEpisodeOnly) {
+  std::atomic<int> num_steps{0};
+  CountingServer server(directory_.Address(), [&](int) {
+    if (++num_steps == 2) throw std::runtime_error("broken environment");
+  });
+  Start(2);
+  Answer(*NextSubmission(), 5);
+  const auto submission = NextSubmission();
+  ASSERT_TRUE(submission);
+  const TensorNest healthy = submission->inputs[0].sequence()[0];
+  const TensorNest failed = submission->inputs[1].sequence()[0];
+  EXPECT_EQ(Observation(healthy), 1);
+  EXPECT_EQ(Observation(failed), 0);
+  auto flag = [](const TensorNest& output, size_t field) {
+    return *reinterpret_cast<const bool*>(output.sequence()[field].leaf().data);
+  };
+  EXPECT_FALSE(flag(healthy, 2));  // done
+  EXPECT_TRUE(flag(failed, 2));
+  EXPECT_TRUE(flag(failed, 6));   // truncated
+  EXPECT_FALSE(flag(failed, 7));  // game_over
+  EXPECT_NE(log_.find("Environment 1 of "), std::string::npos) << log_;
+  EXPECT_NE(log_.find("(game 0) failed at its step 1"), std::string::npos) << log_;
+  EXPECT_EQ(error_, "");
+}
+
+TEST_F(ActorTest, OutputsOutOfBoundsAreAnError) {
+  CountingServer server(directory_.Address());
+  for (const Shape& shape : {Shape{0, 1, 1}, Shape{2, 1, 1}, Shape{1, 0, 1}}) {
+    error_.clear();
+    Start();
+    const auto submission = NextSubmission();
+    const auto outputs = std::make_shared<const TensorNest>(
+        TensorNest::Sequence{TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kInt64, shape)}),
+                             TensorNest(TensorNest::Sequence{})});
+    submission->on_outputs({{outputs, 0, 1}}, /*dropped=*/false);
+    EXPECT_NE(error_.find("Agent outputs must be [1, B, ...]"), std::string::npos) << error_;
+    actor_->Stop();
+  }
+}
+
+TEST_F(ActorTest, OutputsWithoutStateAreAnError) {
+  CountingServer server(directory_.Address());
+  Start();
+  const auto submission = NextSubmission();
+  const auto outputs = std::make_shared<const TensorNest>(buffers_.Empty(DType::kInt64, {1, 1, 1}));
+  submission->on_outputs({{outputs, 0, 1}}, /*dropped=*/false);
+  EXPECT_NE(error_.find("Inference must return"), std::string::npos);
+}
+
+TEST_F(ActorTest, StoppedActorIgnoresOutputs) {
+  CountingServer server(directory_.Address());
+  Start();
+  const auto submission = NextSubmission();
+  actor_->Stop();
+  Answer(*submission, 0);
+  submission->on_outputs({}, /*dropped=*/true);
+  EXPECT_FALSE(actor_->OnDelivered());
+  EXPECT_EQ(error_, "");
+}
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,304 @@
+#include "env_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "rpcenv.grpc.pb.h"
+#include "test_environments.h"
+
+namespace torchbeast {
+namespace {
+
+// A client that says what it likes.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& address)
+      : stub_(rpcenv::EnvironmentService::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+        stream_(stub_->Step(&context_)) {}
+
+  // Sends `request`; whether a reply came.
+  bool Send(const rpcenv::Request& request) {
+    return stream_->Write(request) && stream_->Read(&reply);
+  }
+  bool Open(uint32_t num_environments, uint32_t version = kProtocolVersion) {
+    rpcenv::Request request;
+    request.mutable_open()->set_protocol_version(version);
+    request.mutable_open()->set_num_environments(num_environments);
+    return Send(request);
+  }
+  bool Step(const std::vector<int64_t>& actions) {
+    rpcenv::Request request;
+    request.set_step(reply.step() + 1);
+    *request.mutable_action_spec() = EncodeArraySpec(LeafSpec{DType::kInt64, {}});
+    request.set_actions(reinterpret_cast<const char*>(actions.data()),
+                        actions.size() * sizeof(int64_t));
+    return Send(request);
+  }
+  grpc::Status Finish() {
+    stream_->WritesDone();
+    return stream_->Finish();
+  }
+
+  rpcenv::Reply reply;
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
+};
+
+class EnvServerTest : public ::testing::Test {
+ protected:
+  TemporaryDirectory directory_;
+};
+
+TEST_F(EnvServerTest, EveryStreamHasItsOwnEnvironments) {
+  CountingServer server(directory_.Address());
+  RawClient first(directory_.Address());
+  RawClient second(directory_.Address());
+  ASSERT_TRUE(first.Open(2));
+  ASSERT_TRUE(first.Step({7, 8}));
+  ASSERT_TRUE(second.Open(1));
+  EXPECT_EQ(server.num_alive(), 3);
+  EXPECT_EQ(second.reply.episode_step(0), 0);
+  EXPECT_EQ(first.reply.episode_step(0), 1);
+  EXPECT_EQ(first.reply.reward(1), 8.0F);
+}
+
+TEST_F(EnvServerTest, EnvironmentsEndWithTheirStream) {
+  CountingServer server(directory_.Address());
+  {
+    RawClient client(directory_.Address());
+    ASSERT_TRUE(client.Open(3));
+    EXPECT_EQ(server.num_alive(), 3);
+    client.Finish();
+  }
+  WaitFor([&] { return server.num_alive() == 0; });
+}
+
+TEST_F(EnvServerTest, StopCancelsOpenStreams) {
+  auto server = std::make_unique<CountingServer>(directory_.Address());
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(1));
+  server.reset();
+  EXPECT_FALSE(client.Step({1}));
+  EXPECT_FALSE(client.Finish().ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_.File("s")));
+}
+
+TEST_F(EnvServerTest, RefusesOtherVersionsByName) {
+  CountingServer server(directory_.Address());
+  RawClient client(directory_.Address());
+  EXPECT_FALSE(client.Open(1, /*version=*/1));
+  const grpc::Status status = client.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(), "protocol version 1, this server speaks 2");
+}
+
+TEST_F(EnvServerTest, RefusesMoreEnvironmentsThanItMayHave) {
+  CountingServer server(directory_.Address(), {}, /*task=*/0, /*max_environments=*/5);
+  RawClient first(directory_.Address());
+  ASSERT_TRUE(first.Open(3));
+  {
+    RawClient second(directory_.Address());
+    EXPECT_FALSE(second.Open(3));
+    EXPECT_EQ(second.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  EXPECT_EQ(server.num_alive(), 3);
+  first.Finish();
+  WaitFor([&] {
+    RawClient third(directory_.Address());
+    return third.Open(5);
+  });
+}
+
+TEST_F(EnvServerTest, RefusesStepsOutOfOrder) {
+  CountingServer server(directory_.Address());
+  for (uint64_t step : {0U, 2U}) {
+    RawClient client(directory_.Address());
+    ASSERT_TRUE(client.Open(1));
+    rpcenv::Request request;
+    *request.mutable_action_spec() = EncodeArraySpec(LeafSpec{DType::kInt64, {}});
+    request.set_actions(std::string(8, '\0'));
+    request.set_step(step);
+    EXPECT_FALSE(client.Send(request));
+    EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+}
+
+TEST_F(EnvServerTest, RefusesMessagesAboveTheLimit) {
+  CountingServer server(directory_.Address());
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(1));
+  rpcenv::Request request;
+  request.set_actions(std::string(kMaxMessageBytes + 1, '\0'));
+  EXPECT_FALSE(client.Send(request));
+  EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(EnvServerTest, SurvivesMutatedRequests) {
+  CountingServer server(directory_.Address());
+  std::mt19937 random(0);
+  for (int i = 0; i < 150; ++i) {
+    rpcenv::Request request;
+    request.mutable_open()->set_protocol_version(kProtocolVersion);
+    request.mutable_open()->set_num_environments(2);
+    *request.mutable_action_spec() = EncodeArraySpec(LeafSpec{DType::kInt64, {2}});
+    request.set_actions(std::string(32, '\1'));
+    std::string bytes = request.SerializeAsString();
+    for (uint32_t n = random() % 4; n > 0; --n) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    RawClient client(directory_.Address());
+    if (random() % 2 == 0) client.Open(2);
+    for (int send = 0; send < 3 && request.ParseFromString(bytes) && client.Send(request);) ++send;
+    client.Finish();
+  }
+  RawClient client(directory_.Address());
+  EXPECT_TRUE(client.Open(1));
+}
+
+TEST_F(EnvServerTest, RefusesRequestsThatMakeNoSense) {
+  CountingServer server(directory_.Address());
+  for (uint32_t num_environments : {0U, kMaxEnvironmentsPerStream + 1}) {
+    RawClient client(directory_.Address());
+    EXPECT_FALSE(client.Open(num_environments));
+    EXPECT_FALSE(client.Finish().ok());
+  }
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(2));
+  EXPECT_FALSE(client.Step({1}));
+  EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  WaitFor([&] { return server.num_alive() == 0; });
+}
+
+TEST_F(EnvServerTest, AFailingEnvironmentIsReplacedAndNamed) {
+  CountingServer server(directory_.Address(), [](int step) {
+    if (step == 1) throw std::runtime_error("broken environment");
+  });
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(1));
+  ASSERT_TRUE(client.Step({0}));
+  EXPECT_EQ(client.reply.failures_size(), 0);
+  ASSERT_TRUE(client.Step({0}));
+  ASSERT_EQ(client.reply.failures_size(), 1);
+  EXPECT_EQ(client.reply.failures(0).step(), 2U);
+  EXPECT_EQ(client.reply.failures(0).text(), "broken environment");
+  EXPECT_TRUE(client.reply.truncated(0));
+  ASSERT_TRUE(client.Step({0}));
+  EXPECT_EQ(client.reply.failures_size(), 0);
+  EXPECT_EQ(client.reply.episode_step(0), 1);
+}
+
+TEST_F(EnvServerTest, AnEnvironmentThatCannotBeMadeEndsTheStreamWithItsText) {
+  EnvServer server([]() -> std::unique_ptr<Environment> { throw std::runtime_error("no game"); },
+                   ServerOptions{directory_.Address()});
+  std::thread thread([&] { server.Run({}); });
+  WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(2));
+  EXPECT_EQ(client.reply.fatal().text(), "no game");
+  EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::INTERNAL);
+  server.Stop();
+  thread.join();
+}
+
+TEST_F(EnvServerTest, InterruptionEndsRun) {
+  struct CtrlC {};
+  std::atomic<int> num_alive{0};
+  EnvServer server(
+      [&] {
+        return std::make_unique<CountingEnvironment>(
+            [](int) { throw Interrupted{std::make_exception_ptr(CtrlC())}; }, &num_alive);
+      },
+      ServerOptions{directory_.Address()});
+  std::thread client([&] {
+    WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
+    RawClient raw(directory_.Address());
+    EXPECT_TRUE(raw.Open(1));
+    EXPECT_FALSE(raw.Step({0}));
+    raw.Finish();
+  });
+  EXPECT_THROW(server.Run({}), CtrlC);
+  client.join();
+  EXPECT_EQ(num_alive, 0);
+}
+
+TEST_F(EnvServerTest, PollEndsRun) {
+  struct CtrlC {};
+  EnvServer server([] { return nullptr; }, ServerOptions{directory_.Address()});
+  EXPECT_THROW(server.Run([] { throw CtrlC(); }), CtrlC);
+  EXPECT_THROW(server.Run({}), std::runtime_error);
+}
+
+TEST_F(EnvServerTest, OfTwoThatStartTogetherOneRuns) {
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<int> num_refused{0};
+    std::atomic<int> num_made{0};
+    std::vector<std::unique_ptr<EnvServer>> servers;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      servers.push_back(
+          std::make_unique<EnvServer>([&]() -> std::unique_ptr<Environment> { return nullptr; },
+                                      ServerOptions{directory_.Address()}));
+      threads.emplace_back([&, i] {
+        ++num_made;
+        while (num_made < 2) std::this_thread::yield();
+        try {
+          servers[i]->Run({});
+        } catch (const std::runtime_error&) {
+          ++num_refused;
+        }
+      });
+    }
+    WaitFor([&] { return num_refused > 0 && std::filesystem::exists(directory_.File("s")); });
+    for (const auto& server : servers) server->Stop();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(num_refused, 1);
+  }
+}
+
+TEST_F(EnvServerTest, OneThatClosesSlowlyLeavesItsSuccessorAlone) {
+  std::atomic<bool> release{false};
+  std::atomic<bool> closing{false};
+  struct SlowToClose final : Environment {
+    SlowToClose(std::atomic<bool>* closing, std::atomic<bool>* release)
+        : closing(closing), release(release) {}
+    TensorNest Reset() override { return BufferPool().Empty(DType::kBool, {1}); }
+    Result Step(const LeafSpec&, const std::byte*) override { return {}; }
+    void Close() override {
+      *closing = true;
+      WaitFor([this] { return release->load(); });
+    }
+    std::atomic<bool>* closing;
+    std::atomic<bool>* release;
+  };
+  EnvServer slow([&] { return std::make_unique<SlowToClose>(&closing, &release); },
+                 ServerOptions{directory_.Address()});
+  std::thread thread([&] { slow.Run({}); });
+  WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(1));
+  slow.Stop();
+  WaitFor([&] { return closing.load(); });
+  CountingServer successor(directory_.Address());
+  release = true;
+  thread.join();
+  RawClient other(directory_.Address());
+  EXPECT_TRUE(other.Open(1));
+}
+
+TEST_F(EnvServerTest, RefusesAnAddressInUse) {
+  CountingServer first(directory_.Address());
+  EnvServer second([] { return nullptr; }, ServerOptions{directory_.Address()});
+  EXPECT_THROW(second.Run({}), std::runtime_error);
+  RawClient client(directory_.Address());
+  EXPECT_TRUE(client.Open(1));
+}
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,267 @@
+// An actor pool against servers that break the protocol in every way that comes to mind: it neither
+// crashes nor waits for ever, and says which server it was.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "actor_pool.h"
+#include "rpcenv.grpc.pb.h"
+#include "test_environments.h"
+
+namespace torchbeast {
+namespace {
+
+// For messages that take a while to travel.
+constexpr std::chrono::milliseconds kLongEnough{60'000};
+
+using ServerStream = grpc::ServerReaderWriter<rpcenv::Reply, rpcenv::Request>;
+
+// Calls a function for every stream.
+class HostileServer final : public rpcenv::EnvironmentService::Service {
+ public:
+  using Behaviour = std::function<grpc::Status(ServerStream* stream)>;
+
+  HostileServer(const std::string& address, Behaviour behaviour)
+      : behaviour_(std::move(behaviour)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+    builder.SetMaxSendMessageSize(-1);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~HostileServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+ private:
+  grpc::Status Step(grpc::ServerContext*, ServerStream* stream) override {
+    return behaviour_(stream);
+  }
+
+  const Behaviour behaviour_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A reply to `request` as it should be: one environment, one byte.
+rpcenv::Reply GoodReply(const rpcenv::Request& request) {
+  rpcenv::Reply reply;
+  if (request.has_open()) {
+    *reply.mutable_schema()->mutable_observation()->mutable_array() =
+        EncodeArraySpec(LeafSpec{DType::kUint8, {1}});
+  }
+  reply.add_leaves()->set_data("x");
+  reply.add_reward(0.0F);
+  reply.add_terminated(false);
+  reply.add_truncated(false);
+  reply.add_game_over(false);
+  reply.add_episode_step(0);
+  reply.add_episode_return(0.0F);
+  reply.set_step(request.step());
+  return reply;
+}
+
+// Answers as `reply` says: it gets the good reply to change, and whether it is the first.
+HostileServer::Behaviour Answer(std::function<void(rpcenv::Reply* reply, bool first)> change) {
+  return [change](ServerStream* stream) {
+    rpcenv::Request request;
+    while (stream->Read(&request)) {
+      rpcenv::Reply reply = GoodReply(request);
+      change(&reply, request.has_open());
+      if (!stream->Write(reply)) break;
+    }
+    return grpc::Status::OK;
+  };
+}
+
+class HostileServerTest : public ::testing::Test {
+ protected:
+  // Runs a pool against `behaviour` until it fails; returns why.
+  std::string Run(HostileServer::Behaviour behaviour,
+                  std::chrono::milliseconds connect_timeout = std::chrono::milliseconds(500)) {
+    HostileServer server(directory_.Address(), std::move(behaviour));
+    ActorOptions options;
+    options.unroll_length = 2;
+    options.connect_timeout = connect_timeout;
+    options.step_timeout = std::chrono::milliseconds(500);
+    options.max_environment_failures = 2;
+    auto queue = std::make_shared<BatchingQueue<TensorNest>>(BatchingOptions{});
+    auto batcher = std::make_shared<DynamicBatcher>(DynamicBatcher::Options{});
+    std::thread learner([&] {
+      while (!queue->DequeueMany().empty()) {
+      }
+    });
+    std::thread inference([&] {
+      BufferPool buffers;
+      while (auto batch = batcher->NextBatch()) {
+        Tensor action = buffers.Empty(DType::kInt64, {1, batch->size(), 1});
+        std::memset(action.data, 0, action.NumBytes());
+        batch->SetOutputs(TensorNest(TensorNest::Sequence{TensorNest(TensorNest::Sequence{action}),
+                                                          TensorNest(TensorNest::Sequence{})}));
+      }
+    });
+    ActorPool pool({{directory_.Address(), 1}}, options, queue, batcher,
+                   [](LogLevel, const std::string&) {}, {});
+    std::string error;
+    try {
+      pool.Run({});
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    queue->Close();
+    batcher->Close();
+    learner.join();
+    inference.join();
+    EXPECT_NE(error.find(directory_.Address()), std::string::npos) << error;
+    return error;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(HostileServerTest, OneThatEndsEveryStreamIsGivenUp) {
+  EXPECT_NE(Run([](ServerStream*) { return grpc::Status::OK; }).find("No environment server"),
+            std::string::npos);
+  for (auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED,
+                    grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::DEADLINE_EXCEEDED,
+                    grpc::StatusCode::INTERNAL, grpc::StatusCode::DATA_LOSS}) {
+    const std::string error = Run([code](ServerStream*) { return grpc::Status(code, "nonsense"); });
+    EXPECT_NE(error.find("No environment server"), std::string::npos) << error;
+    EXPECT_NE(error.find("nonsense"), std::string::npos) << error;
+  }
+}
+
+TEST_F(HostileServerTest, OneThatOpensAndEndsIsGivenUp) {
+  const std::string error = Run([](ServerStream* stream) {
+    rpcenv::Request request;
+    if (stream->Read(&request)) stream->Write(GoodReply(request));
+    return grpc::Status::OK;
+  });
+  EXPECT_NE(error.find("No environment server"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, OneThatRefusesEndsTheRunAtOnce) {
+  for (auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::INVALID_ARGUMENT,
+                    grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::PERMISSION_DENIED}) {
+    const std::string error =
+        Run([code](ServerStream*) { return grpc::Status(code, "protocol version 2"); });
+    EXPECT_NE(error.find("it refuses this actor pool: protocol version 2"), std::string::npos)
+        << error;
+  }
+}
+
+TEST_F(HostileServerTest, OneThatNeverOpensIsGivenUp) {
+  const std::string error = Run([](ServerStream* stream) {
+    rpcenv::Request request;
+    while (stream->Read(&request)) {
+    }
+    return grpc::Status::OK;
+  });
+  EXPECT_NE(error.find("has not opened 1 environments"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, OneThatFallsSilentIsNamed) {
+  const std::string error = Run([](ServerStream* stream) {
+    rpcenv::Request request;
+    stream->Read(&request);
+    stream->Write(GoodReply(request));
+    while (stream->Read(&request)) {
+    }
+    return grpc::Status::OK;
+  });
+  EXPECT_NE(error.find("has not answered a step"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, AStepAnsweredTwiceIsRefused) {
+  const std::string error = Run([](ServerStream* stream) {
+    rpcenv::Request request;
+    while (stream->Read(&request)) {
+      stream->Write(GoodReply(request));
+      if (request.step() == 1) stream->Write(GoodReply(request));
+    }
+    return grpc::Status::OK;
+  });
+  EXPECT_NE(error.find("answer to step 1 instead of step 2"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, RepliesAboveTheLimitAreRefused) {
+  auto too_large = [](rpcenv::Reply* reply, bool) {
+    reply->mutable_leaves(0)->set_data(std::string(kMaxMessageBytes + 1, 'x'));
+  };
+  const std::string error = Run(Answer(too_large), kLongEnough);
+  EXPECT_NE(error.find("larger than max"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
+  const std::function<void(rpcenv::Reply*, bool)> changes[] = {
+      [](rpcenv::Reply* reply, bool) { reply->clear_schema(); },
+      [](rpcenv::Reply* reply, bool) { reply->mutable_schema()->set_task(-1); },
+      [](rpcenv::Reply* reply, bool) { reply->mutable_leaves(0)->set_data("xx"); },
+      [](rpcenv::Reply* reply, bool) { reply->add_leaves(); },
+      [](rpcenv::Reply* reply, bool first) {
+        if (!first) reply->clear_reward();
+      },
+      [](rpcenv::Reply* reply, bool first) {
+        if (!first) reply->add_episode_step(1);
+      },
+      [](rpcenv::Reply* reply, bool first) {
+        if (!first) reply->add_failures()->set_environment(7);
+      },
+  };
+  for (size_t i = 0; i < std::size(changes); ++i) {
+    if (i == 0 || i == 1) {
+      const std::string error = Run(Answer([&](rpcenv::Reply* reply, bool first) {
+        if (first) changes[i](reply, first);
+      }));
+      EXPECT_NE(error.find("malformed reply"), std::string::npos) << i << ": " << error;
+      continue;
+    }
+    const std::string error = Run(Answer(changes[i]));
+    EXPECT_NE(error.find("malformed reply"), std::string::npos) << i << ": " << error;
+  }
+}
+
+TEST_F(HostileServerTest, ManyEmptyArraysAreRefused) {
+  auto many_arrays = [](rpcenv::Reply* reply, bool first) {
+    if (!first) return;
+    auto* sequence = reply->mutable_schema()->mutable_observation()->mutable_sequence();
+    for (int i = 0; i < 100'000; ++i) {
+      *sequence->add_items()->mutable_array() = EncodeArraySpec(LeafSpec{DType::kUint8, {0}});
+      reply->add_leaves();
+    }
+  };
+  const std::string error = Run(Answer(many_arrays), kLongEnough);
+  EXPECT_NE(error.find("more than 1024 arrays"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, NonsenseInTextsIsMadeReadable) {
+  const std::string error = Run(Answer([](rpcenv::Reply* reply, bool) {
+    reply->Clear();
+    reply->mutable_fatal()->set_text("bad\x1B[2Jtext" + std::string(1 << 20, 'x'));
+  }));
+  EXPECT_EQ(error.find('\x1B'), std::string::npos);
+  EXPECT_NE(error.find("failed 2 times"), std::string::npos) << error.substr(0, 300);
+}
+
+TEST_F(HostileServerTest, AnythingElseEndsInAnError) {
+  std::mt19937 random(0);
+  for (int i = 0; i < 20; ++i) {
+    Run([&random](ServerStream* stream) {
+      rpcenv::Request request;
+      while (stream->Read(&request)) {
+        rpcenv::Reply reply;
+        std::string bytes = GoodReply(request).SerializeAsString();
+        for (uint32_t n = 2 + random() % 6; n > 0; --n) {
+          bytes[random() % bytes.size()] = static_cast<char>(random());
+        }
+        if (!reply.ParseFromString(bytes) || reply.ByteSizeLong() == 0) return grpc::Status::OK;
+        if (!stream->Write(reply)) break;
+      }
+      return grpc::Status::OK;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace torchbeast

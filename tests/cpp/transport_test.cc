@@ -1,0 +1,31 @@
+#include "transport.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace torchbeast {
+namespace {
+
+TEST(TransportTest, LiteralLoopbackAddressesAreLocal) {
+  for (const char* address :
+       {"unix:/tmp/x", "localhost:1", "127.0.0.1:1", "127.255.0.9:1", "[::1]:1"}) {
+    EXPECT_TRUE(CheckAddressIsLocal(address)) << address;
+  }
+}
+
+TEST(TransportTest, NamesThatLookLocalAreNot) {
+  for (const char* address : {"127.evil.example.com:1", "127.0.0.1.example.com:1", "127.1:1",
+                              "localhost.example.com:1", "[::2]:1", "0.0.0.0:1", "128.0.0.1:1"}) {
+    EXPECT_FALSE(CheckAddressIsLocal(address)) << address;
+  }
+}
+
+TEST(TransportTest, RefusesWhatIsNoAddress) {
+  for (const char* address : {"", "nonsense", "unix:", ":1", "host:", "host:port"}) {
+    EXPECT_THROW(CheckAddressIsLocal(address), std::invalid_argument) << address;
+  }
+}
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,42 @@
+"""What happens to threads inside the library when Python exits."""
+
+import subprocess
+import sys
+
+import pytest
+
+PREAMBLE = """
+import threading, time, torch
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from torchbeast.envs.mock import Mock
+
+queue, batcher = BatchingQueue(maximum_queue_size=1), DynamicBatcher()
+pool = ActorPool(1, queue, batcher, ["unix:{directory}/nobody"], ())
+server = Server(Mock, "unix:{directory}/s")
+
+def start(function, *arguments):
+    entered = threading.Event()
+    def run():
+        entered.set()
+        function(*arguments)
+    threading.Thread(target=run, daemon=True).start()
+    entered.wait()
+    time.sleep(0.02)
+"""
+WAITS = {
+    "next of a queue": "start(next, queue)",
+    "enqueue": "queue.enqueue(torch.ones(1, 1)); start(queue.enqueue, torch.ones(1, 1))",
+    "compute": "start(batcher.compute, torch.ones(1, 1))",
+    "next of a batcher": "start(next, batcher)",
+    "run of a pool": "start(pool.run)",
+    "run of a server": "start(server.run)",
+    "all at once": "start(next, queue); start(next, batcher); start(pool.run); start(server.run)",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_a_waiting_daemon_thread_does_not_disturb_the_exit(tmp_path, wait):
+    code = PREAMBLE.format(directory=tmp_path) + wait + "\n"
+    for _ in range(2):
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (result.returncode, result.stderr) == (0, "")
