@@ -109,8 +109,9 @@ class ActorPool:
     ``[unroll_length + 1, 1, ...]`` and ``env_output = (observation, reward, done, task,
     episode_step, episode_return, truncated, game_over, last_action)``.
 
-    An environment that raises, or whose reward is not finite, is replaced by its server; its episode
-    is truncated there. A stream that breaks is opened again; its unfinished rollouts are dropped.
+    An environment that raises, or whose reward is not finite, is replaced by its server; its
+    episode is truncated there. A stream that breaks is opened again; its unfinished rollouts are
+    dropped.
 
     Args:
         unroll_length: Steps in a rollout.
@@ -152,9 +153,9 @@ class Server:
 
     ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; one that other machines can reach needs
     ``tls``, PEM texts (certificate, key, root). ``task`` is the index of the game among the
-    learner's tasks. Environments follow Gymnasium or the older gym. Their observations must have the
-    element types of their ``observation_space``, if they have one. All streams together have at most
-    ``max_environments``. ``env_class`` is TorchBeast's name for ``env_init``.
+    learner's tasks. Environments follow Gymnasium or the older gym. Their observations must have
+    the element types of their ``observation_space``, if they have one. All streams together have at
+    most ``max_environments``. ``env_class`` is TorchBeast's name for ``env_init``.
     """
 
     def __init__(

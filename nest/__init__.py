@@ -1,9 +1,9 @@
 """Nested structures: tuples, lists, dicts and namedtuples whose leaves are anything else.
 
 Leaves are visited depth first, sequences by index and dicts by sorted key (keys are strings).
-Results have the container types of the first structure. A plain dict comes back in sorted order, an
-``OrderedDict`` in its own order. Structures that should match and do not raise a ``ValueError`` that
-names the place.
+Results have the container types of the first structure. A plain dict comes back in sorted order,
+an ``OrderedDict`` in its own order. Structures that should match and do not raise a ``ValueError``
+that names the place.
 
 >>> import nest
 >>> nest.map(lambda leaf: leaf + 1, {"b": (1, 2), "a": [3]})
