@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
 
-from torchbeast.analysis.perturbation import PerturbationSaliency
+from torchbeast.analysis.saliency import Perturbation, parse_scores
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.threads import available_cores
 from torchbeast.evaluate.playing import GameLoop, make_games, read_trained

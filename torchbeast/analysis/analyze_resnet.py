@@ -60,7 +60,12 @@ def make_parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("filter_comp_plot")
     add = group.add_argument
     add("--plot_match_type", choices=METRICS, default="optimal")
-    add("--plot_metric_type", choices=["sum", "mean"], default="mean")
+    add(
+        "--plot_metric_type",
+        choices=["sum", "mean", "relative"],
+        default="relative",
+        help="relative: divided by the filters' own squares (default: %(default)s).",
+    )
     add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
     add("--save_figures", action="store_true", help="Write PNG files.")
     add("--hide_plots", action="store_true", help="Open no window.")
@@ -143,12 +148,14 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
             print(path)
     if not flags.hide_plots and _has_display():
         pyplot.show()
+    pyplot.close("all")
 
 
 def filter_vis(flags: argparse.Namespace) -> None:
     from PIL import Image
 
     from torchbeast.analysis import excitation
+    from torchbeast.analysis.filters import LAYER_NAMES
     from torchbeast.evaluate.pictures import magnify
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
@@ -167,6 +174,11 @@ def filter_vis(flags: argparse.Namespace) -> None:
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
     Image.fromarray(magnify(excitation.sheet(pictures))).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
+    if layer == LAYER_NAMES[0]:  # Its inputs are pixels: the weights can be looked at.
+        weights = excitation.find_layer(agent, layer).weight.detach().numpy()[chosen]
+        path = directory / f"{name}_weights.png"
+        Image.fromarray(excitation.draw_weights(weights)).save(path)
+        print(path)
 
 
 def compare_two(flags: argparse.Namespace) -> None:
