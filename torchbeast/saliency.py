@@ -48,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
         default="float32",
         help="bfloat16 is half as fast again, and coarse (default: %(default)s).",
     )
-    add("--batch_size", type=positive, default=32, help="Masks per forward pass.")
+    add("--batch_size", type=positive, default=64, help="Masks per forward pass.")
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add(
         "--saliencydir",

@@ -30,7 +30,7 @@ class SaliencyConfig:
 
     density: int = 2  # Pixels between masks.
     radius: float = 5.0  # Standard deviation of a mask, in pixels.
-    batch_size: int = 32  # Masks per forward pass.
+    batch_size: int = 64  # Masks per forward pass.
     dtype: torch.dtype = torch.float32  # Of the encoder.
     device: str = "cpu"  # Where it computes.
 
