@@ -60,6 +60,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="XPIDS",
         help="Further agents, separated by commas, on the same actions: side by side in the film.",
     )
+    add(
+        "--check",
+        action="store_true",
+        help="Test the maps: shuffled layers, deletion and insertion, objects removed and moved. "
+        "Writes check.json and check.png.",
+    )
     add("--sheet", metavar="PNG", help="A picture: a row per agent, frames from left to right.")
     return parser
 
@@ -123,7 +129,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
 
 def show(flags: argparse.Namespace) -> None:
     """Writes pictures and scores, and the film. Raises UsageError."""
-    from torchbeast.analysis.saliency import files
+    from torchbeast.analysis.saliency import files, report
     from torchbeast.analysis.saliency.drawing import find_peaks
     from torchbeast.core.precision import keep_freed_pages
     from torchbeast.evaluate.movies import check_movie_path
@@ -152,6 +158,10 @@ def show(flags: argparse.Namespace) -> None:
         )
         files.save_pictures(directory, film, peaks, flags.resolution)
         print(f"{len(film.steps)} frames in {directory}")
+        if flags.check:
+            checks = report.run_checks(explainer, film)
+            report.save_checks(directory, checks)
+            print(report.format_table(checks))
     if movie:
         files.write_movie(movie, films, peaks)
         print(movie)

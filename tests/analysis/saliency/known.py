@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from torchbeast.analysis.saliency import Perturbation, Step, Subject
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent, AgentConfig
 
@@ -69,9 +70,26 @@ class Patches(Agent):
         ]
         return torch.stack([patch.mean(dim=(1, 2, 3)) for patch in patches], dim=1)
 
-    def bright_frame(self):
-        """A dark picture whose patches are white."""
+    def bright_frame(self, *chosen):
+        """A dark picture whose patches are white; by default all."""
         frame = np.zeros((4, 84, 84), np.uint8)
-        for row, column in self.places:
+        for row, column in [self.places[i] for i in chosen] or self.places:
             frame[:, row : row + self.size, column : column + self.size] = 255
         return frame
+
+
+def make_step(agent, frame, action=0):
+    """A step at which the agent saw a frame, with maps at every third pixel."""
+    inputs = observe(frame)
+    perturbation = Perturbation(agent, density=3, radius=3)
+    names = tuple(f"A{i}" for i in range(agent.config.num_actions))
+    return Step(
+        step=0,
+        picture=np.zeros((210, 160, 3), np.uint8),
+        action=action,
+        outputs=perturbation(inputs, ()),
+        inputs=inputs,
+        state=(),
+        subject=Subject(names, agent.config.tasks, 0, False),
+        grid=perturbation.grid,
+    )

@@ -25,6 +25,7 @@ BLUR_SIGMA = 3.0
 # Standard deviations at which masks end. On shipped agents the rest changes maps by up to 9e-6 of
 # their peaks, and with 3 by up to 2e-4, which is less than bfloat16's own error of 5e-3.
 TRUNCATE = {torch.float32: 4.0, torch.bfloat16: 3.0}
+TILE_SIZE = 16  # Pixels between the first and the last mask that are evaluated together, about.
 # Grey levels: less is rounding of the blur.
 SMALLEST_CHANGE = 1e-3
 
@@ -157,7 +158,8 @@ def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, batch_size: int) 
         reach: how many pixels from its centre a mask goes.
         batch_size: masks of a tile, at most.
     """
-    side = max(1, math.isqrt(batch_size))
+    # A tile's window is as large as all its masks together.
+    side = max(1, min(math.isqrt(batch_size), TILE_SIZE // int(grid.spacing)))
 
     def split(count: int, length: int) -> list[tuple[Span, Span]]:
         """Parts of the grid's rows or columns, and the pixels that their masks cover."""
