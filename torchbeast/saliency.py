@@ -14,6 +14,7 @@ from torchbeast.core.parsing import Parser, amount, positive
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import Explainer, SaliencyConfig
     from torchbeast.analysis.saliency.drawing import Film
+    from torchbeast.analysis.saliency.report import Check
     from torchbeast.evaluate.playing import Trained
 
 
@@ -65,6 +66,11 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Test the maps: shuffled layers, deletion and insertion, objects removed and moved. "
         "Writes check.json and check.png.",
+    )
+    add(
+        "--html",
+        metavar="FILE",
+        help="One page to step through: maps as layers, policy, value, checks.",
     )
     add("--sheet", metavar="PNG", help="A picture: a row per agent, frames from left to right.")
     return parser
@@ -129,23 +135,26 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
 
 def show(flags: argparse.Namespace) -> None:
     """Writes pictures and scores, and the film. Raises UsageError."""
-    from torchbeast.analysis.saliency import files, report
+    from torchbeast.analysis.saliency import files, report, viewer
     from torchbeast.analysis.saliency.drawing import find_peaks
     from torchbeast.core.precision import keep_freed_pages
     from torchbeast.evaluate.movies import check_movie_path
 
     # At once, not when the work is done.
-    movie, sheet = (
-        Path(path).expanduser() if path else None for path in (flags.movie, flags.sheet)
+    movie, sheet, page = (
+        Path(path).expanduser() if path else None for path in (flags.movie, flags.sheet, flags.html)
     )
     if movie:
         check_movie_path(movie)
     if sheet:
         files.check_sheet_path(sheet)
+    if page:
+        viewer.check_html_path(page)
     keep_freed_pages()
     watched = watch_agents(flags)
     films = [film for _, film in watched]
     peaks = find_peaks(films, flags.peak)
+    checks: list[list[Check]] = []
     for explainer, film in watched:
         directory = files.make_directory(
             Path(flags.saliencydir).expanduser(),
@@ -158,16 +167,19 @@ def show(flags: argparse.Namespace) -> None:
         )
         files.save_pictures(directory, film, peaks, flags.resolution)
         print(f"{len(film.steps)} frames in {directory}")
+        checks.append(report.run_checks(explainer, film) if flags.check else [])
         if flags.check:
-            checks = report.run_checks(explainer, film)
-            report.save_checks(directory, checks)
-            print(report.format_table(checks))
+            report.save_checks(directory, checks[-1])
+            print(report.format_table(checks[-1]))
     if movie:
         files.write_movie(movie, films, peaks)
         print(movie)
     if sheet:
         files.write_sheet(sheet, films, peaks)
         print(sheet)
+    if page:
+        viewer.write_page(page, watched[0][0].game, films, peaks, checks)
+        print(page)
 
 
 def main(argv: list[str] | None = None) -> int:
