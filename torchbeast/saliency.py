@@ -40,7 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--peak",
         type=amount,
-        help="The score that is drawn brightest (default: each score's largest in the film).",
+        help="The score that is drawn brightest (default: the median of the steps' peaks).",
     )
     add("--resolution", type=positive, default=75, help="Dots per inch of the PNG files.")
     add(

@@ -70,6 +70,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
     add("--save_figures", action="store_true", help="Write PNG files.")
     add("--hide_plots", action="store_true", help="Open no window.")
+    add_checkpoint_flags(parser)
+    return parser
+
+
+def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of the modes that look at one or two checkpoints."""
     group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
     add = group.add_argument
     add("--layer", default="feat_conv0", help="A layer's name or number (0 to 14).")
@@ -81,7 +87,6 @@ def make_parser() -> argparse.ArgumentParser:
         nargs=2,
         help="similarity: two checkpoints of the same game from other seeds.",
     )
-    return parser
 
 
 def results_directory(flags: argparse.Namespace) -> Path:

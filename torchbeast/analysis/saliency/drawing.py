@@ -46,13 +46,22 @@ def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> Film
 
 
 def find_peaks(films: Sequence[Film], fixed: float | None = None) -> dict[str, float]:
-    """The score that is drawn brightest, by score: the largest of all films, or ``fixed``."""
-    names = dict.fromkeys(name for film in films for name in film.maps)
-    return {
-        name: fixed
-        or max(float(film.maps[name].max(initial=0)) for film in films if name in film.maps)
-        for name in names
-    }
+    """The score that is drawn brightest, by score: one for all steps of all films.
+
+    Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
+    film would be visible; with their median, half of them are drawn in full.
+
+    Args:
+        films: of one or several agents.
+        fixed: is taken instead.
+    """
+    result = {}
+    for name in dict.fromkeys(name for film in films for name in film.maps):
+        maps = [film.maps[name] for film in films if name in film.maps]
+        peaks = np.concatenate([scores.max(axis=(1, 2)) for scores in maps])
+        peaks = peaks[peaks > 0]
+        result[name] = fixed or (float(np.median(peaks)) if len(peaks) else 0.0)
+    return result
 
 
 def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 0.4) -> None:
@@ -61,9 +70,12 @@ def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 
 
 
 def scale_bar(width: int, label: str, peak: float, colours: np.ndarray) -> np.ndarray:
-    """A strip ``[BAR_HEIGHT, width, 3]``: name, 0, colours ``[n, 3]`` from low to high, peak."""
+    """A strip ``[BAR_HEIGHT, width, 3]``: name, 0, colours ``[n, 3]`` from low to high, peak.
+
+    The plus sign behind the peak: larger scores look alike.
+    """
     bar = np.zeros((BAR_HEIGHT, width, 3), np.uint8)
-    number = f"{peak:.3g}"
+    number = f"{peak:.3g}+"
     left, right = int(0.55 * width), width - 8 * len(number) - 6
     index = np.linspace(0, len(colours) - 1, max(right - left, 1)).round().astype(int)
     bar[8:-8, left : left + len(index)] = colours[index]
