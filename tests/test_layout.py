@@ -30,7 +30,7 @@ ALLOWED = {
     "polybeast_env": BASE | {"cli", "envs"} | NATIVE,
     "polybeast": BASE | {"cli", "core", "evaluate", "training"} | NATIVE,
     "monobeast": BASE | {"cli", "core", "evaluate", "training"},
-    "saliency": BASE | {"cli", "core", "models", "envs", "evaluate", "analysis"},
+    "saliency": BASE | {"cli", "core", "records", "models", "envs", "evaluate", "analysis"},
 }
 
 

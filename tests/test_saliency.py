@@ -4,8 +4,9 @@ import torch
 from PIL import Image
 
 from torchbeast import saliency
-from torchbeast.analysis import saliency_files
+from torchbeast.analysis.saliency import drawing, files
 from torchbeast.evaluate.actions import action_names
+from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.evaluate.playing import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
@@ -18,11 +19,14 @@ QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float
 def make_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def make(xpid, shown=None, **config):
+    def make(xpid, shown=None, path=None, scale=1.0, **config):
         torch.manual_seed(0)
         agent = make_agent(AgentConfig(**{"agent_type": "atari", **config}))
+        with torch.no_grad():
+            agent.policy.weight.mul_(scale)
+            agent.baseline.weight.mul_(scale)
         contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-        checkpoint.save(tmp_path / xpid / "model.tar", {**contents, **(shown or {})})
+        checkpoint.save(path or tmp_path / xpid / "model.tar", {**contents, **(shown or {})})
 
     return make
 
@@ -46,14 +50,15 @@ def run(tmp_path, *arguments):
 def test_shows_every_agent_and_every_frame_format(make_run, tmp_path, config, shown):
     make_run("mine", shown, **config)
     assert run(tmp_path, "--xpid=mine", "--movie=film.gif") == 0
-    directory = tmp_path / "saliency" / "mine" / PONG
+    directory = tmp_path / "mine" / "saliency" / PONG
     assert sorted(p.name for p in directory.iterdir()) == [
         "000005.png",
         "000006.png",
         "scores.npz",
     ]
     with Image.open(directory / "000005.png") as image:
-        assert image.size == (2 * (4 * 160 + 3 * 4), 2 * 210)
+        width = 4 * 2 * 160 + drawing.SIDE_WIDTH + 4 * 4
+        assert image.size == (width, 2 * 210 + HEADER_HEIGHT + 2 * drawing.BAR_HEIGHT)
     scores = np.load(directory / "scores.npz")
     assert scores["step"].tolist() == [5, 6]
     assert np.isfinite(scores["policy"]).all()
@@ -75,30 +80,80 @@ def test_the_same_seed_gives_the_same_scores(make_run, tmp_path):
 def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
     make_run, tmp_path, monkeypatch
 ):
-    pictures = {}
-    panels = saliency_files.panels
+    films = []
+    write_movie = files.write_movie
 
-    def keep(picture, scores):
-        pictures.setdefault(len(scores.policy), []).append(picture)
-        return panels(picture, scores)
+    def keep(path, shown, peaks):
+        films.extend(shown)
+        write_movie(path, shown, peaks)
 
-    monkeypatch.setattr(saliency_files, "panels", keep)
+    monkeypatch.setattr(files, "write_movie", keep)
     make_run("one")
     make_run("both", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True)
     code = run(tmp_path, "--xpid=one", "--env", PONG, "--compare=both", "--movie=two.mp4",
                "--sheet=two.png", "--num_frames=12")  # fmt: skip
     assert code == 0
-    scores = {p.parent.parent.name: np.load(p) for p in tmp_path.glob(f"*/*/{PONG}/scores.npz")}
+    paths = tmp_path.glob(f"*/saliency/{PONG}/scores.npz")
+    scores = {path.relative_to(tmp_path).parts[0]: np.load(path) for path in paths}
     trained = [Trained(make_agent(AgentConfig(num_actions=n)), "", "") for n in (6, 18)]
     names, others = (np.array(action_names(agent, PONG)) for agent in trained)
     played = names[scores["one"]["action"]]
     assert len(set(played)) > 1 or played[0] != "NOOP"
     assert np.array_equal(played, others[scores["both"]["action"]])
-    first, second = np.split(np.stack(*pictures.values()), 2)
-    assert np.array_equal(first, second)
+    for first, second in zip(*(film.steps for film in films), strict=True):
+        assert np.array_equal(first.picture, second.picture)
     assert (tmp_path / "two.mp4").stat().st_size > 1000
     with Image.open(tmp_path / "two.png") as sheet:
-        assert sheet.size == (2 * (6 * 160 + 5 * 4), 2 * 2 * (210 + 24))
+        height = 2 * (2 * 210 + HEADER_HEIGHT) + 2 * drawing.BAR_HEIGHT
+        assert sheet.size == (2 * (6 * 160 + 5 * 4), height)
+
+
+def test_all_pictures_of_a_film_have_one_scale(make_run, tmp_path, monkeypatch):
+    peaks = []
+    draw_step = drawing.draw_step
+
+    def keep(film, index, scales):
+        peaks.append(dict(scales))
+        return draw_step(film, index, scales)
+
+    monkeypatch.setattr(files, "draw_step", keep)
+    make_run("mine")
+    make_run("large", scale=3.0)
+    assert run(tmp_path, "--xpid=mine", "--compare=large") == 0
+    assert run(tmp_path, "--xpid=mine", "--peak=0.5") == 0
+    scores = [np.load(p) for p in tmp_path.glob(f"*/saliency/{PONG}/scores.npz")]
+    for name in ("policy", "value"):
+        typical = np.median([maps[name].max(axis=(1, 2)) for maps in scores])
+        assert [peak[name] for peak in peaks] == [pytest.approx(typical)] * 4 + [0.5] * 2
+    assert scores[0]["policy"].max() != pytest.approx(scores[1]["policy"].max(), rel=0.1)
+
+
+def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
+    make_run("mine", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True)
+    assert run(tmp_path, "--xpid=mine", f"--env={PONG}", "--seed=7", "--score", "policy",
+               "action:fire", "task:Breakout", "action") == 0  # fmt: skip
+    scores = np.load(tmp_path / "mine" / "saliency" / PONG / "scores.npz", allow_pickle=False)
+    assert (scores["xpid"], scores["env"], scores["density"], scores["radius"], scores["seed"]) == (
+        ("mine", PONG, 10, 5, 7)
+    )
+    assert scores["action_names"].tolist()[:2] == ["NOOP", "FIRE"]
+    assert scores["logits"].shape == (2, 18)
+    assert scores["values"].shape == scores["normalized_values"].shape == (2, 2)
+    assert scores["tasks"].tolist() == [BREAKOUT, PONG]
+    assert scores["head"] == 1
+    assert scores["sigma"].shape == (2,)
+    for name in ("policy", "action_FIRE", "task_Breakout", "action_chosen"):
+        assert scores[name].shape == (2, 9, 9)
+
+
+def test_checkpoints_of_one_agent_do_not_overwrite_each_other(make_run, tmp_path):
+    make_run("mine")
+    path = checkpoint.intermediate_path(tmp_path / "mine", 400)
+    make_run("mine", path=path)
+    assert run(tmp_path, "--xpid=mine") == 0
+    assert run(tmp_path, "--xpid=mine", "--intermediate_model_id=400") == 0
+    found = [np.load(p) for p in sorted(tmp_path.glob("*/saliency/**/scores.npz"))]
+    assert sorted(str(scores["model"]) for scores in found) == ["400", "model"]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +166,8 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
         (["--movie=film.avi"], r"Movies are .gif or .mp4"),
         (["--sheet=sheet.jpg"], "a contact sheet is a .png"),
         (["--env=FreewayNoFrameskip-v4"], "it was not trained on a game with these"),
+        (["--score", "value", "action:JUMP"], "the actions are NOOP, FIRE"),
+        (["--score=task:Pong"], "one value head for all"),
     ],
 )
 def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, message):
@@ -120,13 +177,20 @@ def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, 
     )
 
 
-def test_a_game_that_the_agent_was_not_trained_on(make_run, tmp_path):
+def test_an_agent_of_one_game_is_shown_another_with_a_warning(make_run, tmp_path, caplog):
     make_run("mine")
     assert run(tmp_path, "--xpid=mine", "--env=SpaceInvadersNoFrameskip-v4") == 0
+    assert "mine was trained on Pong, not on SpaceInvaders" in caplog.text
+
+
+def test_a_game_without_a_value_head_is_refused(make_run, tmp_path, assert_misuse):
+    make_run("both", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True)
+    arguments = ["--savedir", tmp_path, *QUICK, "--xpid=both", "--env=QbertNoFrameskip-v4"]
+    assert_misuse(saliency.main, arguments, "both was not trained on Qbert")
 
 
 def test_density_and_radius_at_their_limits(make_run, tmp_path):
     make_run("mine")
     assert run(tmp_path, "--xpid=mine", "--density=1000", "--radius=500") == 0
-    scores = np.load(tmp_path / "saliency" / "mine" / PONG / "scores.npz")
+    scores = np.load(tmp_path / "mine" / "saliency" / PONG / "scores.npz")
     assert scores["policy"].shape == (2, 1, 1)

@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, positive
+from torchbeast.cli.parsing import Parser, amount, positive
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from torchbeast.analysis.saliency import Explainer, SaliencyConfig
+    from torchbeast.analysis.saliency.drawing import Film
+    from torchbeast.analysis.saliency.report import Check
     from torchbeast.evaluate.playing import Trained
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
-        "saliency", "Shows where a blur changes an agent's policy (red) and value (green)."
+        "saliency", "Shows where a blur changes an agent's policy (orange) and value (blue)."
     )
     flags_lib.add_trained_flags(parser)
     flags_lib.add_watched_game_flags(parser, first_frame=150, num_frames=20)
     group = parser.add_argument_group("saliency")
     add = group.add_argument
+    add(
+        "--score",
+        nargs="+",
+        default=["policy", "value"],
+        metavar="SCORE",
+        help="What maps are of: policy, value, action (the chosen one), action:NAME, advantage, "
+        "task:GAME (another game's value head). The first two are drawn on the game (default: "
+        "policy value).",
+    )
     add("--density", type=positive, default=2, help="Pixels between masks (default: %(default)s).")
     add("--radius", type=positive, default=5, help="Pixels a mask covers (default: %(default)s).")
+    add(
+        "--peak",
+        type=amount,
+        help="The score that is drawn brightest (default: the median of the steps' peaks).",
+    )
     add("--resolution", type=positive, default=75, help="Dots per inch of the PNG files.")
     add(
         "--precision",
@@ -35,93 +49,144 @@ def make_parser() -> argparse.ArgumentParser:
         default="float32",
         help="bfloat16 is half as fast again, and coarse (default: %(default)s).",
     )
-    add("--batch_size", type=positive, default=32, help="Masks per forward pass.")
+    add("--batch_size", type=positive, default=64, help="Masks per forward pass.")
+    add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add(
         "--saliencydir",
-        default="saliency",
-        help="Directory for <xpid>/<env>/<step>.png and scores.npz (default: ./%(default)s).",
+        help="Directory for <xpid>/<env>/<step>.png and scores.npz (default: saliency/<env> in the "
+        "run's directory).",
     )
     add(
         "--compare",
         metavar="XPIDS",
         help="Further agents, separated by commas, on the same actions: side by side in the film.",
     )
+    add(
+        "--check",
+        action="store_true",
+        help="Test the maps: shuffled layers, deletion and insertion, objects removed and moved. "
+        "Writes check.json and check.png.",
+    )
+    add(
+        "--html",
+        metavar="FILE",
+        help="One page to step through: maps as layers, policy, value, checks.",
+    )
     add("--sheet", metavar="PNG", help="A picture: a row per agent, frames from left to right.")
     return parser
 
 
-def frames_of(
-    flags: argparse.Namespace, trained: Trained, game: str, actions: list[int]
-) -> Iterator[tuple[int, np.ndarray, Any, int]]:
-    """Step, picture, Saliency and action, for the steps asked for."""
-    from torchbeast.analysis.perturbation import PerturbationSaliency
-    from torchbeast.evaluate.playing import watch_game
+def make_config(flags: argparse.Namespace) -> SaliencyConfig:
+    from torchbeast.analysis.saliency import SaliencyConfig
+    from torchbeast.core.precision import choose_dtype
+    from torchbeast.runtime.devices import choose_devices
 
-    saliency = PerturbationSaliency(
-        trained.agent,
-        trained.find_task(game),
+    device = choose_devices(flags.disable_cuda).inference
+    return SaliencyConfig(
         density=flags.density,
         radius=flags.radius,
         batch_size=flags.batch_size,
+        dtype=choose_dtype(flags.precision, device),
+        device=str(device),
     )
-    watched = watch_game(
-        trained,
-        game,
-        lambda loop: saliency(loop.inputs, loop.state),
-        seed=flags.seed,
-        actions=actions,
-        first_frame=flags.first_frame,
-        num_frames=flags.num_frames,
-    )
-    for step, picture, scores, loop in watched:
-        yield step, picture, scores, int(loop.last_actions[0])
+
+
+def load_agents(flags: argparse.Namespace) -> list[Trained]:
+    """The agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
+    from torchbeast.cli.config import build
+    from torchbeast.evaluate.config import TrainedAgentConfig
+    from torchbeast.evaluate.playing import load_trained
+
+    config = build(TrainedAgentConfig, vars(flags))
+    others = flags.compare.split(",") if flags.compare else []
+    return [load_trained(config), *(load_trained(config._replace(xpid=xpid)) for xpid in others)]
+
+
+def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
+    """Where the pictures of an agent go: below ``--saliencydir``, else into the run's directory."""
+    from torchbeast.records.checkpoint import run_path
+
+    if flags.saliencydir is None:
+        return run_path(flags.savedir, xpid) / "saliency"
+    return Path(flags.saliencydir).expanduser() / xpid
+
+
+def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
+    """All agents on the same game: the others play the first one's actions. Raises UsageError."""
+    from tqdm import tqdm
+
+    from torchbeast.analysis.saliency import Explainer, parse_scores
+    from torchbeast.analysis.saliency.drawing import make_film
+    from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
+    from torchbeast.evaluate.playing import choose_game
+
+    agents = load_agents(flags)
+    game = choose_game(agents[0], flags.env)
+    config = make_config(flags)
+    explainers = [Explainer(trained, game, config) for trained in agents]
+    scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
+    actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
+    if not actions and len(agents) > 1:
+        num_steps = flags.first_frame + flags.num_frames
+        actions = play_actions(agents[0], game, num_steps, seed=flags.seed)
+    result = []
+    for explainer, chosen in zip(explainers, scores, strict=True):
+        watched = explainer.watch(
+            first_frame=flags.first_frame,
+            num_frames=flags.num_frames,
+            seed=flags.seed,
+            actions=translate_actions(actions, game, agents[0], explainer.trained),
+        )
+        # Delayed until the first frame: an error that comes before is a line of its own.
+        steps = list(tqdm(watched, total=flags.num_frames, unit="frame", delay=0.1))
+        result.append((explainer, make_film(explainer.trained.xpid, steps, chosen)))
+    return result
 
 
 def show(flags: argparse.Namespace) -> None:
     """Writes pictures and scores, and the film. Raises UsageError."""
-    import torch
-
-    from torchbeast.analysis import saliency_files
-    from torchbeast.cli.config import build
-    from torchbeast.core.precision import choose_dtype, keep_freed_pages
-    from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
-    from torchbeast.evaluate.config import TrainedAgentConfig
+    from torchbeast.analysis.saliency import files, report, viewer
+    from torchbeast.analysis.saliency.drawing import find_peaks
+    from torchbeast.core.precision import keep_freed_pages
     from torchbeast.evaluate.movies import check_movie_path
-    from torchbeast.evaluate.playing import choose_game, load_trained
 
     # At once, not when the work is done.
-    movie, sheet = (
-        Path(path).expanduser() if path else None for path in (flags.movie, flags.sheet)
+    movie, sheet, page = (
+        Path(path).expanduser() if path else None for path in (flags.movie, flags.sheet, flags.html)
     )
     if movie:
         check_movie_path(movie)
     if sheet:
-        saliency_files.check_sheet_path(sheet)
+        files.check_sheet_path(sheet)
+    if page:
+        viewer.check_html_path(page)
     keep_freed_pages()
-    trained_config = build(TrainedAgentConfig, vars(flags))
-    agents = [load_trained(trained_config)]
-    for xpid in flags.compare.split(",") if flags.compare else []:
-        agents.append(load_trained(trained_config._replace(xpid=xpid)))
-    game = choose_game(agents[0], flags.env)
-    films, actions = [], read_actions(flags.actions, agents[0].agent.config.num_actions)
-    if not actions and len(agents) > 1:
-        # The others are shown the same game.
-        num_steps = flags.first_frame + flags.num_frames
-        actions = play_actions(agents[0], game, num_steps, seed=flags.seed)
-    for trained in agents:
-        trained.agent.compute_dtype = choose_dtype(flags.precision, torch.device("cpu"))
-        directory = Path(flags.saliencydir).expanduser() / trained.xpid / game
-        translated = translate_actions(actions, game, agents[0], trained)
-        frames = frames_of(flags, trained, game, translated)
-        films.append(saliency_files.write(directory, frames, flags.num_frames, flags.resolution))
-        print(f"{len(films[-1])} frames in {directory}")
-    names = [trained.xpid for trained in agents]
+    watched = watch_agents(flags)
+    films = [film for _, film in watched]
+    peaks = find_peaks(films, flags.peak)
+    checks: list[list[Check]] = []
+    for explainer, film in watched:
+        directory = files.make_directory(
+            output_directory(flags, film.name), flags.intermediate_model_id, explainer.game
+        )
+        files.save_scores(
+            directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
+        )
+        files.save_pictures(directory, film, peaks, flags.resolution)
+        print(f"{len(film.steps)} frames in {directory}")
+        checks.append(report.run_checks(explainer, film) if flags.check else [])
+        if flags.check:
+            report.save_checks(directory, checks[-1])
+            print(report.format_table(checks[-1]))
     if movie:
-        saliency_files.write_movie(movie, films, names)
+        files.write_movie(movie, films, peaks)
         print(movie)
     if sheet:
-        saliency_files.write_sheet(sheet, films, names)
+        files.write_sheet(sheet, films, peaks)
         print(sheet)
+    if page:
+        viewer.write_page(page, watched[0][0].game, films, peaks, checks)
+        print(page)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,9 +4,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 from PIL import Image
 
-from torchbeast.analysis import analyze_resnet, comparison, excitation
+from torchbeast.analysis import analyze_resnet, comparison, excitation, filter_plots
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -38,6 +39,7 @@ def directory(tmp_path_factory):
     # What must not stop the rest.
     save_agent(path / "Shallow", (100,), agent_type="atari")
     (path / "Empty").mkdir()
+    (path / "Pong" / "intermediate" / "model.best.tar").write_text("a copy under a name of its own")
     (path / "Corrupt" / "intermediate").mkdir(parents=True)
     (path / "Corrupt" / "intermediate" / "model.000000100.tar").write_text("nonsense")
     return path
@@ -94,7 +96,10 @@ def test_compares_all_pairs_in_all_layers(results):
         key = (r["comparison"], r["agent_a"], r["agent_b"], r["step_a"], r["step_b"])
         value[(r["match"], *key)] += float(r["sum"])
     for pair in pairs:
-        assert value[("optimal", *pair)] <= value[("rebasin", *pair)] <= value[("default", *pair)]
+        assert value[("optimal", *pair)] <= value[("default", *pair)]
+        assert value[("rebasin", *pair)] <= value[("default", *pair)]
+    for r in rows:
+        assert 0 <= float(r["relative"]) <= 2
     arrays = np.load(results / "filter_comp.npz", allow_pickle=False)
     assert len(arrays["sum"]) == len(rows)
 
@@ -137,6 +142,50 @@ def test_figures(results, tmp_path, capsys, extra):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
+def test_all_panels_of_a_figure_have_one_scale_and_show_both_agents_steps(results):
+    rows = comparison.load(results)
+    figures = filter_plots.draw(rows, "rebasin", "relative")
+    axes = [axis for axis in figures["single_multipop"].axes if axis.get_visible()]
+    assert len(axes) == 2
+    assert len({axis.get_ylim() for axis in axes}) == 1
+    by_title = {axis.get_title(): axis for axis in axes}
+    labels = [label.get_text() for label in by_title["Pong - Both"].get_xticklabels()]
+    assert labels == ["0.0001\n0.0001", "0.0003\n0.00025"]
+    looks = [(line.get_color(), line.get_marker()) for line in axes[0].get_lines()]
+    assert len(set(looks)) == 15
+    assert len({colour for colour, _ in looks}) == 3
+    heatmaps = filter_plots.draw(rows, "rebasin", "relative", heatmaps=True)["single_multipop"]
+    assert len({axis.images[0].get_clim() for axis in heatmaps.axes if axis.images}) == 1
+    pyplot.close("all")
+
+
+def test_the_first_layers_filter_is_excited_by_what_it_detects():
+    agent = make_agent(AgentConfig()).eval()
+    weight = agent.feat_convs[0][0].weight
+    with torch.no_grad():
+        weight.zero_()
+        weight[0, :, :, 0], weight[0, :, :, 2] = -1, 1  # Vertical edges.
+    (picture,) = excitation.excite(agent, "feat_conv0", [0])
+    plane = picture[0] - picture[0].mean()
+    along = (plane[1:] * plane[:-1]).mean() / plane.var()
+    # Edges two pixels apart: beside a bright column are no bright ones.
+    across = (plane[:, 2:] * plane[:, :-2]).mean() / plane.var()
+    assert along > 0.5
+    assert across < 0
+
+
+def test_weights_are_drawn_with_their_sign():
+    weights = np.zeros((2, 3, 3, 3))
+    weights[1, 2, 0, 0], weights[0, 0, 2, 2] = 2, -1
+    drawn = excitation.draw_weights(weights, pixel=1, gap=1).astype(int)
+    assert drawn.shape == (3 * 4 - 1, 2 * 4 - 1, 3)
+    red, blue = drawn[8, 4], drawn[2, 2]
+    assert red[0] > red[2] + 50
+    assert blue[2] > blue[0] + 50
+    assert blue.sum() > red.sum()  # Half the weight is paler.
+    assert drawn[4, 0].min() > 240
+
+
 def test_excitation_climbs():
     torch.manual_seed(0)
     agent = make_agent(AgentConfig()).eval()
@@ -158,6 +207,7 @@ def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
         assert run("--mode=filter_vis", "--load_path", path, "--save_dir", tmp_path, *extra) == 0
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert min(picture.size) >= 168
+    assert (tmp_path / "feat_conv0_weights.png").exists()
     other = checkpoint.intermediate_path(directory / "Pong", 100)
     assert run("--mode=_filter_comp", "--load_path", path, "--other", other, "--save_dir", tmp_path,
                "--layer=feat_conv1") == 0  # fmt: skip

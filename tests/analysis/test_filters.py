@@ -28,11 +28,21 @@ def test_distances_equal_a_plain_loop():
     table = [[sum((x - y) ** 2 for x, y in zip(f.flat, g.flat, strict=True)) for g in b] for f in a]
     np.testing.assert_allclose(filters.pairwise(a, b), table)
     straight = sum(table[i][i] for i in range(4))
-    assert filters.in_order(a, b) == pytest.approx((straight, straight / 4))
+    squares = np.square(a).sum() + np.square(b).sum()
+    assert filters.in_order(a, b) == pytest.approx((straight, straight / 4, straight / squares))
     best = min(
         sum(table[i][j] for i, j in enumerate(order)) for order in itertools.permutations(range(4))
     )
-    assert filters.optimal(a, b) == pytest.approx((best, best / 4))
+    assert filters.optimal(a, b) == pytest.approx((best, best / 4, best / squares))
+
+
+def test_the_relative_distance_is_blind_to_scale():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 50, 20, 3, 3))
+    assert filters.in_order(a, a).relative == 0
+    assert filters.in_order(a, b).relative == pytest.approx(1, abs=0.05)
+    assert filters.in_order(a, -a).relative == pytest.approx(2)
+    assert filters.in_order(9 * a, 9 * b).relative == pytest.approx(filters.in_order(a, b).relative)
 
 
 def test_a_network_with_other_channel_order_computes_the_same():

@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
 from torchbeast.analysis import visualize_aaa
+from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -27,18 +29,40 @@ def test_shows_each_query_over_the_game(tmp_path, capsys):
     paths = sorted((tmp_path / "out" / "mine" / "PongNoFrameskip-v4").iterdir())
     assert [p.name for p in paths] == ["000002.png", "000003.png", "000004.png"]
     with Image.open(paths[0]) as image:
-        assert image.size == (2 * (5 * 160 + 4 * 4), 2 * 210)
+        assert image.size == (2 * 5 * 160 + 4 * 8, 2 * 210 + HEADER_HEIGHT)
     assert (tmp_path / "film.mp4").stat().st_size > 1000
 
 
-def test_a_query_that_looks_at_one_place_lights_up_that_place():
+def test_a_query_that_looks_at_one_place_lights_up_what_that_place_sees():
+    agent = make_agent(AgentConfig(agent_type="aaa"))
+    grid = visualize_aaa.make_grid(agent)
+    frame = torch.zeros(1, 4, 84, 84, requires_grad=True)
+    seen = agent.vision(frame)
+    assert seen.shape[2:] == (10, 10)
+    seen[0, :, 2, 7].sum().backward()
+    rows, columns = (indices.unique() for indices in frame.grad.abs().sum(1)[0].nonzero().T)
     maps = np.zeros((1, 10, 10), np.float32)
     maps[0, 2, 7] = 1
-    drawn = visualize_aaa.draw(np.zeros((210, 160, 3), np.uint8), maps)[::2, ::2]
-    panel = drawn[:, 160 + 4 :].sum(axis=-1)
-    row, column = np.unravel_index(panel.argmax(), panel.shape)
-    assert 2 * 21 <= row < 3 * 21
-    assert 7 * 16 <= column < 8 * 16
+    # Drawn with a pixel of the screen for each of the observation.
+    drawn = visualize_aaa.draw(np.zeros((84, 84, 3), np.uint8), maps, grid, peak=1)
+    panel = drawn[HEADER_HEIGHT::2, 2 * 84 + 8 :: 2].sum(axis=-1)
+    lit_rows, lit_columns = np.nonzero(panel > 0.6 * panel.max())
+    assert lit_rows.mean() == pytest.approx((rows.min() + rows.max()) / 2, abs=0.5)
+    assert lit_columns.mean() == pytest.approx((columns.min() + columns.max()) / 2, abs=0.5)
+
+
+def test_places_are_counted_by_entropy():
+    maps = np.zeros((10, 10))
+    maps[:2, :3] = 1
+    assert visualize_aaa.effective_places(maps) == pytest.approx(6)
+
+
+def test_all_queries_and_frames_have_one_scale():
+    maps = np.stack([np.full((10, 10), value, np.float32) for value in (0.2, 0.4)])
+    grid = visualize_aaa.make_grid(make_agent(AgentConfig(agent_type="aaa")))
+    drawn = visualize_aaa.draw(np.zeros((84, 84, 3), np.uint8), maps, grid, peak=0.8)
+    first, second = (drawn[-1, i * (2 * 84 + 8)].astype(int) for i in (1, 2))
+    assert np.abs(second - 2 * first).max() <= 1
 
 
 def test_an_agent_without_attention_is_refused(tmp_path, capsys):

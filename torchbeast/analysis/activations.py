@@ -115,7 +115,7 @@ class Responses:
             game = self._game or self._choose_game(pair.a.agent, pair.b.agent)
             a, b = (self._respond(snapshot, game) for snapshot in (pair.a, pair.b))
         similarity = {name: linear_cka(a[name], b[name]) for name in a if name in b}
-        return {name: Distance(value, value) for name, value in similarity.items()}
+        return {name: Distance(value, value, value) for name, value in similarity.items()}
 
     def _choose_game(self, a: str, b: str) -> str:
         games = self._known(a)

@@ -65,8 +65,11 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
 
 
 def _read_agent(name: str, path: Path) -> RunAgent:
+    # Other files may lie there, such as a copy of the best one.
     checkpoints = {
-        int(p.name.split(".")[1]): p for p in sorted((path / "intermediate").glob("model.*.tar"))
+        int(p.name.split(".")[1]): p
+        for p in sorted((path / "intermediate").glob("model.*.tar"))
+        if p.name.split(".")[1].isdecimal()
     }
     newest = path / "model.tar"
     if not checkpoints and not newest.exists():

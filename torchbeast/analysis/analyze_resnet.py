@@ -25,10 +25,11 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add(
         "--mode",
-        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp"],
+        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp", "similarity"],
         default="filter_comp",
         help="filter_comp: distances between agents over training. filter_comp_plot: their "
-        "figures. filter_vis: the inputs that excite filters most. _filter_comp: two checkpoints.",
+        "figures. filter_vis: the inputs that excite filters most. _filter_comp: two checkpoints. "
+        "similarity: responses of two agents of any network, with controls.",
     )
     add(
         "--load_path",
@@ -60,16 +61,32 @@ def make_parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("filter_comp_plot")
     add = group.add_argument
     add("--plot_match_type", choices=METRICS, default="optimal")
-    add("--plot_metric_type", choices=["sum", "mean"], default="mean")
+    add(
+        "--plot_metric_type",
+        choices=["sum", "mean", "relative"],
+        default="relative",
+        help="relative: divided by the filters' own squares (default: %(default)s).",
+    )
     add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
     add("--save_figures", action="store_true", help="Write PNG files.")
     add("--hide_plots", action="store_true", help="Open no window.")
-    group = parser.add_argument_group("filter_vis, _filter_comp")
+    add_checkpoint_flags(parser)
+    return parser
+
+
+def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of the modes that look at one or two checkpoints."""
+    group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
     add = group.add_argument
     add("--layer", default="feat_conv0", help="A layer's name or number (0 to 14).")
     add("--filter", type=natural, help="One filter (default: the whole layer, as a sheet).")
-    add("--other", type=Path, help="_filter_comp: the second checkpoint.")
-    return parser
+    add("--other", type=Path, help="_filter_comp, similarity: the second checkpoint.")
+    add(
+        "--control",
+        type=Path,
+        nargs=2,
+        help="similarity: two checkpoints of the same game from other seeds.",
+    )
 
 
 def results_directory(flags: argparse.Namespace) -> Path:
@@ -143,12 +160,14 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
             print(path)
     if not flags.hide_plots and _has_display():
         pyplot.show()
+    pyplot.close("all")
 
 
 def filter_vis(flags: argparse.Namespace) -> None:
     from PIL import Image
 
     from torchbeast.analysis import excitation
+    from torchbeast.analysis.filters import LAYER_NAMES
     from torchbeast.evaluate.pictures import magnify
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
@@ -167,6 +186,11 @@ def filter_vis(flags: argparse.Namespace) -> None:
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
     Image.fromarray(magnify(excitation.sheet(pictures))).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
+    if layer == LAYER_NAMES[0]:  # Its inputs are pixels: the weights can be looked at.
+        weights = excitation.find_layer(agent, layer).weight.detach().numpy()[chosen]
+        path = directory / f"{name}_weights.png"
+        Image.fromarray(excitation.draw_weights(weights)).save(path)
+        print(path)
 
 
 def compare_two(flags: argparse.Namespace) -> None:
@@ -192,6 +216,34 @@ def compare_two(flags: argparse.Namespace) -> None:
     print(f"{layer}: in order {straight.sum:.4g}, best matching {best.sum:.4g}; {path}")
 
 
+def compare_responses(flags: argparse.Namespace) -> None:
+    """``similarity``: debiased CKA of two agents beside its controls, on one or several games."""
+    from torchbeast.analysis import similarity
+    from torchbeast.envs import parse_games
+    from torchbeast.evaluate.playing import choose_games, read_trained
+
+    if flags.other is None:
+        raise UsageError("--mode similarity needs --other: the second agent")
+    if flags.cka_frames < 8:
+        raise UsageError("--cka_frames: intervals need at least 8")
+    a, b, *control = (
+        read_trained(path / "model.tar" if path.is_dir() else path, path.name)
+        for path in (p.expanduser() for p in (flags.load_path, flags.other, *(flags.control or ())))
+    )
+    known = [game for game in choose_games(a, None) if game in choose_games(b, None)]
+    games = parse_games(flags.cka_game) if flags.cka_game else known
+    if not games:
+        raise UsageError("The agents have no game in common: choose one with --cka_game")
+    rows = [
+        row
+        for game in games
+        for row in similarity.compare_on_game(a, b, game, flags.cka_frames, control)
+    ]
+    directory = (flags.save_dir or Path("similarity")).expanduser()
+    for path in similarity.save(rows, directory, f"{a.xpid} and {b.xpid}"):
+        print(path)
+
+
 def find_layer_name(text: str) -> str:
     from torchbeast.analysis.filters import LAYER_NAMES
 
@@ -213,6 +265,7 @@ MODES = {
     "filter_comp_plot": filter_comp_plot,
     "filter_vis": filter_vis,
     "_filter_comp": compare_two,
+    "similarity": compare_responses,
 }
 
 

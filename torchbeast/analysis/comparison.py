@@ -40,7 +40,7 @@ Measure = Callable[[Pair], dict[str, Distance]]
 
 
 class Row(NamedTuple):
-    """One layer of one pair under one metric; of ``cka``, ``sum`` and ``mean`` are the same."""
+    """One layer of one pair under one metric; of ``cka`` the three numbers are the same."""
 
     comparison: str
     agent_a: str
@@ -51,6 +51,7 @@ class Row(NamedTuple):
     match: str
     sum: float
     mean: float
+    relative: float
 
 
 def agent_pairs(
@@ -182,6 +183,7 @@ def load(directory: Path) -> list[Row]:
                 row["match"],
                 float(row["sum"]),
                 float(row["mean"]),
+                float(row["relative"]),
             )
             for row in rows
         ]

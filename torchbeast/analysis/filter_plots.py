@@ -8,15 +8,27 @@ from typing import Any
 import numpy as np
 
 from torchbeast.analysis.comparison import Row
-from torchbeast.analysis.filters import LAYER_NAMES
+from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
 from torchbeast.analysis.panels import make_panels
+
+# A colour per section of the network and a marker per position in it, which can be told apart
+# better than fifteen colours (palette of Okabe and Ito).
+SECTION_COLOURS = ("#0072B2", "#E69F00", "#009E73")
+POSITION_MARKERS = ("o", "s", "^", "v", "D")
+MARGIN = 0.05  # Of the range of values, above and below.
 
 
 def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) -> dict[str, Any]:
-    """A figure per comparison, by name; a panel per pair of agents.
+    """Draws a figure per comparison with a panel per pair of agents, all under one scale.
 
-    ``metric``: sum or mean. Lines are layers, from dark (first) to light (last); with ``heatmaps``
-    rows are layers.
+    Args:
+        rows: of one or several comparisons.
+        match: which of their matchings.
+        metric: sum, mean or relative.
+        heatmaps: layers as rows of a picture instead of lines.
+
+    Returns:
+        matplotlib's figures by comparison.
     """
     figures = {}
     for comparison in dict.fromkeys(row.comparison for row in rows):
@@ -37,38 +49,56 @@ def _figure(
 ) -> Any:
     titles = [a if a == b else f"{a} - {b}" for a, b in panels]
     figure, axes = make_panels(titles, title)
-    for axis, rows in zip(axes, panels.values(), strict=True):
-        steps = sorted({row.step_a for row in rows})
-        values = np.full((len(LAYER_NAMES), len(steps)), np.nan)
-        for row in rows:
-            values[LAYER_NAMES.index(row.layer), steps.index(row.step_a)] = getattr(row, metric)
+    tables = [_table(rows, metric) for rows in panels.values()]
+    low = min(np.nanmin(table) for _, table in tables)
+    high = max(np.nanmax(table) for _, table in tables)
+    for axis, (steps, table), names in zip(axes, tables, panels, strict=True):
         if heatmaps:
-            _heatmap(figure, axis, steps, values)
+            image = _heatmap(axis, table, low, high)
         else:
-            _lines(axis, steps, values)
-    if not heatmaps:
+            _lines(axis, table)
+            margin = MARGIN * max(high - low, 1e-12)
+            axis.set_ylim(low - margin, high + margin)
+        _label_steps(axis, steps, *names)
+    if heatmaps:
+        figure.colorbar(image, ax=axes)
+    else:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", title="layer", fontsize="small")
     return figure
 
 
-def _lines(axis: Any, steps: list[int], values: np.ndarray) -> None:
-    from matplotlib import pyplot
+def _table(rows: list[Row], metric: str) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Pairs of steps, and values ``[layers, pairs]``."""
+    steps = sorted({(row.step_a, row.step_b) for row in rows})
+    values = np.full((len(LAYER_NAMES), len(steps)), np.nan)
+    for row in rows:
+        column = steps.index((row.step_a, row.step_b))
+        values[LAYER_NAMES.index(row.layer), column] = getattr(row, metric)
+    return steps, values
 
-    colours = pyplot.get_cmap("viridis")
-    millions = np.array(steps) / 1e6
+
+def _label_steps(axis: Any, steps: list[tuple[int, int]], a: str, b: str) -> None:
+    """Ticks with both agents' steps."""
+    labels = [f"{one / 1e6:.3g}\n{other / 1e6:.3g}" for one, other in steps]
+    axis.set_xticks(range(len(steps)), labels, fontsize="small")
+    names = "before, below after" if a == b else f"of {a}, below of {b}"
+    axis.set_xlabel(f"million agent steps {names}", fontsize="small")
+
+
+def _lines(axis: Any, values: np.ndarray) -> None:
+    per_section = len(LAYER_NAMES) // SECTIONS
     for i, (name, line) in enumerate(zip(LAYER_NAMES, values, strict=True)):
-        colour = colours(i / (len(LAYER_NAMES) - 1))
-        axis.plot(millions, line, "o-", ms=3, label=name, color=colour)
-    axis.set_xlabel("million agent steps")
+        colour = SECTION_COLOURS[i // per_section]
+        marker = POSITION_MARKERS[i % per_section]
+        axis.plot(line, marker=marker, ms=4, lw=1, label=name, color=colour)
 
 
-def _heatmap(figure: Any, axis: Any, steps: list[int], values: np.ndarray) -> None:
-    image = axis.imshow(values, aspect="auto", cmap="viridis")
+def _heatmap(axis: Any, values: np.ndarray, low: float, high: float) -> Any:
+    image = axis.imshow(values, aspect="auto", cmap="viridis", vmin=low, vmax=high)
     axis.grid(visible=False)
     axis.set_yticks(range(len(LAYER_NAMES)), LAYER_NAMES, fontsize="small")
-    axis.set_xticks(range(len(steps)), [f"{step / 1e6:.2g}M" for step in steps], rotation=45)
-    figure.colorbar(image, ax=axis)
+    return image
 
 
 def save(figures: dict[str, Any], directory: Path, suffix: str) -> list[Path]:

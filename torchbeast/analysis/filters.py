@@ -20,10 +20,18 @@ Weights = dict[str, np.ndarray]  # Layer name -> [O, I, k, k]; "fc" -> [F, C, h 
 
 
 class Distance(NamedTuple):
-    """Sum of squared differences of a layer's filters, and the same per filter."""
+    """How far apart the filters of two layers are.
+
+    Attributes:
+        sum: of squared differences.
+        mean: the same per filter.
+        relative: the sum divided by both layers' sums of squares. 0: equal; 1: unrelated; 2: each
+            other's negative. Layers of another scale can be compared.
+    """
 
     sum: float
     mean: float
+    relative: float
 
 
 class Layer(NamedTuple):
@@ -75,13 +83,13 @@ def pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def in_order(a: np.ndarray, b: np.ndarray) -> Distance:
     """Filter by filter; layers ``[O, I, k, k]``."""
-    return _total(np.square(a - b).reshape(len(a), -1).sum(axis=1))
+    return _total(np.square(a - b).reshape(len(a), -1).sum(axis=1), a, b)
 
 
 def optimal(a: np.ndarray, b: np.ndarray) -> Distance:
     """Under the best one-to-one matching of the filters."""
     distances = pairwise(a, b)
-    return _total(distances[linear_sum_assignment(distances)])
+    return _total(distances[linear_sum_assignment(distances)], a, b)
 
 
 def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
@@ -174,5 +182,7 @@ def _present(weights: Weights) -> list[Layer]:
     return [layer for layer in LAYERS if layer.name in weights]
 
 
-def _total(distances: np.ndarray) -> Distance:
-    return Distance(float(distances.sum()), float(distances.mean()))
+def _total(distances: np.ndarray, a: np.ndarray, b: np.ndarray) -> Distance:
+    total = float(distances.sum())
+    squares = float(np.square(a).sum() + np.square(b).sum())
+    return Distance(total, float(distances.mean()), total / squares if squares > 0 else 0.0)

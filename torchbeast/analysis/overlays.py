@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-RED, GREEN, BLUE, YELLOW = (255, 60, 60), (60, 255, 60), (90, 120, 255), (255, 230, 60)
+# Orange and blue can be told apart by everyone (palette of Okabe and Ito).
+ORANGE, BLUE, YELLOW = (230, 159, 0), (86, 180, 233), (240, 228, 66)
 
 
-def enlarge(scores: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Scores ``[h, w]`` of evenly spread places, as a map ``[height, width]``, nowhere negative.
+class Grid(NamedTuple):
+    """The pixels of an observation that a map's cells stand for.
 
-    Observations are whole screens, resized: a place's share of the observation is its share of the
-    screen.
+    Cell ``[i, j]`` is centred on pixel ``(first + i * spacing, first + j * spacing)`` of an
+    observation of ``height`` times ``width`` pixels. Pixel 0 means its centre.
     """
-    rows = _positions(scores.shape[0], height)
-    columns = _positions(scores.shape[1], width)
+
+    height: int
+    width: int
+    spacing: float
+    first: float = 0.0
+
+
+def enlarge(scores: np.ndarray, grid: Grid, height: int, width: int) -> np.ndarray:
+    """Interpolates a map to the size of a game picture.
+
+    An observation is the whole screen, resized: a pixel's share of the observation is its share of
+    the screen. Outside the outermost cells their scores are repeated.
+
+    Args:
+        scores: ``[h, w]``, not negative.
+        grid: where the cells are.
+        height: of the game picture.
+        width: of the game picture.
+
+    Returns:
+        float32 ``[height, width]``.
+    """
+    rows = _cells(height, grid.height, grid)
+    columns = _cells(width, grid.width, grid)
     grid_x, grid_y = np.meshgrid(columns, rows)
     enlarged = cv2.remap(
         scores.astype(np.float32),
@@ -29,20 +54,27 @@ def enlarge(scores: np.ndarray, height: int, width: int) -> np.ndarray:
     return np.maximum(enlarged, 0.0)
 
 
-def _positions(count: int, length: int) -> np.ndarray:
-    """Where ``length`` pixels' centres are among ``count`` cells."""
-    return (np.arange(length) + 0.5) * count / length - 0.5
+def _cells(length: int, observed: int, grid: Grid) -> np.ndarray:
+    """Positions among the cells of the centres of ``length`` screen pixels."""
+    pixels = (np.arange(length) + 0.5) * observed / length - 0.5
+    return (pixels - grid.first) / grid.spacing
 
 
-def normalize(scores: np.ndarray) -> np.ndarray:
-    """Scores from 0 on, scaled to a peak of 1; all zero where nothing has any influence."""
-    peak = float(scores.max())
-    return scores / peak if peak > 0 else np.zeros_like(scores)
+def scale_to(scores: np.ndarray, peak: float) -> np.ndarray:
+    """Scores divided by ``peak`` and limited to 1; all zero if ``peak`` is."""
+    return np.minimum(scores / peak, 1.0) if peak > 0 else np.zeros_like(scores)
 
 
-def colour_map(scores: np.ndarray, colour: Sequence[int]) -> np.ndarray:
-    """A picture uint8 ``[H, W, 3]`` of scores ``[H, W]`` in [0, 1] alone."""
-    return (scores[..., None] * np.array(colour)).clip(0, 255).astype(np.uint8)
+def heat(scores: np.ndarray) -> np.ndarray:
+    """A picture uint8 ``[H, W, 3]`` of scores ``[H, W]`` in [0, 1], in matplotlib's inferno."""
+    return _inferno()[(scores * 255).round().astype(np.uint8)]
+
+
+@functools.cache
+def _inferno() -> np.ndarray:
+    from matplotlib import colormaps
+
+    return (colormaps["inferno"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
 def overlay(
@@ -51,8 +83,12 @@ def overlay(
     strength: float = 0.8,
     darken: float = 0.5,
 ) -> np.ndarray:
-    """A game picture uint8 ``[H, W, 3]``, dimmed, under maps ``[H, W]`` in [0, 1]."""
-    result = picture.astype(np.float32) * (1 - darken)
+    """A game picture uint8 ``[H, W, 3]``, dimmed and grey, under maps ``[H, W]`` in [0, 1].
+
+    The picture is grey so that colours mean scores only.
+    """
+    grey = picture.mean(axis=-1, keepdims=True, dtype=np.float32)
+    result = np.repeat(grey * (1 - darken), 3, axis=-1)
     for scores, colour in layers:
         result += strength * scores[..., None] * np.array(colour, np.float32)
     return result.clip(0, 255).astype(np.uint8)

@@ -20,7 +20,9 @@ from torchbeast.core.types import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from torchbeast.analysis.overlays import Grid
     from torchbeast.evaluate.playing import Trained
+    from torchbeast.models.attention import AttentionNet
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -57,20 +59,53 @@ def attention_frames(
         yield step, picture, agent.attention[0, 0].float().numpy()
 
 
-def draw(picture: np.ndarray, maps: np.ndarray) -> np.ndarray:
-    """The picture under each query's map, side by side, enlarged."""
-    from torchbeast.analysis.overlays import YELLOW, enlarge, normalize, overlay
-    from torchbeast.evaluate.pictures import magnify, side_by_side
+def make_grid(agent: AttentionNet) -> Grid:
+    """Where the attention's places are in the observation: the centres of what the vision sees."""
+    from torch import nn
+
+    from torchbeast.analysis.overlays import Grid
+
+    spacing, first = 1, 0.0
+    for layer in agent.vision:
+        if isinstance(layer, nn.Conv2d):
+            assert isinstance(layer.padding, tuple)
+            first += spacing * ((layer.kernel_size[0] - 1) / 2 - layer.padding[0])
+            spacing *= layer.stride[0]
+    _, height, width = agent.config.observation_shape
+    return Grid(height, width, spacing, first)
+
+
+def draw(picture: np.ndarray, maps: np.ndarray, grid: Grid, peak: float) -> np.ndarray:
+    """The picture under each query's map, side by side, enlarged, with numbers.
+
+    Args:
+        picture: uint8 ``[H, W, 3]``.
+        maps: ``[Q, h, w]``, each adds up to 1.
+        grid: where the maps' places are.
+        peak: the attention that is drawn brightest.
+    """
+    from torchbeast.analysis.overlays import YELLOW, enlarge, overlay, scale_to
+    from torchbeast.evaluate.pictures import caption, magnify, side_by_side
 
     height, width = picture.shape[:2]
-    panels = [
-        overlay(picture, [(normalize(enlarge(scores, height, width)), YELLOW)]) for scores in maps
-    ]
-    return magnify(side_by_side([picture, *panels]))
+    panels = [caption(magnify(picture), f"brightest: {peak:.2g}")]
+    for i, scores in enumerate(maps):
+        layers = [(scale_to(enlarge(scores, grid, height, width), peak), YELLOW)]
+        text = f"query {i}: most {scores.max():.2f}, {effective_places(scores):.0f} places"
+        panels.append(caption(magnify(overlay(picture, layers)), text))
+    return side_by_side(panels, gap=8)
+
+
+def effective_places(scores: np.ndarray) -> float:
+    """The exponential of a map's entropy: over how many places the attention is spread."""
+    import numpy as np
+    from scipy.special import entr
+
+    return float(np.exp(entr(scores / scores.sum()).sum()))
 
 
 def visualize(flags: argparse.Namespace) -> None:
-    """Writes pictures and the film. Raises UsageError."""
+    """Writes pictures and the film, all under one scale. Raises UsageError."""
     from PIL import Image
 
     from torchbeast.cli.config import build
@@ -84,6 +119,7 @@ def visualize(flags: argparse.Namespace) -> None:
         raise UsageError(
             f"{trained.xpid} is a {trained.agent.config.agent_type} agent: only aaa has attention"
         )
+    grid = make_grid(trained.agent)
     game = choose_game(trained, flags.env)
     directory = Path(flags.save_dir).expanduser() / trained.xpid / game
     with contextlib.ExitStack() as stack:
@@ -94,14 +130,14 @@ def visualize(flags: argparse.Namespace) -> None:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--save_dir: {error}") from error
-        count = 0
-        for step, picture, maps in attention_frames(flags, trained, game):
-            drawn = draw(picture, maps)
+        frames = list(attention_frames(flags, trained, game))
+        peak = max(float(maps.max()) for _, _, maps in frames)
+        for step, picture, maps in frames:
+            drawn = draw(picture, maps, grid, peak)
             Image.fromarray(drawn).save(directory / f"{step:06d}.png")
             if movie is not None:
                 movie.append(drawn)
-            count += 1
-    print(f"{count} frames in {directory}" + (f"; {flags.movie}" if flags.movie else ""))
+    print(f"{len(frames)} frames in {directory}" + (f"; {flags.movie}" if flags.movie else ""))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -185,8 +185,14 @@ class Agent(nn.Module, abc.ABC):
 
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
         """What policy and value are computed from, ``[T * B, F]``, and the next recurrent state."""
-        frame, reward, done = fields["frame"], fields["reward"], fields["done"]
-        features = self.encode_frames(frame.flatten(0, 1), fields.get("task"))
+        features = self.encode_frames(fields["frame"].flatten(0, 1), fields.get("task"))
+        return self.represent_features(features, fields, core_state)
+
+    def represent_features(
+        self, features: Tensor, fields: dict[str, Any], core_state: CoreState
+    ) -> tuple[Tensor, CoreState]:
+        """As :meth:`represent`, for frames that are encoded already, ``[T * B, F]``."""
+        reward, done = fields["reward"], fields["done"]
         parts = [features]
         if self.uses_last_action:
             parts.append(self.one_hot_last_action(fields).to(features))

@@ -1,0 +1,95 @@
+"""Observations, and agents of which is known what they react to."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from torchbeast.analysis.saliency import Perturbation, Step, Subject
+from torchbeast.core.types import EnvOutput
+from torchbeast.models import Agent, AgentConfig
+
+
+def observe(frame, last_action=0):
+    one = torch.zeros(1, 1)
+    return EnvOutput(
+        frame=torch.as_tensor(frame, dtype=torch.uint8).view(1, 1, *frame.shape),
+        reward=one,
+        done=one.bool(),
+        task=one.int(),
+        episode_step=one.int(),
+        episode_return=one,
+        truncated=one.bool(),
+        game_over=one.bool(),
+        last_action=one.long() + last_action,
+    )
+
+
+def random_frame(shape=(4, 84, 84)):
+    return np.random.default_rng(0).integers(256, size=shape)
+
+
+class Patch(Agent):
+    """Its logits and values are random sums of the pixels of one patch."""
+
+    def __init__(self, config, rows, columns):
+        super().__init__(config)
+        self.rows, self.columns = rows, columns
+        size = (
+            config.observation_shape[0] * (rows.stop - rows.start) * (columns.stop - columns.start)
+        )
+        self.build_heads(size, 0, 0)
+        nn.init.normal_(self.policy.weight)
+
+    def encode(self, frames):
+        return frames[:, :, self.rows, self.columns].flatten(1)
+
+
+class Patches(Agent):
+    """Logit k is the brightness of patch k, the value is that of the last patch.
+
+    Args:
+        places: row and column of each patch's top left pixel, one per action.
+        size: pixels along a patch's side.
+    """
+
+    def __init__(self, places, size=6):
+        super().__init__(AgentConfig(num_actions=len(places)))
+        self.places, self.size = places, size
+        self.build_heads(len(places), 0, 0)
+        with torch.no_grad():
+            for layer in (self.policy, self.baseline):
+                layer.weight.zero_()
+                layer.bias.zero_()
+            self.policy.weight[:, :-1] = 4 * torch.eye(len(places))
+            self.baseline.weight[0, len(places) - 1] = 1
+
+    def encode(self, frames):
+        patches = [
+            frames[:, :, row : row + self.size, column : column + self.size]
+            for row, column in self.places
+        ]
+        return torch.stack([patch.mean(dim=(1, 2, 3)) for patch in patches], dim=1)
+
+    def bright_frame(self, *chosen):
+        """A dark picture whose patches are white; by default all."""
+        frame = np.zeros((4, 84, 84), np.uint8)
+        for row, column in [self.places[i] for i in chosen] or self.places:
+            frame[:, row : row + self.size, column : column + self.size] = 255
+        return frame
+
+
+def make_step(agent, frame, action=0):
+    """A step at which the agent saw a frame, with maps at every third pixel."""
+    inputs = observe(frame)
+    perturbation = Perturbation(agent, density=3, radius=3)
+    names = tuple(f"A{i}" for i in range(agent.config.num_actions))
+    return Step(
+        step=0,
+        picture=np.zeros((210, 160, 3), np.uint8),
+        action=action,
+        outputs=perturbation(inputs, ()),
+        inputs=inputs,
+        state=(),
+        subject=Subject(names, agent.config.tasks, 0, False),
+        grid=perturbation.grid,
+    )

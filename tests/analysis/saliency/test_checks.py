@@ -1,0 +1,108 @@
+"""Checks of maps that are known to be right, and of maps that are known to be wrong."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.analysis.saliency.known import Patches, make_step, random_frame
+from torchbeast.analysis.saliency import parse_scores
+from torchbeast.analysis.saliency.checks import (
+    check_faithfulness,
+    check_randomisation,
+    layers_from_top,
+    rank_correlation,
+    shuffle_from_top,
+)
+from torchbeast.models import AgentConfig, make_agent
+
+PLACES = [(10, 10), (10, 66), (60, 40)]
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return Patches(PLACES).eval()
+
+
+def parse(step, *texts):
+    return parse_scores(texts, step.subject)
+
+
+def faithfulness(agent, step, score, scores=None):
+    scores = step.score(score.name) if scores is None else scores
+    return check_faithfulness(agent, [step], score, [scores], step.grid)
+
+
+@pytest.mark.parametrize("action", [0, 1, 2])
+def test_the_map_of_an_action_that_reads_one_patch_is_perfect(agent, action):
+    step = make_step(agent, agent.bright_frame(action), action)
+    (score,) = parse(step, f"action:A{action}")
+    found = faithfulness(agent, step, score)
+    assert found.over_random == pytest.approx(1, abs=0.02)
+    assert found.of_map.deletion[0] == 0
+    assert found.of_map.insertion[-1] == 0
+
+
+def test_a_map_of_another_place_is_worse_than_chance(agent):
+    step = make_step(agent, agent.bright_frame())
+    (score,) = parse(step, "action:A0")
+    wrong = step.score("action:A2")
+    assert faithfulness(agent, step, score, wrong).over_random < 0.05
+    assert faithfulness(agent, step, score).over_random > 0.5
+
+
+def test_a_constant_agent_has_no_faithful_map():
+    agent = Patches(PLACES).eval()
+    with torch.no_grad():
+        agent.policy.weight.zero_()
+        agent.baseline.weight.zero_()
+    step = make_step(agent, agent.bright_frame())
+    for score in parse(step, "policy", "value", "action:A0", "advantage"):
+        found = faithfulness(agent, step, score)
+        assert found.over_random == found.over_edges == 0
+
+
+def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
+    step = make_step(agent, agent.bright_frame(1), 1)
+    scores = parse(step, "action:A1")
+    found = check_randomisation(agent, [step], scores, radius=3)
+    assert list(found) == ["action:A1"]
+    assert list(found["action:A1"]) == ["heads"]
+    assert found["action:A1"]["heads"] < 0.5
+
+
+def test_layers_are_shuffled_from_the_output_down():
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig(use_lstm=True)).eval()
+    step = make_step(make_agent(AgentConfig()).eval(), random_frame())
+    step = type(step)(**{**vars(step), "state": agent.initial_state(1)})
+    names = [name for name, _ in layers_from_top(agent, step)]
+    assert names[:4] == ["heads", "core", "fc", "resnet2.2.3"]
+    assert names[-2:] == ["resnet1.0.1", "feat_convs.0.0"]
+    assert len(names) == 3 + 15
+
+
+def test_each_copy_has_one_more_shuffled_layer_and_the_agent_none():
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig(agent_type="atari")).eval()
+    before = {name: value.clone() for name, value in agent.state_dict().items()}
+    step = make_step(agent, random_frame())
+    expected = []
+    for name, shuffled in shuffle_from_top(agent, step):
+        expected += ["policy", "baseline"] if name == "heads" else [name]
+        state = shuffled.state_dict()
+        changed = {
+            key.rsplit(".", 1)[0]
+            for key, value in state.items()
+            if not torch.equal(value, before[key])
+        }
+        assert changed == set(expected)
+        for key, value in state.items():
+            torch.testing.assert_close(value.flatten().sort()[0], before[key].flatten().sort()[0])
+    assert expected == ["policy", "baseline", "fc", "conv3", "conv2", "conv1"]
+    assert all(torch.equal(value, before[key]) for key, value in agent.state_dict().items())
+
+
+def test_maps_without_influence_correlate_with_nothing():
+    ramp = np.arange(9.0).reshape(3, 3)
+    assert rank_correlation(ramp, ramp**3) == pytest.approx(1)
+    assert rank_correlation(ramp, np.zeros((3, 3))) == 0

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+
+from tests.analysis.saliency.known import Patches, observe
+from torchbeast.analysis.overlays import enlarge
+from torchbeast.analysis.saliency import Outputs, Perturbation, Subject, parse_scores
+from torchbeast.analysis.saliency.scores import specific_change
+from torchbeast.core.types import UsageError
+
+SUBJECT = Subject(
+    action_names=("NOOP", "FIRE", "UP"),
+    tasks=("PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"),
+    head=1,
+    has_heads=True,
+)
+
+
+def parse(text):
+    (score,) = parse_scores([text], SUBJECT)
+    return score
+
+
+def outputs(**changes):
+    before = {
+        "logits": np.array([1.0, 0.5, -1.0], np.float32),
+        "values": np.array([10.0, 20.0], np.float32),
+        "normalized_values": np.array([1.0, 2.0], np.float32),
+        "masked_logits": np.array([[[1.0, 0.5, -1.0]]], np.float32),
+        "masked_normalized_values": np.array([[[1.0, 2.0]]], np.float32),
+    }
+    return Outputs(**{**before, **{k: np.array(v, np.float32) for k, v in changes.items()}})
+
+
+def test_policy_is_half_the_squared_change_of_the_logits():
+    changed = outputs(masked_logits=[[[1.0, 0.5, 1.0], [0.0, 0.5, -1.0]]])
+    assert parse("policy")(changed, 0) == pytest.approx(np.array([[2.0, 0.5]]))
+
+
+def test_values_are_in_units_of_sigma_and_of_the_head_that_was_asked_for():
+    changed = outputs(masked_normalized_values=[[[4.0, 3.0]]])
+    assert parse("value")(changed, 0) == pytest.approx(np.array([[0.5]]))
+    assert parse("task:Pong")(changed, 0) == pytest.approx(np.array([[4.5]]))
+    assert parse("task:breakout")(changed, 0) == pytest.approx(np.array([[0.5]]))
+
+
+def test_the_advantage_is_blind_to_a_shift_of_all_logits():
+    shifted = outputs(masked_logits=[[[3.0, 2.5, 1.0]]])
+    assert parse("policy")(shifted, 0) > 1
+    assert parse("advantage")(shifted, 0) == pytest.approx(0, abs=1e-9)
+    changed = outputs(masked_logits=[[[2.0, 0.5, -1.0]]])
+    logits = changed.logits, changed.masked_logits[0, 0]
+    before, after = (x[0] - softmax(x) @ x for x in logits)
+    assert parse("advantage")(changed, 0) == pytest.approx(0.5 * (after - before) ** 2, rel=1e-4)
+
+
+def test_an_actions_score_follows_the_papers_formula():
+    before, after = np.array([1.0, 0.5, -1.0]), np.array([0.0, 0.7, -1.1])
+    drop = softmax(before)[0] - softmax(after)[0]
+    p, q = softmax(after[1:]), log_softmax(before[1:])
+    specific = 1 / (1 + (p * (np.log(p) - q)).sum())
+    expected = 2 * drop * specific / (drop + specific)
+    assert specific_change(before, after[None], 0) == pytest.approx(expected)
+
+
+def test_an_action_that_becomes_likelier_has_no_score():
+    assert specific_change(np.zeros(3), np.array([[1.0, 0.0, 0.0]]), 0) == 0
+
+
+def test_an_action_scores_less_if_the_other_actions_change_among_themselves():
+    before = np.zeros(3)
+    log_p = np.log([0.2, 0.4, 0.4]), np.log([0.2, 0.7, 0.1])
+    alone, mixed = specific_change(before, np.stack(log_p), 0)
+    assert alone > mixed > 0
+
+
+def test_the_chosen_action_is_the_steps_own():
+    changed = outputs(masked_logits=[[[1.0, 0.0, -1.0]]])
+    assert parse("action")(changed, 1) == parse("action:fire")(changed, 0) > 0
+    assert parse("action:chosen")(changed, 0) == parse("action:NOOP")(changed, 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("policies", "choose policy, value, action"),
+        ("action:JUMP", "the actions are NOOP, FIRE, UP"),
+        ("task:Qbert", "the agent knows Pong, Breakout"),
+    ],
+)
+def test_what_the_agent_does_not_have_is_named(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse(text)
+
+
+def test_an_agent_of_one_head_has_no_other_games_value():
+    with pytest.raises(UsageError, match="one value head for all"):
+        parse_scores(["task:Pong"], SUBJECT._replace(has_heads=False))
+
+
+def test_each_action_lights_up_the_patch_that_it_reads():
+    agent = Patches([(10, 10), (10, 66), (60, 40)]).eval()
+    subject = SUBJECT._replace(has_heads=False)
+    perturbation = Perturbation(agent, density=2, radius=3)
+    with torch.no_grad():
+        result = perturbation(observe(agent.bright_frame()), ())
+    for action, (row, column) in enumerate(agent.places):
+        (score,) = parse_scores([f"action:{SUBJECT.action_names[action]}"], subject)
+        drawn = enlarge(score(result, 0), perturbation.grid, 84, 84)
+        peak_row, peak_column = np.unravel_index(drawn.argmax(), drawn.shape)
+        assert row <= peak_row < row + agent.size
+        assert column <= peak_column < column + agent.size
+        rows, columns = np.nonzero(drawn > 1e-3 * drawn.max())
+        assert row - 15 < rows.min() <= rows.max() < row + agent.size + 15
+        assert column - 15 < columns.min() <= columns.max() < column + agent.size + 15

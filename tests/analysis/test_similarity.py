@@ -1,0 +1,146 @@
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from tests.analysis.permuted import permute_agent, random_permutations
+from torchbeast.analysis import analyze_resnet, similarity
+from torchbeast.analysis.similarity import debiased_cka, find_interval, find_layers, gram
+from torchbeast.core.types import UsageError
+from torchbeast.evaluate.playing import Trained
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
+
+PONG = "PongNoFrameskip-v4"
+
+
+def features(rng, count, width):
+    return torch.from_numpy(rng.normal(size=(count, width)))
+
+
+def test_equals_the_sum_over_all_quadruples_of_frames():
+    rng = np.random.default_rng(0)
+    a, b = (gram(features(rng, 7, 3)) for _ in range(2))
+    terms = [
+        a[i, j] * (b[i, j] + b[q, r] - 2 * b[i, q])
+        for i in range(7)
+        for j in range(7)
+        for q in range(7)
+        for r in range(7)
+        if len({i, j, q, r}) == 4
+    ]
+    assert similarity.unbiased_hsic(a, b) == pytest.approx(np.mean(terms))
+
+
+def test_a_rotated_scaled_and_shifted_copy_is_the_same():
+    rng = np.random.default_rng(0)
+    x = features(rng, 40, 8)
+    rotation = torch.from_numpy(np.linalg.qr(rng.normal(size=(8, 8)))[0])
+    assert debiased_cka(gram(x), gram(3 * x @ rotation + 5)) == pytest.approx(1)
+    assert debiased_cka(gram(x), gram(torch.ones(40, 8))) == 0
+
+
+@pytest.mark.parametrize("count", [16, 64, 256])
+def test_unrelated_features_have_none_in_common_whatever_the_number_of_frames(count):
+    rng = np.random.default_rng(0)
+    values = [debiased_cka(*(gram(features(rng, count, 200)) for _ in range(2))) for _ in range(20)]
+    assert np.mean(values) == pytest.approx(0, abs=0.03)
+
+
+def test_the_interval_contains_the_value_and_narrows_with_more_frames():
+    rng = np.random.default_rng(0)
+    widths = []
+    for count in (40, 400):
+        x = features(rng, count, 8)
+        pair = gram(x), gram(x + features(rng, count, 8))
+        low, high = find_interval(*pair)
+        assert low < debiased_cka(*pair) < high
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 2
+
+
+def test_layers_come_in_the_order_of_the_data():
+    assert list(find_layers(make_agent(AgentConfig(agent_type="atari")))) == [
+        "conv1",
+        "conv2",
+        "conv3",
+        "fc",
+    ]
+    names = list(find_layers(make_agent(AgentConfig())))
+    assert names[:3] == ["feat_convs.0.0", "resnet1.0.1", "resnet1.0.3"]
+    assert names[-2:] == ["resnet2.2.3", "fc"]
+    assert len(names) == 16
+
+
+def test_a_copy_with_other_channel_order_responds_alike_and_another_network_less():
+    torch.manual_seed(0)
+    agents = [make_agent(AgentConfig()).eval() for _ in range(2)]
+    copy = make_agent(AgentConfig()).eval()
+    copy.load_state_dict(agents[0].state_dict())
+    permute_agent(copy, random_permutations(1))
+    one, other, permuted = (Trained(agent, "", "") for agent in (*agents, copy))
+    rows = similarity.compare_on_game(one, permuted, PONG, 16)
+    assert [row.cka for row in rows] == pytest.approx([1] * 16, abs=1e-4)
+    assert np.isnan([row.control for row in rows]).all()
+    rows = similarity.compare_on_game(one, other, PONG, 16, control=[one, permuted])
+    assert min(row.cka for row in rows) < 0.99
+    assert [row.control for row in rows] == pytest.approx([1] * 16, abs=1e-4)
+
+
+def test_untrained_agents_lie_near_the_band_of_untrained_pairs():
+    agents = []
+    for seed in (11, 12):
+        torch.manual_seed(seed)
+        agent = make_agent(AgentConfig(agent_type="atari")).eval()
+        agent.scale_initial_weights()
+        agents.append(Trained(agent, "", ""))
+    for row in similarity.compare_on_game(*agents, PONG, 32):
+        width = row.untrained_high - row.untrained_low
+        assert (
+            row.untrained_low - 3 * width - 0.02 < row.cka < row.untrained_high + 3 * width + 0.02
+        )
+
+
+def test_other_networks_cannot_be_compared():
+    one, other = (
+        Trained(make_agent(AgentConfig(agent_type=kind)).eval(), "", "")
+        for kind in ("atari", "resnet")
+    )
+    with pytest.raises(UsageError, match="one network"):
+        similarity.compare_on_game(one, other, PONG, 16)
+
+
+def save(path, seed, **config):
+    torch.manual_seed(seed)
+    agent = make_agent(AgentConfig(agent_type="atari", **config))
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(path / "model.tar", contents)
+
+
+def test_the_command_writes_a_table_and_a_figure(tmp_path, capsys):
+    for i, name in enumerate("abcd"):
+        save(tmp_path / name, i)
+    arguments = [
+        "--mode=similarity", f"--load_path={tmp_path / 'a'}", f"--other={tmp_path / 'b'}",
+        "--control", str(tmp_path / "c"), str(tmp_path / "d"), "--cka_frames=16",
+        f"--save_dir={tmp_path / 'out'}",
+    ]  # fmt: skip
+    assert analyze_resnet.main(arguments) == 0
+    with open(tmp_path / "out" / "similarity.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["layer"] for row in rows] == ["conv1", "conv2", "conv3", "fc"]
+    assert {row["game"] for row in rows} == {"Pong"}
+    assert (tmp_path / "out" / "similarity.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--mode similarity needs --other"),
+        (["--other=x", "--cka_frames=4"], "intervals need at least 8"),
+        (["--other=/nowhere"], "No checkpoint at"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, message, assert_misuse):
+    assert_misuse(analyze_resnet.main, ["--mode=similarity", *arguments], message)

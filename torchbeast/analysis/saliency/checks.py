@@ -1,0 +1,232 @@
+"""Whether a map is right: tests that a map of noise, of edges or of the wrong network fails.
+
+- Randomisation (Adebayo et al. 2018, arXiv:1810.03292): layers are shuffled one after the other,
+  from the output down. A map that explains the network changes at once.
+- Deletion and insertion (Petsiuk et al. 2018, arXiv:1806.07421): the places that a map ranks
+  highest are blurred first, or restored first in a blurred picture. With a good map the outputs
+  change early.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+
+from torchbeast.analysis.overlays import Grid, enlarge
+from torchbeast.analysis.saliency.evaluation import Evaluation
+from torchbeast.analysis.saliency.explain import Step
+from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation, blur
+from torchbeast.analysis.saliency.scores import Score
+from torchbeast.models import Agent
+
+DENSITY = 6  # Of the masks of the maps that are checked, in pixels.
+POINTS = 33  # Of a curve.
+RANDOM_ORDERS = 4
+
+
+class Curves(NamedTuple):
+    """How much outputs have changed when a share of the picture is blurred, or restored.
+
+    Each is float ``[POINTS]``, shares from 0 to 1, in units of the largest change of all.
+    """
+
+    deletion: np.ndarray
+    insertion: np.ndarray
+
+    @property
+    def faithfulness(self) -> float:
+        """1: the first places decide all; about 0.5: a random order."""
+        # At both ends, nothing and everything is blurred, whatever the order.
+        return (float(self.deletion[1:-1].mean()) + 1 - float(self.insertion[1:-1].mean())) / 2
+
+
+class Faithfulness(NamedTuple):
+    """One score's curves, averaged over steps, under the map's order and two controls."""
+
+    of_map: Curves
+    of_random: Curves
+    of_edges: Curves
+
+    @property
+    def over_random(self) -> float:
+        """The map's gain over random orders: 1 is the best possible, 0 none."""
+        return _gain(self.of_map.faithfulness, self.of_random.faithfulness)
+
+    @property
+    def over_edges(self) -> float:
+        """The same over the order of an edge detector."""
+        return _gain(self.of_map.faithfulness, self.of_edges.faithfulness)
+
+
+def _gain(value: float, control: float) -> float:
+    return (value - control) / (1 - control) if control < 1 else 0.0
+
+
+def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
+    """The outputs for frames ``[N, C, H, W]`` in a step's place, as one row under masks."""
+    shown = torch.from_numpy(np.ascontiguousarray(frames)).float()
+    original = step.inputs.frame[0].float()
+    network = Evaluation(agent, original, step.inputs, step.state)
+    with torch.inference_mode():
+        before, after = network.evaluate_unchanged(), network.evaluate_frames(shown)
+    logits, values, normalized = (x[0].numpy() for x in before)
+    return Outputs(logits, values, normalized, after[0].numpy()[None], after[2].numpy()[None])
+
+
+def strength(score: Score, outputs: Outputs, action: int) -> np.ndarray:
+    """How much a score's subject changes, ``[rows, columns]``; linear, not squared."""
+    return np.sqrt(score(outputs, action))
+
+
+def find_edges(step: Step) -> np.ndarray:
+    """An edge detector, float ``[H, W]``: what a map without any agent would be."""
+    planes = step.inputs.frame[0, 0].numpy().astype(np.float32)
+    return np.mean([np.hypot(cv2.Sobel(p, -1, 1, 0), cv2.Sobel(p, -1, 0, 1)) for p in planes], 0)
+
+
+def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Unscaled deletion and insertion curves ``[POINTS]``.
+
+    Args:
+        agent: is asked.
+        step: what it sees.
+        score: what is measured.
+        ranking: ``[H, W]``, the highest are blurred or restored first.
+    """
+    frame = step.inputs.frame[0].float()
+    blurred = blur(frame[0])[None].numpy()
+    order = np.argsort(-ranking.ravel(), kind="stable")
+    place = np.empty(order.size, np.int64)
+    place[order] = np.arange(order.size)
+    counts = np.linspace(0, order.size, POINTS).round()
+    chosen = place.reshape(1, *ranking.shape) < counts[:, None, None]
+    deleted = np.where(chosen[:, None], blurred, frame.numpy())
+    inserted = np.where(chosen[:, None], frame.numpy(), blurred)
+    outputs = evaluate(agent, step, np.concatenate([deleted, inserted]))
+    changes = strength(score, outputs, step.action)[0]
+    return changes[:POINTS], changes[POINTS:]
+
+
+def check_faithfulness(
+    agent: Agent, steps: Sequence[Step], score: Score, maps: Sequence[np.ndarray], grid: Grid
+) -> Faithfulness:
+    """Deletion and insertion under a map's order, random ones and an edge detector's.
+
+    Args:
+        agent: is asked.
+        steps: where.
+        score: what maps are of.
+        maps: of the steps, ``[rows, columns]``.
+        grid: where the maps' cells are.
+    """
+    rng = np.random.default_rng(0)
+    totals = np.zeros((3, 2, POINTS))
+    for step, scores in zip(steps, maps, strict=True):
+        size = (grid.height, grid.width)
+        # Noise too small to matter decides among equals, which would else come row by row.
+        tie = 1e-6 * rng.random(size)
+        ranked = enlarge(scores / max(float(scores.max()), 1e-30), grid, *size) + tie
+        random = [trace(agent, step, score, rng.random(size)) for _ in range(RANDOM_ORDERS)]
+        curves = np.array(
+            [
+                trace(agent, step, score, ranked),
+                np.mean(random, axis=0),
+                trace(agent, step, score, find_edges(step) + tie),
+            ]
+        )
+        peak = curves.max()
+        # An agent that reacts to nothing: no order is better than another.
+        totals += curves / peak if peak > 0 else 0.5
+    return Faithfulness(*(Curves(*pair) for pair in totals / len(steps)))
+
+
+def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]]]:
+    """Layers with weights in the reverse order of their use; policy and values are one."""
+    names = {
+        module: name
+        for name, module in agent.named_modules()
+        if next(module.parameters(recurse=False), None) is not None
+    }
+    used: list[nn.Module] = []
+    hooks = [
+        module.register_forward_hook(lambda module, *_: used.append(module)) for module in names
+    ]
+    try:
+        evaluate(agent, step, step.inputs.frame[0].numpy())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    # Some are called by their weights, not as modules (the LSTM).
+    used += [module for module in names if module not in used]
+    heads: list[nn.Module] = [agent.policy, agent.baseline]
+    below = [module for module in dict.fromkeys(used) if module not in heads]
+    if agent.core is not None:
+        below = [module for module in below if module is not agent.core] + [agent.core]
+    return [("heads", heads), *((names[module], [module]) for module in reversed(below))]
+
+
+def shuffle_from_top(agent: Agent, step: Step) -> Iterator[tuple[str, Agent]]:
+    """Copies of an agent: with shuffled heads, with the layer below shuffled, too, and so on.
+
+    Every parameter keeps its numbers and gets them in another order.
+    """
+    agent = copy.deepcopy(agent)
+    generator = torch.Generator().manual_seed(0)
+    for name, modules in layers_from_top(agent, step):
+        with torch.no_grad():
+            for module in modules:
+                for parameter in module.parameters(recurse=False):
+                    order = torch.randperm(parameter.numel(), generator=generator)
+                    parameter.copy_(parameter.flatten()[order].view(parameter.shape))
+        yield name, agent
+
+
+def check_randomisation(
+    agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
+) -> dict[str, dict[str, float]]:
+    """Rank correlations with the agent's own maps after each layer's shuffling.
+
+    Args:
+        agent: whose layers are shuffled, in a copy.
+        steps: where maps are made.
+        scores: what maps are of.
+        radius: of the masks.
+
+    Returns:
+        By score, by the name of the layer that was shuffled last: the mean Spearman correlation of
+        maps; 0 for maps without any influence.
+    """
+    own = make_maps(agent, steps, scores, radius=radius)
+    result: dict[str, dict[str, float]] = {score.name: {} for score in scores}
+    for layer, shuffled in shuffle_from_top(agent, steps[0]):
+        maps = make_maps(shuffled, steps, scores, radius=radius)
+        for name in result:
+            pairs = zip(own[name], maps[name], strict=True)
+            result[name][layer] = float(np.mean([rank_correlation(a, b) for a, b in pairs]))
+    return result
+
+
+def make_maps(
+    agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
+) -> dict[str, list[np.ndarray]]:
+    """Coarse maps of all steps, by score."""
+    perturbation = Perturbation(agent, density=DENSITY, radius=radius)
+    outputs = [perturbation(step.inputs, step.state) for step in steps]
+    return {
+        score.name: [score(o, step.action) for o, step in zip(outputs, steps, strict=True)]
+        for score in scores
+    }
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's; 0 if either is constant."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(spearmanr(a.ravel(), b.ravel()).statistic)

@@ -1,0 +1,202 @@
+"""Pictures of saliency: maps under one scale, with its numbers, beside what the agent decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from scipy.special import softmax
+
+from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
+from torchbeast.analysis.saliency.explain import Step
+from torchbeast.analysis.saliency.scores import Score
+from torchbeast.evaluate.pictures import caption, magnify, side_by_side
+
+COLOURS = (ORANGE, BLUE)  # Of the first and the second score, on the game.
+PICTURE_HEIGHT = 420  # Pixels, about: pictures are magnified by whole numbers.
+SIDE_WIDTH = 220
+BAR_HEIGHT = 26
+LINE, TEXT, FAINT = (255, 255, 255), (230, 230, 230), (110, 110, 110)
+
+
+@dataclass(frozen=True)
+class Film:
+    """The steps of one agent's game and the maps that are drawn of them."""
+
+    name: str
+    steps: Sequence[Step]
+    scores: Sequence[Score]
+    maps: Mapping[str, np.ndarray]  # By score, float32 [steps, rows, columns].
+
+    @property
+    def values(self) -> np.ndarray:
+        """The game's own value at each step, in units of return."""
+        return np.array([step.outputs.values[step.subject.head] for step in self.steps])
+
+
+def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> Film:
+    """Computes the maps of all steps."""
+    maps = {
+        score.name: np.stack([score(step.outputs, step.action) for step in steps])
+        for score in scores
+    }
+    return Film(name, steps, scores, maps)
+
+
+def find_peaks(films: Sequence[Film], fixed: float | None = None) -> dict[str, float]:
+    """The score that is drawn brightest, by score: one for all steps of all films.
+
+    Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
+    film would be visible; with their median, half of them are drawn in full.
+
+    Args:
+        films: of one or several agents.
+        fixed: is taken instead.
+    """
+    result = {}
+    for name in dict.fromkeys(name for film in films for name in film.maps):
+        maps = [film.maps[name] for film in films if name in film.maps]
+        peaks = np.concatenate([scores.max(axis=(1, 2)) for scores in maps])
+        peaks = peaks[peaks > 0]
+        result[name] = fixed or (float(np.median(peaks)) if len(peaks) else 0.0)
+    return result
+
+
+def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 0.4) -> None:
+    """Writes into a picture."""
+    cv2.putText(picture, text, (left, bottom), cv2.FONT_HERSHEY_SIMPLEX, size, TEXT, 1, cv2.LINE_AA)
+
+
+def scale_bar(width: int, label: str, peak: float, colours: np.ndarray) -> np.ndarray:
+    """A strip ``[BAR_HEIGHT, width, 3]``: name, 0, colours ``[n, 3]`` from low to high, peak.
+
+    The plus sign behind the peak: larger scores look alike.
+    """
+    bar = np.zeros((BAR_HEIGHT, width, 3), np.uint8)
+    number = f"{peak:.3g}+"
+    left, right = int(0.55 * width), width - 8 * len(number) - 6
+    index = np.linspace(0, len(colours) - 1, max(right - left, 1)).round().astype(int)
+    bar[8:-8, left : left + len(index)] = colours[index]
+    write(bar, label, 4, BAR_HEIGHT - 9)
+    write(bar, "0", left - 12, BAR_HEIGHT - 9)
+    write(bar, number, right + 5, BAR_HEIGHT - 9)
+    return bar
+
+
+def policy_bars(step: Step, width: int, height: int) -> np.ndarray:
+    """A picture of each action's probability; the one that was played is marked."""
+    result = np.zeros((height, width, 3), np.uint8)
+    names = step.subject.action_names
+    row = min(height // len(names), 24)
+    left = 8 * max(map(len, names)) + 4
+    for i, (name, probability) in enumerate(zip(names, softmax(step.outputs.logits), strict=True)):
+        bottom = (i + 1) * row
+        write(result, name, 2, bottom - row // 4, min(0.4, row / 40))
+        right = left + round(probability * (width - left - 1))
+        colour = LINE if i == step.action else FAINT
+        cv2.rectangle(result, (left, bottom - row + 3), (right, bottom - 2), colour, -1)
+    return result
+
+
+def value_curve(values: np.ndarray, now: int, width: int, height: int) -> np.ndarray:
+    """A picture of the values of all steps, with a cursor at ``now``, and the value there."""
+    result = np.zeros((height, width, 3), np.uint8)
+    top = 20
+    low, high = float(values.min()), float(values.max())
+    across = np.linspace(0, width - 1, len(values))
+    up = (values - low) / max(high - low, 1e-9)
+    down = height - 3 - up * (height - top - 6)
+    points = np.stack([across, down], axis=1).round().astype(np.int32)
+    cv2.polylines(result, [points], False, FAINT, 1, cv2.LINE_AA)
+    cv2.line(result, (int(across[now]), top), (int(across[now]), height - 1), LINE, 1)
+    write(result, f"value {values[now]:.3g}  ({low:.3g} to {high:.3g})", 2, 13)
+    return result
+
+
+def draw_overlay(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+    """The game under the maps of the first two scores, each in its own colour."""
+    step = film.steps[index]
+    height, width = step.picture.shape[:2]
+    layers = []
+    for score, colour in zip(film.scores, COLOURS, strict=False):
+        scores = scale_to(film.maps[score.name][index], peaks[score.name])
+        layers.append((enlarge(scores, step.grid, height, width), colour))
+    return overlay(step.picture, layers)
+
+
+def draw_map(film: Film, score: Score, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+    """The map of one score alone."""
+    step = film.steps[index]
+    scores = scale_to(film.maps[score.name][index], peaks[score.name])
+    return heat(enlarge(scores, step.grid, *step.picture.shape[:2]))
+
+
+def factor_of(picture: np.ndarray) -> int:
+    """How often pictures of this size are magnified."""
+    return max(1, round(PICTURE_HEIGHT / picture.shape[0]))
+
+
+def _with_bars(picture: np.ndarray, bars: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """A picture above ``count`` strips, blank where there are fewer bars."""
+    blank = np.zeros((BAR_HEIGHT, picture.shape[1], 3), np.uint8)
+    strips = [*bars, *[blank] * (count - len(bars))]
+    return np.concatenate([picture, *strips])
+
+
+def overlay_bars(film: Film, peaks: Mapping[str, float], width: int) -> np.ndarray:
+    """The scales of an overlay's maps, one below the other."""
+    ramp = np.linspace(0, 1, 64)[:, None]
+    return np.concatenate(
+        [
+            scale_bar(width, f"{score.name}, {score.unit}", peaks[score.name], ramp * [colour])
+            for score, colour in zip(film.scores, COLOURS, strict=False)
+        ]
+    )
+
+
+def draw_view(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+    """What a film shows of one agent: the overlay, its scales, policy and value.
+
+    Args:
+        film: of the agent.
+        index: which of its steps.
+        peaks: by score, what is drawn brightest.
+
+    Returns:
+        uint8 ``[H, W, 3]``.
+    """
+    step = film.steps[index]
+    picture = magnify(draw_overlay(film, index, peaks), factor_of(step.picture))
+    height, width = picture.shape[:2]
+    curve_height = height // 3
+    side = np.concatenate(
+        [
+            policy_bars(step, SIDE_WIDTH, height - curve_height),
+            value_curve(film.values, index, SIDE_WIDTH, curve_height),
+        ]
+    )
+    view = side_by_side([picture, side])
+    name = step.subject.action_names[step.action]
+    bars = overlay_bars(film, peaks, width)
+    blank = np.zeros((len(bars), view.shape[1] - width, 3), np.uint8)
+    view = np.concatenate([view, np.concatenate([bars, blank], axis=1)])
+    return caption(view, f"{film.name}   step {step.step}   {name}")
+
+
+def draw_step(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+    """What a PNG shows: the game, each map with its scale, and the film's view."""
+    step = film.steps[index]
+    factor = factor_of(step.picture)
+    view = draw_view(film, index, peaks)
+    count = min(len(film.scores), len(COLOURS))
+    game = _with_bars(magnify(step.picture, factor), [], count)
+    panels = [caption(game, "game")]
+    for score in film.scores:
+        picture = magnify(draw_map(film, score, index, peaks), factor)
+        bar = scale_bar(
+            picture.shape[1], score.unit, peaks[score.name], heat(np.linspace(0, 1, 64))
+        )
+        panels.append(caption(_with_bars(picture, [bar], count), score.name))
+    return side_by_side([*panels, view])

@@ -1,0 +1,103 @@
+"""Saliency on disk: a PNG per step, the raw scores, films, contact sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from torchbeast.analysis.saliency.drawing import (
+    Film,
+    draw_overlay,
+    draw_step,
+    draw_view,
+    factor_of,
+    overlay_bars,
+)
+from torchbeast.core.types import UsageError
+from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.pictures import caption, magnify, side_by_side
+
+FRAMES_PER_SECOND = 15
+SHEET_COLUMNS = 6
+
+
+def make_directory(root: Path, intermediate_id: int | None, game: str) -> Path:
+    """Makes the directory of one checkpoint and game below ``root``, which is the agent's.
+
+    Checkpoints of the same agent get directories of their own, named like their files. Raises
+    UsageError.
+    """
+    path = root
+    if intermediate_id is not None:
+        path /= f"model.{intermediate_id:09d}"
+    path /= game
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--saliencydir: {error}") from error
+    return path
+
+
+def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
+    """Writes an ``.npz``: an array per score, what the agent computed, and ``facts``."""
+    steps = film.steps
+    subject = steps[0].subject
+    arrays: dict[str, Any] = {
+        "step": [step.step for step in steps],
+        "action": [step.action for step in steps],
+        "action_names": subject.action_names,
+        "logits": np.stack([step.outputs.logits for step in steps]),
+        "values": np.stack([step.outputs.values for step in steps]),
+        "normalized_values": np.stack([step.outputs.normalized_values for step in steps]),
+        "tasks": subject.tasks,
+        "head": subject.head,
+        **{name.replace(":", "_"): maps for name, maps in film.maps.items()},
+        **facts,
+    }
+    np.savez_compressed(path, **arrays)
+
+
+def save_pictures(directory: Path, film: Film, peaks: Mapping[str, float], resolution: int) -> None:
+    """Writes ``<step>.png`` for each step."""
+    for index, step in enumerate(tqdm(film.steps, unit="picture", delay=1)):
+        image = Image.fromarray(draw_step(film, index, peaks))
+        image.save(directory / f"{step.step:06d}.png", dpi=(resolution, resolution))
+
+
+def write_movie(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -> None:
+    """Writes a film of several agents side by side, as long as the shortest."""
+    with MovieWriter(path, FRAMES_PER_SECOND) as movie:
+        for index in range(min(len(film.steps) for film in films)):
+            movie.append(side_by_side([draw_view(film, index, peaks) for film in films]))
+
+
+def check_sheet_path(path: Path) -> None:
+    """Raises UsageError if a sheet cannot have this name."""
+    if path.suffix != ".png":
+        raise UsageError(f"--sheet: a contact sheet is a .png, not {path.name}")
+
+
+def write_sheet(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -> None:
+    """Writes evenly spread overlays, a row per agent under its name, above the scales.
+
+    Raises UsageError.
+    """
+    length = min(len(film.steps) for film in films)
+    chosen = np.linspace(0, length - 1, min(length, SHEET_COLUMNS)).round().astype(int)
+    rows = []
+    for film in films:
+        overlays = [draw_overlay(film, i, peaks) for i in chosen]
+        factor = factor_of(overlays[0])
+        steps = ", ".join(str(film.steps[i].step) for i in chosen)
+        rows.append(caption(magnify(side_by_side(overlays), factor), f"{film.name}   {steps}"))
+    sheet = np.concatenate([*rows, overlay_bars(films[0], peaks, rows[0].shape[1])])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(sheet).save(path)
+    except OSError as error:
+        raise UsageError(f"--sheet {path}: {error}") from error

@@ -1,0 +1,154 @@
+"""``--check``: the checks of an agent's maps, as numbers and as a figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.saliency.checks import (
+    POINTS,
+    Faithfulness,
+    check_faithfulness,
+    check_randomisation,
+)
+from torchbeast.analysis.saliency.drawing import Film
+from torchbeast.analysis.saliency.explain import Explainer
+from torchbeast.analysis.saliency.objects import (
+    Counterfactual,
+    agreement,
+    check_objects,
+    find_background,
+)
+
+CHECKED_STEPS = 6
+COLUMNS = ("score", "faithful", "over edges", "heads shuffled", "all shuffled", "removed", "moved")
+LEGEND = (
+    "faithful: gain over random orders in deletion and insertion; 1 is best, 0 none",
+    "over edges: the same gain over the order of an edge detector",
+    "shuffled: rank correlation with the maps after layers are shuffled; 0 is best",
+    "removed, moved: rank correlation with how much objects matter; 1 is best",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The evidence about one score's maps."""
+
+    score: str
+    faithfulness: Faithfulness
+    correlations: dict[str, float]  # By the layer shuffled last, from the top.
+    counterfactuals: Sequence[Counterfactual]
+
+    def row(self) -> tuple[float, ...]:
+        """The numbers of ``COLUMNS`` behind the score's name."""
+        values = list(self.correlations.values())
+        return (
+            self.faithfulness.over_random,
+            self.faithfulness.over_edges,
+            values[0],
+            values[-1],
+            agreement(self.counterfactuals),
+            agreement(self.counterfactuals, "moved"),
+        )
+
+
+def run_checks(explainer: Explainer, film: Film) -> list[Check]:
+    """Checks the maps of all scores on some steps, evenly spread over a film."""
+    count = min(CHECKED_STEPS, len(film.steps))
+    chosen = np.linspace(0, len(film.steps) - 1, count).round().astype(int)
+    steps = [film.steps[i] for i in chosen]
+    agent, grid = explainer.trained.agent, steps[0].grid
+    correlations = check_randomisation(agent, steps, film.scores, radius=explainer.config.radius)
+    background = find_background(explainer.trained, explainer.game)
+    checks = []
+    for score in film.scores:
+        maps = [film.maps[score.name][i] for i in chosen]
+        checks.append(
+            Check(
+                score.name,
+                check_faithfulness(agent, steps, score, maps, grid),
+                correlations[score.name],
+                check_objects(explainer.trained, steps, score, maps, grid, background),
+            )
+        )
+    return checks
+
+
+def format_table(checks: Sequence[Check]) -> str:
+    """A row per score and what the columns mean."""
+    width = max(len("score"), *(len(check.score) for check in checks))
+    lines = [f"{COLUMNS[0]:{width}}" + "".join(f"{name:>16}" for name in COLUMNS[1:])]
+    for check in checks:
+        lines.append(f"{check.score:{width}}" + "".join(f"{x:16.2f}" for x in check.row()))
+    return "\n".join([*lines, *LEGEND])
+
+
+def save_checks(directory: Path, checks: Sequence[Check]) -> list[Path]:
+    """Writes ``check.json`` and ``check.png``."""
+    path = directory / "check.json"
+    path.write_text(json.dumps([_describe(check) for check in checks], indent=2) + "\n")
+    figure = draw_checks(checks)
+    picture = directory / "check.png"
+    figure.savefig(picture, dpi=110)
+    return [path, picture]
+
+
+def _describe(check: Check) -> dict[str, Any]:
+    return {
+        "score": check.score,
+        **dict(zip(COLUMNS[1:], check.row(), strict=True)),
+        "correlations": check.correlations,
+        "counterfactuals": [{**c._asdict(), "box": c.box._asdict()} for c in check.counterfactuals],
+    }
+
+
+def draw_checks(checks: Sequence[Check]) -> Any:
+    """A figure with three panels per score: deletion and insertion, randomisation, objects."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    titles = []
+    for check in checks:
+        gain = check.faithfulness.over_random
+        titles += [
+            f"{check.score}: faithful {gain:.2f}",
+            "layers shuffled from the top",
+            f"objects: agreement {agreement(check.counterfactuals):.2f}",
+        ]
+    figure, axes = make_panels(titles)
+    for check, row in zip(checks, np.reshape(np.array(axes, dtype=object), (-1, 3)), strict=True):
+        _draw_curves(row[0], check.faithfulness)
+        layers = list(check.correlations)
+        row[1].plot(range(len(layers)), list(check.correlations.values()), "o-", color="#0072B2")
+        row[1].set_xticks(range(len(layers)), layers, rotation=90, fontsize="x-small")
+        row[1].set_ylabel("rank correlation of maps")
+        row[1].set_ylim(-0.5, 1.05)
+        for field, colour in (("removed", "#E69F00"), ("moved", "#56B4E9")):
+            x = [c.predicted for c in check.counterfactuals]
+            y = [getattr(c, field) for c in check.counterfactuals]
+            row[2].plot(x, y, ".", color=colour, label=field)
+        row[2].set_xlabel("map on the object")
+        row[2].set_ylabel("change of the output")
+        row[2].legend(fontsize="small")
+    return figure
+
+
+def _draw_curves(axis: Any, faithfulness: Faithfulness) -> None:
+    shares = np.linspace(0, 1, POINTS)
+    named = (
+        ("map", faithfulness.of_map, "#E69F00"),
+        ("random", faithfulness.of_random, "#999999"),
+        ("edges", faithfulness.of_edges, "#009E73"),
+    )
+    for name, curves, colour in named:
+        axis.plot(shares, curves.deletion, color=colour, label=f"{name}, blurred")
+        axis.plot(shares, curves.insertion, "--", color=colour, label=f"{name}, restored")
+    axis.set_xlabel("share of the picture")
+    axis.set_ylabel("change of the output")
+    axis.legend(fontsize="xx-small", framealpha=0.5)

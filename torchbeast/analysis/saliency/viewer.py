@@ -1,0 +1,108 @@
+"""``--html``: one page that shows maps as layers over the game, without a network."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from scipy.special import softmax
+
+from torchbeast.analysis.overlays import scale_to
+from torchbeast.analysis.saliency.drawing import Film
+from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
+from torchbeast.core.types import UsageError
+
+
+def check_html_path(path: Path) -> None:
+    """Raises UsageError if a page cannot have this name."""
+    if path.suffix != ".html":
+        raise UsageError(f"--html: a page is a .html, not {path.name}")
+
+
+def write_page(
+    path: Path,
+    game: str,
+    films: Sequence[Film],
+    peaks: Mapping[str, float],
+    checks: Sequence[Sequence[Check]],
+) -> None:
+    """Writes a page with everything in it.
+
+    Args:
+        path: of the file.
+        game: what is played.
+        films: one per agent, of one game.
+        peaks: by score, what is drawn brightest.
+        checks: of each agent; may be empty.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    scores = {score.name: score for film in films for score in film.scores}
+    data = {
+        "game": game,
+        "grid": films[0].steps[0].grid._asdict(),
+        "scores": list(scores),
+        "units": {name: score.unit for name, score in scores.items()},
+        "peaks": dict(peaks),
+        "columns": COLUMNS,
+        "legend": LEGEND,
+        "agents": [
+            _describe(film, peaks, found) for film, found in zip(films, checks, strict=True)
+        ],
+    }
+    page = resources.files("torchbeast.analysis.saliency").joinpath("viewer.html").read_text()
+    # Within a script element, "<" could end it.
+    text = json.dumps(data).replace("<", "\\u003c")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page.replace("/*DATA*/", text))
+    except OSError as error:
+        raise UsageError(f"--html {path}: {error}") from error
+
+
+def _describe(film: Film, peaks: Mapping[str, float], checks: Sequence[Check]) -> dict[str, Any]:
+    return {
+        "name": film.name,
+        "actions": film.steps[0].subject.action_names,
+        "pictures": [_encode_picture(step.picture) for step in film.steps],
+        "maps": {
+            name: {"shape": maps.shape[1:], "data": _encode_maps(maps, peaks[name])}
+            for name, maps in film.maps.items()
+        },
+        "steps": [
+            {
+                "step": step.step,
+                "action": step.action,
+                "policy": softmax(step.outputs.logits).round(4).tolist(),
+                "value": float(value),
+            }
+            for step, value in zip(film.steps, film.values, strict=True)
+        ],
+        "checks": [
+            {"score": check.score, "numbers": [round(x, 4) for x in check.row()]}
+            for check in checks
+        ],
+    }
+
+
+def _encode_picture(picture: np.ndarray) -> str:
+    """A PNG; games have few colours, so a palette is exact and small."""
+    image = Image.fromarray(picture)
+    if len(image.getcolors(picture.size) or ()) <= 256:
+        image = image.quantize(256, dither=Image.Dither.NONE)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _encode_maps(maps: np.ndarray, peak: float) -> str:
+    """A byte per cell, 255 for the peak."""
+    return base64.b64encode((255 * scale_to(maps, peak)).round().astype(np.uint8)).decode()

@@ -1,0 +1,226 @@
+"""How alike two agents respond, beside what agents without common learning reach.
+
+Linear CKA (Kornblith et al. 2019) of untrained networks is far from 0, and it depends on the number
+of frames. Here it is computed from unbiased estimates (Song et al. 2012, equation 5), with
+intervals over frames. Beside it are the band of pairs of untrained networks and, where there is
+one, a pair of agents of the same game from other seeds.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchbeast.analysis.activations import play_frames
+from torchbeast.analysis.panels import make_panels
+from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.evaluate.playing import Trained
+from torchbeast.models import Agent, make_agent
+
+UNTRAINED_PAIRS = 4
+SUBSAMPLES = 200
+INTERVAL = (2.5, 97.5)  # Percentiles.
+
+
+class Likeness(NamedTuple):
+    """One layer's CKA on one game; intervals are over frames, the band over untrained pairs."""
+
+    game: str
+    layer: str
+    cka: float
+    low: float
+    high: float
+    untrained_low: float
+    untrained_high: float
+    control: float  # Of the pair of the same game and other seeds; NaN without one.
+
+
+def gram(responses: Tensor) -> np.ndarray:
+    """Inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N, N]``."""
+    rows = responses.flatten(1).double()
+    rows = rows - rows.mean(dim=0)  # Changes nothing but rounding.
+    products = rows @ rows.T
+    return products.fill_diagonal_(0).numpy()
+
+
+def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
+    """The Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero diagonal."""
+    n = len(a)
+    cross = float((a.sum(axis=0) * b.sum(axis=0)).sum())
+    total = float((a * b).sum()) + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
+    return total / (n * (n - 3))
+
+
+def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
+    """CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones, whatever ``N`` is.
+
+    A layer that does not respond is like nothing.
+    """
+    norm = unbiased_hsic(a, a) * unbiased_hsic(b, b)
+    return unbiased_hsic(a, b) / float(np.sqrt(norm)) if norm > 0 else 0.0
+
+
+def find_interval(a: np.ndarray, b: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """An interval for :func:`debiased_cka` over the choice of frames.
+
+    From halves of the frames, drawn without replacement: they vary as much around the whole as
+    whole samples around the truth. A bootstrap would pair frames with themselves.
+    """
+    rng = np.random.default_rng(seed)
+    values = []
+    for _ in range(SUBSAMPLES):
+        chosen = rng.choice(len(a), len(a) // 2, replace=False)
+        part = np.ix_(chosen, chosen)
+        values.append(debiased_cka(a[part], b[part]))
+    low, high = np.percentile(values, INTERVAL)
+    return float(low), float(high)
+
+
+def find_layers(agent: Agent) -> dict[str, nn.Module]:
+    """The encoder's convolutions and linear layers, by name, in the order of the data."""
+    found: list[str] = []
+    names = {
+        module: name
+        for name, module in agent.named_modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
+        and name.split(".")[0] not in agent.float32_modules
+    }
+    hooks = [
+        module.register_forward_hook(lambda module, *_: found.append(names[module]))
+        for module in names
+    ]
+    try:
+        with torch.inference_mode():
+            agent.encode_frames(torch.zeros(1, *agent.config.observation_shape))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: agent.get_submodule(name) for name in found}
+
+
+def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
+    """The :func:`gram` matrix of every layer's outputs.
+
+    Args:
+        agent: is shown the frames.
+        frames: uint8 ``[N, C, H, W]``.
+        task: which of the agent's games they are of.
+    """
+    result: dict[str, np.ndarray] = {}
+
+    def keep(name: str, output: Tensor) -> None:
+        # At once: ReLUs that follow may work in place.
+        result[name] = gram(output)
+
+    hooks = [
+        module.register_forward_hook(lambda _, __, out, name=name: keep(name, out))
+        for name, module in find_layers(agent).items()
+    ]
+    try:
+        with torch.inference_mode():
+            agent.encode_frames(frames, torch.full((len(frames),), task))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return result
+
+
+def respond_untrained(like: Agent, frames: Tensor, task: int, seed: int) -> dict[str, np.ndarray]:
+    """The same of a new network with an agent's configuration and mean pictures."""
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    agent = make_agent(like.config).eval()
+    agent.scale_initial_weights()
+    torch.set_rng_state(state)
+    agent.frame_mean.copy_(like.frame_mean)
+    agent.frame_scale.copy_(like.frame_scale)
+    return respond(agent, frames, task)
+
+
+def compare_on_game(
+    a: Trained, b: Trained, game: str, num_frames: int, control: Sequence[Trained] = ()
+) -> list[Likeness]:
+    """Compares two agents layer by layer on frames of one game, which the first one plays.
+
+    Args:
+        a: one agent.
+        b: another of the same network.
+        game: id.
+        num_frames: how many.
+        control: two agents of the same game from other seeds.
+
+    Raises:
+        UsageError: their networks differ or do not know the game.
+    """
+    agents = [a, b, *control]
+    shapes = {(type(x.agent), x.agent.config.observation_shape) for x in agents}
+    if len(shapes) > 1:
+        raise UsageError("Agents of one network and one frame format can be compared")
+    frames = play_frames(a, game, num_frames)
+    one, other, *rest = (respond(x.agent, frames, x.find_task(game)) for x in agents)
+    untrained = [
+        respond_untrained(a.agent, frames, a.find_task(game), seed)
+        for seed in range(UNTRAINED_PAIRS + 1)
+    ]
+    rows = []
+    for layer in one:
+        first, *others = (grams[layer] for grams in untrained)
+        band = [debiased_cka(first, second) for second in others]
+        same = debiased_cka(*(grams[layer] for grams in rest)) if rest else float("nan")
+        pair = one[layer], other[layer]
+        interval = find_interval(*pair)
+        rows.append(
+            Likeness(
+                short_name(game), layer, debiased_cka(*pair), *interval, min(band), max(band), same
+            )
+        )
+    return rows
+
+
+def save(rows: Sequence[Likeness], directory: Path, title: str) -> list[Path]:
+    """Writes ``similarity.csv`` and ``similarity.png``. Raises UsageError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--save_dir {directory}: {error.strerror}") from error
+    table, picture = directory / "similarity.csv", directory / "similarity.png"
+    with open(table, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Likeness._fields)
+        writer.writerows(rows)
+    draw(rows, title).savefig(picture, dpi=110)
+    return [table, picture]
+
+
+def draw(rows: Sequence[Likeness], title: str) -> Any:
+    """A figure with a panel per game, all under one scale."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    games = list(dict.fromkeys(row.game for row in rows))
+    figure, axes = make_panels(games, title, height=4.2)
+    for axis, game in zip(axes, games, strict=True):
+        shown = [row for row in rows if row.game == game]
+        x = np.arange(len(shown))
+        columns = zip(*(row[2:] for row in shown), strict=True)
+        cka, low, high, untrained_low, untrained_high, control = map(np.array, columns)
+        axis.fill_between(
+            x, untrained_low, untrained_high, color="#999999", alpha=0.5, label="untrained pairs"
+        )
+        if np.isfinite(control).all():
+            label = "same game, other seed"
+            axis.plot(x, control, "s--", ms=4, color="#009E73", label=label)
+        reach = np.clip([cka - low, high - cka], 0, None)
+        axis.errorbar(x, cka, reach, fmt="o-", ms=4, color="#0072B2", label="these two")
+        axis.set_xticks(x, [row.layer for row in shown], rotation=90, fontsize="small")
+        axis.set_ylim(-0.05, 1.05)
+        axis.set_ylabel("CKA, debiased")
+    axes[0].legend(fontsize="small")
+    return figure
