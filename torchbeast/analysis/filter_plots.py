@@ -37,7 +37,7 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
         for row in chosen:
             panels.setdefault((row.agent_a, row.agent_b), []).append(row)
         if panels:
-            title = f"{comparison}: {metric} of squared filter differences, {match} matching"
+            title = f"{comparison}: squared filter differences ({metric}), {match} matching"
             if match == "cka":
                 title = f"{comparison}: likeness of responses (linear CKA)"
             figures[comparison] = _figure(panels, title, metric, heatmaps)
