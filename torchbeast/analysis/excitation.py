@@ -23,10 +23,13 @@ def find_layer(agent: Agent, name: str) -> nn.Conv2d:
     return module
 
 
-def excite(agent: Agent, layer: str, filters: list[int], *, seed: int = 0) -> np.ndarray:
+def excite(
+    agent: Agent, layer: str, filters: list[int], *, task: int = 0, seed: int = 0
+) -> np.ndarray:
     """Pictures ``[filters, C, H, W]``, one per filter, pixels from 0 to 255.
 
-    All filters at once: each picture climbs the mean activation of its own.
+    All filters at once: each picture climbs the mean activation of its own. The agent is shown them
+    as pictures of its game ``task``.
     """
     module = find_layer(agent, layer)
     activation: list[Tensor] = []
@@ -36,10 +39,11 @@ def excite(agent: Agent, layer: str, filters: list[int], *, seed: int = 0) -> np
     pictures = 128 + 20 * torch.randn(shape, generator=generator)
     pictures.requires_grad_(True)
     rows = torch.arange(len(filters))
+    tasks = torch.full((len(filters),), task)
     try:
         for _ in range(STEPS):
             activation.clear()
-            agent.encode_frames(pictures)
+            agent.encode_frames(pictures, tasks)
             score = activation[0][rows, torch.tensor(filters)].mean(dim=(1, 2)).sum()
             (gradient,) = torch.autograd.grad(score, pictures)
             # By its own size: deep filters have small gradients, first ones large.
