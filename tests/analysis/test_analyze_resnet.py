@@ -186,17 +186,19 @@ def test_weights_are_drawn_with_their_sign():
     assert drawn[4, 0].min() > 240
 
 
-def test_excitation_climbs():
+@pytest.mark.parametrize("tasks", [("A",), ("A", "B")])
+def test_excitation_climbs(tasks):
     torch.manual_seed(0)
-    agent = make_agent(AgentConfig()).eval()
+    agent = make_agent(AgentConfig(tasks=tasks)).eval()
     pictures = excitation.excite(agent, "resnet1_0_1", [0, 5])
     assert pictures.shape == (2, 4, 84, 84)
     activation = []
     module = excitation.find_layer(agent, "resnet1_0_1")
     module.register_forward_hook(lambda _, __, output: activation.append(output))
+    task = torch.zeros(2, dtype=torch.int64)
     with torch.no_grad():
-        agent.encode_frames(torch.from_numpy(pictures))
-        agent.encode_frames(torch.randint(256, (2, 4, 84, 84)).float())
+        agent.encode_frames(torch.from_numpy(pictures), task)
+        agent.encode_frames(torch.randint(256, (2, 4, 84, 84)).float(), task)
     for i, k in enumerate((0, 5)):
         assert activation[0][i, k].mean() > activation[1][i, k].mean() + 0.01
 

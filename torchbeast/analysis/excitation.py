@@ -25,7 +25,9 @@ def find_layer(agent: Agent, name: str) -> nn.Conv2d:
     return module
 
 
-def excite(agent: Agent, layer: str, filters: list[int], *, seed: int = 0) -> np.ndarray:
+def excite(
+    agent: Agent, layer: str, filters: list[int], *, task: int = 0, seed: int = 0
+) -> np.ndarray:
     """Climbs, from noise, the mean square of each filter's positive responses.
 
     The mean itself would have the same gradient everywhere in a linear layer. In every step all
@@ -35,6 +37,7 @@ def excite(agent: Agent, layer: str, filters: list[int], *, seed: int = 0) -> np
         agent: whose filters.
         layer: name in ``LAYER_NAMES``.
         filters: indices.
+        task: the agent sees pictures of this one of its games.
         seed: of the noise and the shifts.
 
     Returns:
@@ -47,12 +50,13 @@ def excite(agent: Agent, layer: str, filters: list[int], *, seed: int = 0) -> np
     shape = (len(filters), *agent.config.observation_shape)
     pictures = 128 + 20 * torch.randn(shape, generator=generator)
     rows = torch.arange(len(filters))
+    tasks = torch.full((len(filters),), task)
     try:
         for _ in range(STEPS):
             shift = torch.randint(-JITTER, JITTER + 1, (2,), generator=generator).tolist()
             pictures = pictures.roll(shift, dims=(2, 3)).requires_grad_(True)
             activation.clear()
-            agent.encode_frames(pictures)
+            agent.encode_frames(pictures, tasks)
             response = activation[0][rows, torch.tensor(filters)]
             # A filter that is silent everywhere still climbs.
             score = torch.where(response > 0, response.square(), SILENT_SLOPE * response)
