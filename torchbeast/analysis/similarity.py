@@ -98,7 +98,9 @@ def find_layers(agent: Agent) -> dict[str, nn.Module]:
     ]
     try:
         with torch.inference_mode():
-            agent.encode_frames(torch.zeros(1, *agent.config.observation_shape))
+            agent.encode_frames(
+                torch.zeros(1, *agent.config.observation_shape), torch.zeros(1, dtype=torch.int64)
+            )
     finally:
         for hook in hooks:
             hook.remove()
