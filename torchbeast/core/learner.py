@@ -38,8 +38,9 @@ __all__ = [
 
 
 # Learner steps between those that measure the gradient of each task. On these, a part of a batch
-# costs a backward pass for each task in it instead of one.
-TASK_GRADIENT_INTERVAL = 100
+# costs a backward pass for each task in it instead of one. The number is prime: tasks whose
+# rollouts arrive in turn could otherwise be missed by every measurement.
+TASK_GRADIENT_INTERVAL = 101
 
 
 class Part(NamedTuple):
