@@ -79,11 +79,13 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 
 def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
+    from torchbeast.runtime.allocation import actor_tasks
     from torchbeast.training.actors import ActorConfig
 
     observation = setup.config.observation._asdict()
     env_options = {**observation, "full_action_space": setup.full_action_space}
-    return ActorConfig(setup.num_actors, agent.config, env_options, agent.compute_dtype, seed)
+    tasks = actor_tasks(setup.shares)
+    return ActorConfig(tasks, agent.config, env_options, agent.compute_dtype, seed)
 
 
 def learner_loop(

@@ -10,7 +10,7 @@ from torchbeast.envs import (
     parse_games,
     plan_envs,
 )
-from torchbeast.envs.games import short_name
+from torchbeast.envs.games import parse_game_weights, short_name
 
 
 def test_groups():
@@ -95,3 +95,20 @@ def test_machado_has_all_actions():
 def test_pictures_that_an_agent_would_destroy_are_refused():
     with pytest.raises(UsageError, match="has pictures of float32; agents take uint8"):
         plan_envs(("tests.float_pictures:FloatPictures-v0",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Breakout=2", "'Breakout' is none of the games, which are Pong, AirRaid"),
+        ("Pong", "Pong needs a number greater than 0, not ''"),
+        ("Pong=0", "Pong needs a number greater than 0, not '0'"),
+        ("Pong=inf", "Pong needs a number"),
+        ("Pong=much", "Pong needs a number"),
+        ("Pong=1,pong=2", "names Pong twice"),
+        ("Pong=1,", "'' is none of the games"),
+    ],
+)
+def test_weights_that_are_none_are_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_game_weights(text, ["PongNoFrameskip-v4", "ALE/AirRaid-v5"])

@@ -1,88 +1,112 @@
 import pytest
 
-from torchbeast.core.learner import Game, StepStats
-from torchbeast.records.progress import Limit, Progress, log_fields
+from torchbeast.records.progress import MIN_TREND_GAMES, Progress
+from torchbeast.records.snapshot import Evaluation
 
 QUEUES = {"learner": 1, "inference": 0}
 
 
-class Writer:
+class Clock:
+    """Time that passes when the test says so."""
+
     def __init__(self):
-        self.rows = []
-        self.tags = {}
+        self.now = 1000.0
 
-    def log(self, row):
-        self.rows.append(row)
-
-    def scalars(self, values, step):
-        self.tags.update(values)
-
-
-def stats(steps, *returns):
-    games = [Game(0, value, 100) for value in returns]
-    return StepStats(steps, 1, 2.0, 1.0, 0.5, -0.5, 3.0, 1e-3, 0.5, games, [20, 0], {})
+    def __call__(self):
+        return self.now
 
 
 @pytest.fixture
-def writer():
-    return Writer()
+def clock():
+    return Clock()
 
 
-def make(writer, total=100):
-    return Progress(writer, ["Pong", "Breakout"], total)
+@pytest.fixture
+def make(clock):
+    def run(total=100, human_normalized=lambda task, value: None):
+        return Progress(["Pong", "Breakout"], total, human_normalized, clock)
+
+    return run
 
 
-def test_a_row_has_every_column_and_says_nothing_about_games_that_have_not_finished(writer):
-    progress = make(writer)
-    progress.record(stats(20, 1.0, 3.0))
-    progress.report(QUEUES)
-    (row,) = writer.rows
-    assert set(row) == set(log_fields(["Pong", "Breakout"], use_popart=False))
-    assert (row["mean_episode_return/Pong"], row["std_episode_return/Pong"]) == (2.0, 1.0)
-    assert row["mean_episode_return/Breakout"] is None
-    assert (row["games/Pong"], row["steps/Pong"]) == (2, 20)
-    assert "charts/SPS" in writer.tags
+def test_nothing_is_said_about_games_that_have_not_finished(make, make_stats):
+    progress = make()
+    progress.record(make_stats(20, 1.0, 3.0))
+    pong, breakout = progress.snapshot(QUEUES).games
+    assert (pong.mean_return, pong.std_return, pong.games, pong.steps) == (2.0, 1.0, 2, 20)
+    assert (breakout.mean_return, breakout.std_return, breakout.games) == (None, None, 0)
 
 
-def test_the_gradient_of_each_game_is_recorded_when_it_is_measured(writer):
-    progress = make(writer)
-    progress.record(stats(20)._replace(task_grad_norms={0: 3.0, 1: 4.0}))
-    progress.record(stats(40)._replace(task_grad_norms={1: 5.0}))
-    progress.record(stats(60))
-    progress.report(QUEUES)
-    (row,) = writer.rows
-    assert (row["grad_norm/Pong"], row["grad_norm/Breakout"]) == (3.0, 5.0)
-    assert writer.tags["losses/grad_norm/Breakout"] == 5.0
+def test_the_speed_is_that_of_the_last_minutes(make, make_stats, clock):
+    progress = make(total=1_000_000)
+    for second in range(1000):
+        clock.now += 1
+        progress.record(make_stats(second if second < 500 else 500 + (second - 500) * 10))
+        snapshot = progress.snapshot(QUEUES)
+    assert snapshot.sps == pytest.approx(10.0)
+    assert snapshot.seconds == 1000
+    assert snapshot.seconds_left == pytest.approx((1_000_000 - 5490) / 10)
 
 
-def test_the_line_says_what_is_known(writer, capsys):
-    progress = make(writer)
-    progress.record(stats(20, 1.0))
-    progress.report(QUEUES, Limit("the learner", "--cores"))
-    line = capsys.readouterr().err
-    assert line.startswith("20 of 100 steps")
-    assert "Pong 1.0  Breakout no game finished yet" in line
-    assert "held back by the learner (--cores)" in line
+def test_without_steps_there_is_no_time_left(make):
+    assert make().snapshot(QUEUES).seconds_left is None
 
 
-def test_no_step_is_logged_twice(writer):
-    progress = make(writer)
-    progress.record(stats(20))
-    progress.report(QUEUES)
-    progress.report(QUEUES)
-    assert [row["step"] for row in writer.rows] == [20]
+def test_the_trend_compares_the_newer_half_of_the_games(make, make_stats):
+    progress = make()
+    progress.record(make_stats(20, *[1.0] * (MIN_TREND_GAMES // 2)))
+    assert progress.snapshot(QUEUES).games[0].trend is None
+    progress.record(make_stats(40, *[3.5] * (MIN_TREND_GAMES // 2)))
+    assert progress.snapshot(QUEUES).games[0].trend == 2.5
 
 
-def test_a_resumed_run_counts_on(writer):
-    first = make(writer)
-    first.record(stats(20, 1.0, 3.0))
-    second = make(writer)
+def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_stats):
+    progress = make()
+    progress.record(make_stats(20, task_grad_norms={0: 3.0, 1: 4.0}))
+    progress.record(make_stats(40, task_grad_norms={1: 5.0}))
+    progress.record(make_stats(60))
+    assert [game.grad_norm for game in progress.snapshot(QUEUES).games] == [3.0, 5.0]
+
+
+def test_scores_are_compared_with_human_play_where_that_is_known(make, make_stats):
+    progress = make(human_normalized=lambda task, value: value / 10 if task == 0 else None)
+    progress.record(make_stats(20, 2.0))
+    progress.evaluated(Evaluation(step=10, returns=(5.0, 7.0)))
+    snapshot = progress.snapshot(QUEUES)
+    assert [game.human for game in snapshot.games] == [0.2, None]
+    assert [game.evaluated for game in snapshot.games] == [5.0, 7.0]
+    assert [game.evaluated_human for game in snapshot.games] == [0.5, None]
+    assert (snapshot.median_human, snapshot.median_evaluated_human) == (0.2, 0.5)
+    assert snapshot.evaluation_step == 10
+
+
+def test_a_game_that_hangs_is_named_once(make, make_stats, clock):
+    progress = make()
+    progress.record(make_stats(20, task_steps=[10, 10]))
+    for second in range(1, 200):
+        clock.now += 1
+        progress.record(make_stats(20 + 10 * second, task_steps=[10, 0]))
+        said = progress.warnings()
+        assert bool(said) == (second == 60)
+        if said:
+            assert said == [
+                "No steps of Breakout for 1m00s while other games go on: its environments may hang"
+            ]
+    assert [game.silent_s for game in progress.snapshot(QUEUES).games] == [None, 199.0]
+
+
+def test_a_resumed_run_continues_its_counts(make, make_stats):
+    first = make()
+    first.record(make_stats(20, 1.0, 3.0))
+    second = make()
     second.load_state_dict({**first.state_dict(), "seconds": 1000.0}, 20)
-    second.report(QUEUES)
-    assert not writer.rows
-    second.record(stats(40, 5.0))
-    second.report(QUEUES)
-    (row,) = writer.rows
-    assert (row["games/Pong"], row["mean_episode_return/Pong"], row["steps/Pong"]) == (3, 3.0, 40)
-    assert float(row["seconds"]) >= 1000.0
-    assert second.finish()[0] == "Pong: mean return 3.00 over the last 3 full games"
+    assert second.snapshot(QUEUES).steps == 20
+    second.record(make_stats(40, 5.0))
+    snapshot = second.snapshot(QUEUES)
+    pong = snapshot.games[0]
+    assert (pong.games, pong.mean_return, pong.steps) == (3, 3.0, 40)
+    assert snapshot.seconds == 1000.0
+    assert second.summary() == [
+        "Pong: mean return 3.00 over the last 3 full games",
+        "Breakout: no game finished",
+    ]

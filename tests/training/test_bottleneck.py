@@ -7,42 +7,66 @@ def make(**changes):
     options = {
         "queue_size": 8,
         "num_actors": 16,
+        "num_servers": 2,
         "learner_threads": 2,
         "cores": 2,
+        "available_cores": 2,
         "agent_type": "resnet",
         "cuda": False,
     }
     return Bottleneck(**{**options, **changes})
 
 
-@pytest.mark.parametrize(
-    ("learner", "inference", "stage", "flag"),
-    [
-        (8, 0, "the learner", "--agent_type atari"),
-        (1, 8, "inference", "--num_inference_threads"),
-        (1, 1, "the environments", "--num_actors"),
-    ],
-)
-def test_names_what_the_others_wait_for(learner, inference, stage, flag):
-    bottleneck = make()
-    assert bottleneck.find() is None
+def look_at(bottleneck, learner, inference):
     for _ in range(20):
         bottleneck.look({"learner": learner, "inference": inference})
-    assert bottleneck.find() == (stage, flag)
 
 
 @pytest.mark.parametrize(
-    ("changes", "flag"),
+    ("learner", "inference", "text"),
     [
-        ({"learner_threads": 1}, "--num_learner_threads"),
-        ({"agent_type": "atari"}, "--cores"),
-        ({"agent_type": "atari", "cuda": True}, "--batch_size"),
+        (8, 0, "bottleneck: learner; try --agent_type atari"),
+        (1, 8, "bottleneck: inference; try more --num_inference_threads"),
+        (1, 1, "bottleneck: environments; try more --num_actors"),
     ],
 )
-def test_the_flag_is_one_that_can_help(changes, flag):
+def test_names_what_the_others_wait_for(learner, inference, text):
+    bottleneck = make()
+    assert bottleneck.find() is None
+    look_at(bottleneck, learner, inference)
+    assert str(bottleneck.find()) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"learner_threads": 1}, "try more --num_learner_threads"),
+        ({"available_cores": 8}, "try more --cores"),
+        ({"agent_type": "atari"}, "needs more cores or a GPU"),
+        ({"agent_type": "atari", "available_cores": 8}, "try more --cores"),
+        ({"agent_type": "my.module:Agent"}, "needs more cores or a GPU"),
+        ({"agent_type": "atari", "cuda": True}, "try a larger --batch_size"),
+    ],
+)
+def test_a_slow_learner_gets_advice_that_can_help(changes, advice):
     bottleneck = make(**changes)
-    bottleneck.look({"learner": 8, "inference": 0})
-    assert bottleneck.find().flag == flag
+    look_at(bottleneck, learner=8, inference=0)
+    assert bottleneck.find() == ("learner", advice)
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"num_servers": 1, "num_actors": 32}, "try more --num_servers"),
+        ({"num_actors": 32}, "needs more cores"),
+        ({"num_actors": 32, "available_cores": 4}, "try more --cores"),
+        ({"num_actors": 32, "num_servers": 0}, "try more --num_actors"),  # MonoBeast.
+    ],
+)
+def test_slow_environments_get_advice_that_can_help(changes, advice):
+    bottleneck = make(**changes)
+    look_at(bottleneck, learner=0, inference=0)
+    assert bottleneck.find() == ("environments", advice)
 
 
 def test_a_single_look_does_not_decide():
@@ -50,4 +74,4 @@ def test_a_single_look_does_not_decide():
     for _ in range(20):
         bottleneck.look({"learner": 8, "inference": 0})
     bottleneck.look({"learner": 0, "inference": 0})
-    assert bottleneck.find().stage == "the learner"
+    assert bottleneck.find().stage == "learner"

@@ -47,9 +47,10 @@ def test_a_value_that_is_given_arrives():
         ((), 16),
         (("--env=six",), 18),
         (("--env=six", "--num_actors=16"), 16),
+        (("--env=six", "--game_weights=Pong=2"), 21),
     ],
 )
-def test_by_default_every_game_has_equally_many_environments(arguments, num_actors):
+def test_by_default_every_game_has_the_environments_that_it_should(arguments, num_actors):
     assert TrainingConfig.from_flags(parse(polybeast, *arguments)).machine.num_actors == num_actors
 
 

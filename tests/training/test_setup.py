@@ -22,6 +22,16 @@ def test_every_game_has_equally_many_environments(make_config):
     assert environments_per_task(setup.servers) == [4, 4, 4]
 
 
+def test_wanted_inequality_reaches_servers_and_actors(make_config):
+    arguments = [f"--env={THREE_GAMES}", "--game_weights=breakout=2", "--num_actors=8"]
+    setup = prepare(make_config(*arguments))
+    assert setup.shares == (2, 4, 2)
+    assert environments_per_task(setup.servers) == [2, 4, 2]
+    setup = prepare(make_config(*arguments[:2], "--num_actors=4"), has_pool=False)
+    assert setup.shares == (3, 6, 3)
+    assert setup.num_actors == 12
+
+
 def test_there_are_no_more_servers_than_environments(make_config):
     assert prepare(make_config("--num_servers=9")).plan.servers == 4
 
@@ -39,6 +49,7 @@ def test_without_a_pool_the_actors_are_per_game(make_config):
     [
         (["--num_actors=2"], "3 games need at least as many actors"),
         (["--num_servers=2"], "3 games need at least as many servers"),
+        (["--game_weights=Pong=9", "--num_servers=6", "--num_actors=9"], "Pong 7, Breakout 1"),
         (["--num_actions=5"], "contradicts the games, which have 18"),
         (["--xpid=latest"], "cannot be the name of a run"),
         (["--agent_type=no.such:Thing"], "Cannot find --agent_type"),

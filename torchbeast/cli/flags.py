@@ -9,10 +9,10 @@ import argparse
 
 from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive
 from torchbeast.cli.presets import PRESETS
+from torchbeast.cli.run_flags import DEFAULT_SAVEDIR, add_run_flags
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
 DEFAULT_ENV = "PongNoFrameskip-v4"
-DEFAULT_SAVEDIR = "~/logs/torchbeast"
 
 
 def add_mode_flag(parser: argparse.ArgumentParser) -> None:
@@ -104,45 +104,6 @@ def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup
     return group
 
 
-def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Where a run lives on disk."""
-    add = parser.add_argument_group("run").add_argument
-    add(
-        "--xpid",
-        help="Name of the run, or in test of a shipped agent (default: torchbeast-<date>-<time>; "
-        "in test: latest).",
-    )
-    add(
-        "--savedir",
-        default=DEFAULT_SAVEDIR,
-        help="Directory of all runs (default: %(default)s).",
-    )
-    add("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
-    add(
-        "--checkpoint_interval_s",
-        type=positive,
-        default=600,
-        help="Seconds between checkpoints (default: %(default)s).",
-    )
-    add(
-        "--save_model_every_nsteps",
-        type=natural,
-        default=0,
-        help="Keep a copy of the model as intermediate/model.<step>.tar every so many steps.",
-    )
-    add(
-        "--track_gradients",
-        action="store_true",
-        help="Record norm, mean, spread and peak of each layer's gradient: gradients.csv, "
-        "TensorBoard, and a plot by torchbeast.analysis.plot_runs.",
-    )
-    add(
-        "--write_profiler_trace",
-        action="store_true",
-        help="Write a trace of some learner steps, trace.json, for chrome://tracing or Perfetto.",
-    )
-
-
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """What the agent is made of."""
     add = parser.add_argument_group("agent").add_argument
@@ -207,6 +168,11 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
     """How the machine is used. Returns the group, for more."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
+    add(
+        "--game_weights",
+        help="Divide the environments unequally among the games: Pong=2,Breakout=1 gives Pong "
+        "twice as many. A game that is not named has the weight 1 (default: equal shares).",
+    )
     add("--num_learner_threads", "--num_threads", type=positive, help="Default: by cores.")
     add("--cores", type=positive, help="Cores to use (default: those this process may use).")
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
@@ -226,8 +192,8 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--num_actors",
         type=positive,
-        help=f"Environments in parallel (default: {DEFAULT_NUM_ACTORS}, rounded up to a multiple "
-        "of the number of games).",
+        help=f"Environments in parallel (default: {DEFAULT_NUM_ACTORS}, rounded up so that "
+        "the games have equal shares, or those of --game_weights).",
     )
     add("--num_inference_threads", type=positive, help="Default: by cores.")
     add("--max_learner_queue_size", type=positive, help="Rollouts (default: batch_size).")

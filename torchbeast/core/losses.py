@@ -42,6 +42,12 @@ class Losses(NamedTuple):
     entropy: Tensor
     """Negative: the entropy is maximised."""
 
+    value_error: Tensor
+    """Sum of half the squared errors of the normalised values, without weight or gradient."""
+
+    policy_entropy: Tensor
+    """Sum of the policy's entropies in nats, without weight or gradient."""
+
     vs: Tensor
     """float32 ``[T, B]``, the value targets in units of return."""
 
@@ -212,13 +218,16 @@ def weigh(
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
-    baseline = config.baseline_cost * baseline_loss(targets - values)
-    entropy = config.entropy_cost * entropy_loss(logits)
+    value_error, negative_entropy = baseline_loss(targets - values), entropy_loss(logits)
+    baseline = config.baseline_cost * value_error
+    entropy = config.entropy_cost * negative_entropy
     return Losses(
         per_step=policy_gradient + baseline + entropy,
         policy_gradient=policy_gradient.detach().sum(),
         baseline=baseline.detach().sum(),
         entropy=entropy.detach().sum(),
+        value_error=value_error.detach().sum(),
+        policy_entropy=-negative_entropy.detach().sum(),
         vs=vs_tm1,
         task=transitions.task_tm1,
         targets=sums,

@@ -31,6 +31,13 @@ class StepStats(NamedTuple):
     pg_loss: float
     baseline_loss: float
     entropy_loss: float
+
+    value_loss: float
+    """Half the squared error of the normalised values; mean per agent step, without weight."""
+
+    entropy: float
+    """Entropy of the policy in nats; mean per agent step."""
+
     grad_norm: float
     learning_rate: float
 
@@ -51,8 +58,8 @@ class PartStats(NamedTuple):
     """What is recorded of a part of a batch. All on the device."""
 
     sums: Tensor
-    """float64 ``[5 + K]``: losses (total, policy gradient, baseline, entropy), policy lag times
-    steps, steps by task."""
+    """float64 ``[7 + K]``: losses (total, policy gradient, baseline, entropy), value error, entropy
+    of the policy, policy lag times steps, steps by task."""
 
     rows: Tensor
     """float64 ``[4, N]``: of each row, whether a game ended there, and the fields of ``Game``."""
@@ -65,6 +72,8 @@ class BatchStats(NamedTuple):
     pg_loss: float
     baseline_loss: float
     entropy_loss: float
+    value_loss: float
+    entropy: float
     policy_lag: float
     grad_norm: float
     games: list[Game]
@@ -89,7 +98,15 @@ def collect_part(
         lag = losses.total.new_zeros((), dtype=torch.float64)
     else:
         lag = (version - policy_version[1:].to(torch.float64)).sum()
-    values = (losses.total.detach(), losses.policy_gradient, losses.baseline, losses.entropy, lag)
+    values = (
+        losses.total.detach(),
+        losses.policy_gradient,
+        losses.baseline,
+        losses.entropy,
+        losses.value_error,
+        losses.policy_entropy,
+        lag,
+    )
     # Not bincount, which waits for the device.
     steps = (task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)).sum(0)
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
@@ -109,15 +126,18 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     gradients = torch.stack([norms.total, *norms.by_task.values()])
     pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
     sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
-    total, policy_gradient, baseline, entropy, lag = sums[:5].tolist()
-    task_steps = [int(count) for count in sums[5:].tolist()]
+    total, policy_gradient, baseline, entropy_loss, value_error, entropy, lag = sums[:7].tolist()
+    task_steps = [int(count) for count in sums[7:].tolist()]
+    batch_steps = sum(task_steps)
     norm, *task_norms = gradients.tolist()
     return BatchStats(
         total_loss=total,
         pg_loss=policy_gradient,
         baseline_loss=baseline,
-        entropy_loss=entropy,
-        policy_lag=lag / sum(task_steps),
+        entropy_loss=entropy_loss,
+        value_loss=value_error / batch_steps,
+        entropy=entropy / batch_steps,
+        policy_lag=lag / batch_steps,
         grad_norm=norm,
         games=_finished_games(rows.view(4, -1)),
         task_steps=task_steps,

@@ -8,7 +8,7 @@ from torchbeast.envs.environment import (
     make_env,
     plan_envs,
 )
-from torchbeast.envs.games import SIX, THREE, all_games, parse_games
+from torchbeast.envs.games import SIX, THREE, all_games, parse_game_weights, parse_games
 from torchbeast.envs.measuring import measure_frames, measure_returns
 from torchbeast.envs.stream import EnvStream
 
@@ -24,6 +24,7 @@ __all__ = [
     "make_env",
     "measure_frames",
     "measure_returns",
+    "parse_game_weights",
     "parse_games",
     "plan_envs",
 ]

@@ -1,4 +1,4 @@
-"""The files of a run: meta.json, logs.csv, gradients.csv, out.log, TensorBoard events."""
+"""The files of a run: meta.json, logs.csv, gradients.csv, out.log; and its loggers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import UsageError
+from torchbeast.records.loggers import Logger, Loggers, RunInfo
+from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 
 log = logging.getLogger("torchbeast")
 
@@ -31,6 +33,9 @@ class FileWriter:
     run are gone on with from that step: what a killed run wrote after its last checkpoint is
     dropped. Without it earlier records are put aside.
 
+    Scalars go to TensorBoard and to ``loggers``, by name. The configuration that these are told is
+    the contents of ``meta``, with the flags in ``meta["args"]`` one by one.
+
     Records never end a run: what cannot be written is said once and left out.
     """
 
@@ -41,6 +46,7 @@ class FileWriter:
         meta: dict[str, Any],
         fields: list[str],
         last_step: int | None = None,
+        loggers: Mapping[str, Logger] | None = None,
     ) -> None:
         self.path = Path(savedir).expanduser().absolute() / xpid
         try:
@@ -61,30 +67,27 @@ class FileWriter:
         self._go_on_with("gradients.csv", last_step)
         self._append("logs.csv", fields)
         self._link_latest()
-        from torch.utils.tensorboard import SummaryWriter
-
-        # Events of later steps are hidden, as their rows are dropped.
-        purge_step = None if last_step is None else last_step + 1
-        self._tensorboard = SummaryWriter(str(self.path), purge_step=purge_step)
+        config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
+        self._loggers = Loggers(
+            {"tensorboard": TensorBoardLogger(), **(loggers or {})},
+            RunInfo(xpid, self.path, config, last_step),
+        )
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
         self._append("logs.csv", self._fields, row)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
-        """Writes TensorBoard scalars."""
-        with self._records("TensorBoard events"):
-            for name, value in values.items():
-                self._tensorboard.add_scalar(name, value, step)
+        """Hands scalars at agent step ``step`` to TensorBoard and the other loggers."""
+        self._loggers.scalars(values, step)
 
     def gradients(self, statistics: dict[str, float], step: int) -> None:
-        """Appends a row to gradients.csv, and the same as TensorBoard scalars."""
+        """Appends a row to gradients.csv, and hands the same to the loggers."""
         self._append("gradients.csv", ["step", *statistics], {"step": step, **statistics})
         self.scalars({f"gradients/{name}": x for name, x in statistics.items()}, step)
 
     def close(self) -> None:
-        with self._records("TensorBoard events"):
-            self._tensorboard.close()
+        self._loggers.close()
         logging.getLogger().removeHandler(self._handler)
         with self._records("out.log"):
             self._handler.close()

@@ -1,107 +1,80 @@
-"""What a run says about itself while it trains."""
+"""Collects what a run has learned from while it trains."""
 
 from __future__ import annotations
 
 import collections
 import statistics
-import sys
 import threading
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from torchbeast.core.learner import StepStats
-from torchbeast.records.file_writer import FileWriter
+from torchbeast.core.step_stats import StepStats
+from torchbeast.records.arrivals import Arrivals
+from torchbeast.records.snapshot import Evaluation, GameSnapshot, Limit, Snapshot
+from torchbeast.runtime.text import human_time
 
-# Games that the shown mean return is taken over.
+# Full games that a mean return is taken over.
 WINDOW = 100
-LOG_FIELDS = [
-    "step",
-    "seconds",
-    "sps",
-    "learner_steps",
-    "total_loss",
-    "pg_loss",
-    "baseline_loss",
-    "entropy_loss",
-    "grad_norm",
-    "learning_rate",
-    "policy_lag",
-    "learner_queue",
-    "inference_queue",
-    "held_back_by",
-]
-
-
-class Limit(NamedTuple):
-    """The stage that holds a run back and the flag that helps."""
-
-    stage: str
-    flag: str
-
-    def __str__(self) -> str:
-        return f"held back by {self.stage} ({self.flag})"
-
-
-def log_fields(names: list[str], use_popart: bool) -> list[str]:
-    """The columns of logs.csv for games ``names``."""
-    per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
-    if len(names) > 1:
-        per_game += ["grad_norm"]
-    if use_popart:
-        per_game += ["mu", "sigma"]
-    return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
-
-
-def human_time(seconds: float) -> str:
-    """A span of time as people write it.
-
-    >>> human_time(42), human_time(3723), human_time(200000)
-    ('42s', '1h02m', '55h33m')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)}m{int(seconds % 60):02d}s"
-    return f"{int(seconds // 3600)}h{int(seconds % 3600 // 60):02d}m"
+# Full games without which there is no trend.
+MIN_TREND_GAMES = 10
+# The speed is that of the last two and a half minutes.
+POINT_INTERVAL_S = 5.0
+NUM_POINTS = 30
 
 
 class Progress:
-    """Collects learner steps; writes records, TensorBoard scalars and the progress line.
+    """Collects learner steps and scores, and says at any moment how a run stands.
 
-    ``record`` is called by learner threads, the rest by one other.
+    Learner threads call :meth:`record`, any thread :meth:`evaluated`, one other thread the rest.
     """
 
-    def __init__(self, writer: FileWriter, names: list[str], total_steps: int) -> None:
-        self._writer = writer
-        self._names = names
+    def __init__(
+        self,
+        names: Sequence[str],
+        total_steps: int,
+        human_normalized: Callable[[int, float], float | None] = lambda task, value: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts to count.
+
+        Args:
+            names: the games' names, by task.
+            total_steps: agent steps that the run learns from in all.
+            human_normalized: returns a game's return as a share of human play, from the task and
+                the return; None where no human score is published.
+            clock: the present time in seconds.
+        """
+        self._names = list(names)
         self._total_steps = total_steps
+        self._human_normalized = human_normalized
+        self._clock = clock
         self._lock = threading.Lock()
         self._last: StepStats | None = None
         self._returns = [collections.deque[float](maxlen=WINDOW) for _ in names]
         self._games = [0] * len(names)
         self._task_steps = [0] * len(names)
         self._grad_norms: dict[int, float] = {}  # By task, the last that were measured.
-        self._start = time.monotonic()
-        self._points = collections.deque([(self._start, 0)], maxlen=30)
-        self._logged_step = 0
-        self._line_width = 0
+        self._arrivals = Arrivals(len(names))
+        self._evaluation: Evaluation | None = None
+        self._start = clock()
+        self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run counts on from, as plain values."""
+        """What a resumed run continues to count from, as plain values."""
         with self._lock:
             return {
-                "seconds": time.monotonic() - self._start,
+                "seconds": self._clock() - self._start,
                 "returns": [list(returns) for returns in self._returns],
                 "games": list(self._games),
                 "task_steps": list(self._task_steps),
             }
 
     def load_state_dict(self, state: dict[str, Any], step: int) -> None:
-        """The inverse, at ``step``. What an earlier version did not save begins anew."""
-        now = time.monotonic()
+        """The inverse, at agent step ``step``. What an earlier version did not save starts at 0."""
+        now = self._clock()
         self._start = now - state.get("seconds", 0.0)
-        self._points = collections.deque([(now, step)], maxlen=30)
-        self._logged_step = step
+        self._points = collections.deque([(now, step)], maxlen=NUM_POINTS)
         for returns, saved in zip(self._returns, state.get("returns", []), strict=False):
             returns.extend(saved)
         self._games = list(state.get("games", self._games))
@@ -111,125 +84,114 @@ class Progress:
         """Takes in one learner step."""
         with self._lock:
             self._last = stats
+            self._arrivals.record(stats.task_steps, self._clock())
             for game in stats.games:
                 self._returns[game.task].append(game.episode_return)
                 self._games[game.task] += 1
             for task, steps in enumerate(stats.task_steps):
                 self._task_steps[task] += steps
             self._grad_norms.update(stats.task_grad_norms)
-        scalars = {
-            "charts/learning_rate": stats.learning_rate,
-            "losses/policy_loss": stats.pg_loss,
-            "losses/value_loss": stats.baseline_loss,
-            "losses/entropy": stats.entropy_loss,
-            "losses/grad_norm": stats.grad_norm,
-            "charts/policy_lag": stats.policy_lag,
-        }
-        for task, norm in stats.task_grad_norms.items():
-            scalars[f"losses/grad_norm/{self._names[task]}"] = norm
-        self._writer.scalars(scalars, stats.steps)
-        for game in stats.games:
-            name = self._names[game.task]
-            self._writer.scalars(
-                {f"charts/episodic_return/{name}": game.episode_return}, stats.steps
-            )
 
-    def mean_return(self, task: int) -> float | None:
-        """Of the last full games; None before the first has finished."""
-        returns = self._returns[task]
-        return sum(returns) / len(returns) if returns else None
-
-    def report(
-        self, queues: dict[str, int], limit: Limit | None = None, popart: Any = None
-    ) -> None:
-        """Writes a row of logs.csv and the progress line."""
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Takes in the scores of an evaluation during training, to be shown from now on."""
         with self._lock:
-            stats = self._last
-            means = [self.mean_return(i) for i in range(len(self._names))]
-            spreads = [statistics.pstdev(r) if r else None for r in self._returns]
-            games, task_steps = list(self._games), list(self._task_steps)
-            grad_norms = dict(self._grad_norms)
-        now = time.monotonic()
-        steps = stats.steps if stats else self._points[-1][1]
-        self._points.append((now, steps))
-        (then, before) = self._points[0]
-        sps = (steps - before) / (now - then) if now > then else 0.0
-        self._show(steps, sps, means, stats, limit)
-        if stats is None or steps == self._logged_step:
-            return
-        self._logged_step = steps
-        row = {
-            "step": steps,
-            "seconds": f"{now - self._start:.1f}",
-            "sps": f"{sps:.1f}",
-            **{name: getattr(stats, name) for name in LOG_FIELDS[3:11]},
-            "learner_queue": queues["learner"],
-            "inference_queue": queues["inference"],
-            "held_back_by": limit.stage if limit else "",
-        }
-        for i, name in enumerate(self._names):
-            row[f"steps/{name}"] = task_steps[i]
-            row[f"games/{name}"] = games[i]
-            row[f"mean_episode_return/{name}"] = means[i]
-            row[f"std_episode_return/{name}"] = spreads[i]
-            if len(self._names) > 1:
-                row[f"grad_norm/{name}"] = grad_norms.get(i)
-        scalars = {"charts/SPS": sps}
-        scalars.update({f"queues/{name}": size for name, size in queues.items()})
-        if popart is not None:
-            for i, name in enumerate(self._names):
-                row[f"mu/{name}"], row[f"sigma/{name}"] = (
-                    float(popart.mu[i]),
-                    float(popart.sigma[i]),
-                )
-                scalars[f"popart/mu/{name}"] = row[f"mu/{name}"]
-                scalars[f"popart/sigma/{name}"] = row[f"sigma/{name}"]
-        self._writer.log(row)
-        self._writer.scalars(scalars, steps)
+            self._evaluation = evaluation
 
-    def _show(
+    def snapshot(
         self,
-        steps: int,
-        sps: float,
-        means: list[float | None],
-        stats: StepStats | None,
-        limit: Limit | None,
-    ) -> None:
-        left = human_time(max(0, self._total_steps - steps) / sps) if sps > 0 else "?"
-        returns = "  ".join(
-            f"{name} {'no game finished yet' if mean is None else f'{mean:.1f}'}"
-            for name, mean in zip(self._names, means, strict=True)
-        )
-        loss = f"{stats.total_loss:.1f}" if stats else "-"
-        line = (
-            f"{steps:,} of {self._total_steps:,} steps  {sps:.0f} steps/s  {left} left  "
-            f"loss {loss}  {returns}" + (f"  {limit}" if limit else "")
-        )
-        if sys.stderr.isatty():
-            width = _terminal_width() - 1
-            print("\r" + line[:width].ljust(min(self._line_width, width)), end="", file=sys.stderr)
-            self._line_width = min(len(line), width)
-        else:
-            print(line, file=sys.stderr)
-        sys.stderr.flush()
+        queues: dict[str, int],
+        limit: Limit | None = None,
+        popart: Sequence[tuple[float, float]] | None = None,
+    ) -> Snapshot:
+        """Says how the run stands.
 
-    def finish(self) -> list[str]:
-        """Ends the progress line; one line per game: its name and mean full-game return."""
-        if sys.stderr.isatty() and self._line_width:
-            print(file=sys.stderr)
-        lines = []
-        for i, name in enumerate(self._names):
-            mean = self.mean_return(i)
-            count = len(self._returns[i])
-            lines.append(
-                f"{name}: no game finished"
-                if mean is None
-                else f"{name}: mean return {mean:.2f} over the last {count} full games"
+        Args:
+            queues: sizes of the queues.
+            limit: the bottleneck, if it is known.
+            popart: ``(mu, sigma)`` of each game, with PopArt.
+        """
+        with self._lock:
+            now = self._clock()
+            steps = self._last.steps if self._last else self._points[-1][1]
+            return Snapshot(
+                steps=steps,
+                total_steps=self._total_steps,
+                seconds=now - self._start,
+                sps=self._measure_speed(now, steps),
+                stalled_s=self._arrivals.stall(now),
+                last=self._last,
+                queues=queues,
+                limit=limit,
+                games=tuple(
+                    self._game(task, now, *(popart[task] if popart else (None, None)))
+                    for task in range(len(self._names))
+                ),
+                evaluation_step=self._evaluation.step if self._evaluation else None,
             )
+
+    def warnings(self) -> list[str]:
+        """What should be said about games that send no steps. Nothing is repeated."""
+        with self._lock:
+            now = self._clock()
+            silent = self._arrivals.newly_silent(now)
+            stall = self._arrivals.newly_stalled(now)
+        lines = [
+            f"No steps of {self._names[task]} for {human_time(seconds)} while other games go on: "
+            "its environments may hang"
+            for task, seconds in silent.items()
+        ]
+        return lines if stall is None else [*lines, f"No steps of any game for {human_time(stall)}"]
+
+    def summary(self) -> list[str]:
+        """One line per game: its name and mean full-game return."""
+        lines = []
+        with self._lock:
+            for name, returns in zip(self._names, self._returns, strict=True):
+                mean = _mean(returns)
+                lines.append(
+                    f"{name}: no game finished"
+                    if mean is None
+                    else f"{name}: mean return {mean:.2f} over the last {len(returns)} full games"
+                )
         return lines
 
+    def _measure_speed(self, now: float, steps: int) -> float:
+        then, before = self._points[0]
+        if now - self._points[-1][0] >= POINT_INTERVAL_S:
+            self._points.append((now, steps))
+        return (steps - before) / (now - then) if now > then else 0.0
 
-def _terminal_width() -> int:
-    import shutil
+    def _game(self, task: int, now: float, mu: float | None, sigma: float | None) -> GameSnapshot:
+        returns = list(self._returns[task])
+        mean = _mean(returns)
+        evaluated = self._evaluation.returns[task] if self._evaluation else None
+        return GameSnapshot(
+            name=self._names[task],
+            steps=self._task_steps[task],
+            games=self._games[task],
+            mean_return=mean,
+            std_return=statistics.pstdev(returns) if returns else None,
+            human=self._normalize(task, mean),
+            trend=_trend(returns),
+            grad_norm=self._grad_norms.get(task),
+            mu=mu,
+            sigma=sigma,
+            silent_s=self._arrivals.silence(task, now),
+            evaluated=evaluated,
+            evaluated_human=self._normalize(task, evaluated),
+        )
 
-    return shutil.get_terminal_size().columns
+    def _normalize(self, task: int, value: float | None) -> float | None:
+        return None if value is None else self._human_normalized(task, value)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _trend(returns: Sequence[float]) -> float | None:
+    """The mean of the newer half less that of the older half; None for few returns."""
+    if len(returns) < MIN_TREND_GAMES:
+        return None
+    half = len(returns) // 2
+    return statistics.fmean(returns[-half:]) - statistics.fmean(returns[:half])

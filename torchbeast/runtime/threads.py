@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from torchbeast.runtime.text import counted
+
 
 def available_cores() -> int:
     """Cores this process may use: its affinity, limited by the container's quota."""
@@ -29,7 +31,11 @@ def available_cores() -> int:
 
 
 class ThreadPlan(NamedTuple):
-    """Threads and processes of a run; MonoBeast has neither inference threads nor servers."""
+    """Threads and processes of a run; MonoBeast has neither inference threads nor servers.
+
+    >>> print(ThreadPlan(learner_threads=2, torch_threads=1, inference_threads=1, servers=6))
+    6 environment servers, 1 inference thread, 2 learner threads (1 core each)
+    """
 
     learner_threads: int
     # Intra-op threads of each learner and inference thread.
@@ -38,10 +44,12 @@ class ThreadPlan(NamedTuple):
     servers: int
 
     def __str__(self) -> str:
-        parts = {"environment servers": self.servers, "inference threads": self.inference_threads}
-        counts = [f"{count} {name}" for name, count in parts.items() if count]
-        learners = f"{self.learner_threads} learner threads of {self.torch_threads} cores"
-        return ", ".join([*counts, learners])
+        parts = {"environment server": self.servers, "inference thread": self.inference_threads}
+        counts = [counted(count, name) for name, count in parts.items() if count]
+        learners = counted(self.learner_threads, "learner thread")
+        cores = counted(self.torch_threads, "core")
+        each = " each" if self.learner_threads > 1 else ""
+        return ", ".join([*counts, f"{learners} ({cores}{each})"])
 
 
 def plan_threads(

@@ -17,7 +17,6 @@ import torch
 
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import AgentConfig
-from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.workers import Lives
 from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
@@ -25,7 +24,8 @@ from torchbeast.training.shared import RolloutBuffers, SharedWeights
 class ActorConfig(NamedTuple):
     """What an actor process needs to know; plain values."""
 
-    num_actors: int
+    tasks: tuple[int, ...]
+    """The task of each actor."""
     agent: AgentConfig
     env_options: dict[str, Any]
     compute_dtype: torch.dtype
@@ -49,7 +49,7 @@ def act(
     torch.set_num_threads(1)
     seed = derive_seed(config.seed, index, generation)
     torch.manual_seed(seed)
-    task = task_of(index, len(config.agent.tasks))
+    task = config.tasks[index]
     env = EnvStream(make_env(config.agent.tasks[task], seed=seed, **config.env_options), task)
     agent = make_agent(config.agent)
     agent.compute_dtype = config.compute_dtype
@@ -90,7 +90,7 @@ class ActorProcesses:
         self, config: ActorConfig, buffers: RolloutBuffers, weights: SharedWeights
     ) -> None:
         self.buffers = buffers
-        num_actors = config.num_actors
+        num_actors = len(config.tasks)
         # Forks of a fresh process that has torch imported, but never used: they start at once and
         # share its pages. A fork of this process would inherit its threads half.
         self._context = multiprocessing.get_context("forkserver")

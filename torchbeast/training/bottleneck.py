@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from torchbeast.records.progress import Limit
+from torchbeast.records.snapshot import Limit
 
 # Weight of the newest look; with two looks a second the last five seconds count.
 SMOOTHING = 0.1
+# Environments per core beyond which more environments no longer hide the time of the others.
+ENOUGH_ACTORS_PER_CORE = 16
 
 
 class Bottleneck:
@@ -20,20 +22,46 @@ class Bottleneck:
         *,
         queue_size: int,
         num_actors: int,
+        num_servers: int,
         learner_threads: int,
         cores: int,
+        available_cores: int,
         agent_type: str,
         cuda: bool,
     ) -> None:
+        """Describes the run.
+
+        Args:
+            queue_size: rollouts that wait for the learner at most.
+            num_actors: environments of all games.
+            num_servers: environment servers; 0 in MonoBeast.
+            learner_threads: threads that learn.
+            cores: cores that the run uses.
+            available_cores: cores that it could use on this machine.
+            agent_type: name of a network, or ``package.module:Class`` of the user's own.
+            cuda: whether the learner is on a GPU.
+        """
         self._queue_size = queue_size
         self._num_actors = num_actors
+        has_more_cores = cores < available_cores
         if learner_threads < cores and not cuda:
-            self._learner_flag = "--num_learner_threads"
-        elif agent_type != "atari":
-            self._learner_flag = "--agent_type atari"
+            self._learner_advice = "try more --num_learner_threads"
+        elif cuda:
+            self._learner_advice = "try a larger --batch_size"
+        elif has_more_cores:
+            self._learner_advice = "try more --cores"
+        elif agent_type == "atari" or ":" in agent_type:
+            self._learner_advice = "needs more cores or a GPU"
         else:
-            self._learner_flag = "--cores" if not cuda else "--batch_size"
-        self._environment_flag = "--num_actors" if num_actors < 16 * cores else "--num_servers"
+            self._learner_advice = "try --agent_type atari"
+        if num_servers == 0 or num_actors < ENOUGH_ACTORS_PER_CORE * cores:
+            self._environment_advice = "try more --num_actors"
+        elif num_servers < cores:
+            self._environment_advice = "try more --num_servers"
+        elif has_more_cores:
+            self._environment_advice = "try more --cores"
+        else:
+            self._environment_advice = "needs more cores"
         self._rollouts: float | None = None  # Share of the learner's queue that is full.
         self._observations = 0.0  # Share of the environments that wait for inference.
 
@@ -47,11 +75,11 @@ class Bottleneck:
         self._observations += SMOOTHING * (observations - self._observations)
 
     def find(self) -> Limit | None:
-        """None before the first look."""
+        """Returns the slowest stage and what helps; None before the first look."""
         if self._rollouts is None:
             return None
         if self._rollouts > 0.5:
-            return Limit("the learner", self._learner_flag)
+            return Limit("learner", self._learner_advice)
         if self._observations > 0.25:
-            return Limit("inference", "--num_inference_threads")
-        return Limit("the environments", self._environment_flag)
+            return Limit("inference", "try more --num_inference_threads")
+        return Limit("environments", self._environment_advice)

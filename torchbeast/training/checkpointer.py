@@ -42,6 +42,8 @@ class Checkpointer:
         self._learner = learner
         self._progress = progress
         self._next_save = time.monotonic() + self._config.checkpoint_interval_s
+        self.saved_step: int | None = None
+        """Agent steps of the last checkpoint that was written; None before the first."""
 
     @property
     def path(self) -> Path:
@@ -68,7 +70,10 @@ class Checkpointer:
             "seed": self._seed,
             "random_state": torch.get_rng_state(),
         }
-        return self._write(self.path, contents)
+        if not self._write(self.path, contents):
+            return False
+        self.saved_step = contents["steps"]
+        return True
 
     def keep_copy_if_due(self, stats: StepStats) -> None:
         """Keeps a copy of the agent if the learner step passed a multiple of the interval.

@@ -12,7 +12,7 @@ from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.core.learner import OptimizerConfig
 from torchbeast.core.losses import LossConfig
-from torchbeast.envs import ObservationConfig, parse_games
+from torchbeast.envs import ObservationConfig, parse_game_weights, parse_games
 from torchbeast.runtime.allocation import default_num_actors
 
 
@@ -26,6 +26,8 @@ class OutputConfig(NamedTuple):
     save_model_every_nsteps: int
     track_gradients: bool
     write_profiler_trace: bool
+    logger: str | None
+    """Names of the loggers beside TensorBoard, separated by commas."""
 
 
 class NetworkConfig(NamedTuple):
@@ -71,6 +73,8 @@ class MachineConfig(NamedTuple):
     """How the machine is used. None leaves the choice to the program."""
 
     num_actors: int
+    game_weights: tuple[float, ...] | None
+    """Of each game, for the division of the environments; None: equal shares."""
     num_learner_threads: int | None
     cores: int | None
     disable_cuda: bool
@@ -123,14 +127,17 @@ class TrainingConfig(NamedTuple):
         """Builds the configuration from the values of a trainer's flags.
 
         Raises:
-            UsageError: ``--env`` names no game.
+            UsageError: ``--env`` names no game, or ``--game_weights`` no weights.
         """
         games = parse_games(flags["env"] or DEFAULT_ENV)
+        named_weights = flags["game_weights"]
+        weights = parse_game_weights(named_weights, games) if named_weights else None
         default_clipping = "none" if flags["use_popart"] else "abs_one"
         resolved = {
             "games": games,
             "reward_clipping": flags["reward_clipping"] or default_clipping,
-            "num_actors": flags["num_actors"] or default_num_actors(len(games)),
+            "game_weights": weights,
+            "num_actors": flags["num_actors"] or default_num_actors(weights or [1] * len(games)),
             "args": dict(flags),
         }
         return build(cls, {**flags, **resolved})

@@ -8,10 +8,22 @@ from typing import Any
 
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.envs.games import short_name
+from torchbeast.envs.scores import human_normalized
+from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
 from torchbeast.records.gradients import describe_gradients
+from torchbeast.records.loggers import load_loggers
+from torchbeast.records.metrics import (
+    game_scalars,
+    log_fields,
+    log_row,
+    snapshot_scalars,
+    step_scalars,
+)
 from torchbeast.records.prof import StepTrace
-from torchbeast.records.progress import Progress, log_fields
+from torchbeast.records.progress import Progress
+from torchbeast.records.snapshot import Snapshot
+from torchbeast.runtime.threads import available_cores
 from torchbeast.training.bottleneck import Bottleneck
 from torchbeast.training.setup import Setup
 from torchbeast.training.state import RunState
@@ -20,8 +32,8 @@ log = logging.getLogger("torchbeast")
 
 # Seconds between two rows of logs.csv.
 REPORT_INTERVAL_S = 5.0
-# Until the first learner step, the progress line comes sooner.
-FIRST_REPORT_INTERVAL_S = 1.0
+# Seconds between two looks at the run: the display is refreshed, silent games are noticed.
+LOOK_INTERVAL_S = 1.0
 # Learner steps between two rows of gradients.csv.
 GRADIENT_INTERVAL = 20
 
@@ -41,38 +53,53 @@ class Recorder:
             queue_size: rollouts that wait for the learner at most.
 
         Raises:
-            UsageError: the directory cannot be written to.
+            UsageError: the directory cannot be written to, or a logger cannot be used.
         """
         config = setup.config
         names = [short_name(game) for game in config.games]
+        loggers = load_loggers(config.output.logger)  # Before anything is written.
         self._writer = FileWriter(
             config.output.savedir,
             setup.xpid,
             _describe_run(setup, state),
             log_fields(names, config.network.use_popart),
             last_step=state.steps,
+            loggers=loggers,
         )
         self.path = self._writer.path
-        self.progress = Progress(self._writer, names, config.optimizer.total_steps)
+        self.progress = Progress(
+            names,
+            config.optimizer.total_steps,
+            lambda task, value: human_normalized(config.games[task], value),
+        )
         if state.checkpoint is not None:
             steps = state.checkpoint["steps"]
             self.progress.load_state_dict(state.checkpoint.get("progress", {}), steps)
+        self._names = names
+        self._display = make_display()
+        self._logged_step = state.steps or 0
         self._bottleneck = Bottleneck(
             queue_size=queue_size,
             num_actors=setup.num_actors,
+            num_servers=len(setup.servers),
             learner_threads=setup.plan.learner_threads,
             cores=setup.cores,
+            available_cores=available_cores(),
             agent_type=config.network.agent_type,
             cuda=setup.devices.learner.type == "cuda",
         )
         trace_path = self.path / "trace.json"
         self._trace = StepTrace(trace_path) if config.output.write_profiler_trace else None
         self._has_popart = config.network.use_popart
-        self._next_report = time.monotonic() + FIRST_REPORT_INTERVAL_S
+        self._next_look = time.monotonic() + LOOK_INTERVAL_S
+        self._next_report = self._next_look
 
     def record_step(self, stats: StepStats) -> None:
         """Takes in the statistics of a learner step."""
         self.progress.record(stats)
+        self._writer.scalars(step_scalars(stats, self._names), stats.steps)
+        for game in stats.games:
+            self._writer.scalars(game_scalars(game, self._names), stats.steps)
 
     def record_gradients(self, learner: Learner) -> None:
         """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
@@ -84,26 +111,49 @@ class Recorder:
         self._bottleneck.look(queues)
         if self._trace is not None and self._trace.update(learner.learner_steps):
             log.info("Trace in %s", self.path / "trace.json")
-        if time.monotonic() >= self._next_report:
-            self._report(queues, learner)
-            started = learner.learner_steps > 0
-            interval = REPORT_INTERVAL_S if started else FIRST_REPORT_INTERVAL_S
-            self._next_report = time.monotonic() + interval
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_INTERVAL_S
+        for warning in self.progress.warnings():
+            log.warning("%s", warning)
+        snapshot = self._take_snapshot(queues, learner)
+        if now >= self._next_report:
+            self._report(snapshot)
+            # Until the first learner step there is nothing to write: look again soon.
+            if snapshot.last is not None:
+                self._next_report = now + REPORT_INTERVAL_S
+        else:
+            self._display.refresh(snapshot)
 
     def finish(self, queues: dict[str, int], learner: Learner) -> list[str]:
         """Writes the last records; returns a line per game with its mean return."""
         if self._trace is not None:
             self._trace.close()
-        self._report(queues, learner)
-        return self.progress.finish()
+        self._report(self._take_snapshot(queues, learner))
+        self._display.close()
+        return self.progress.summary()
 
     def close(self) -> None:
-        """Closes the files."""
+        """Closes the files, the loggers and the display."""
+        self._display.close()
         self._writer.close()
 
-    def _report(self, queues: dict[str, int], learner: Learner) -> None:
-        popart = learner.agent.baseline if self._has_popart else None
-        self.progress.report(queues, self._bottleneck.find(), popart)
+    def _take_snapshot(self, queues: dict[str, int], learner: Learner) -> Snapshot:
+        popart = None
+        if self._has_popart:
+            layer = learner.agent.baseline
+            popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
+        return self.progress.snapshot(queues, self._bottleneck.find(), popart)
+
+    def _report(self, snapshot: Snapshot) -> None:
+        """Shows a snapshot, and writes it unless its step was written before."""
+        self._display.report(snapshot)
+        if snapshot.last is None or snapshot.steps == self._logged_step:
+            return
+        self._logged_step = snapshot.steps
+        self._writer.log(log_row(snapshot))
+        self._writer.scalars(snapshot_scalars(snapshot), snapshot.steps)
 
 
 def _describe_run(setup: Setup, state: RunState) -> dict[str, Any]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torchbeast.cli.presets import EXPECTATIONS
 from torchbeast.core.learner import StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import short_name
-from torchbeast.runtime.allocation import environments_per_task
+from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.training.checkpointer import Checkpointer
+from torchbeast.training.expectations import find_expectation
 from torchbeast.training.recorder import Recorder
 from torchbeast.training.setup import Setup
 from torchbeast.training.state import RunState, make_learner, resume_or_start
@@ -123,6 +124,7 @@ class TrainingRun:
                 self._recorder.update(queues(), self.learner)
                 self._checkpointer.save_if_due()
         finally:
+            self._announce_stop()
             last_queues = queues()
             self.learner.close()
             stop()
@@ -135,6 +137,8 @@ class TrainingRun:
         for line in summary:
             print(line)
         print(f"{self.learner.steps:,} steps; run in {self.path}", flush=True)
+        if signum is not None and saved:
+            print(self._describe_saved(), flush=True)
         if not saved:
             raise RunError("the last steps are not saved")
         return 0 if signum is None else 128 + signum
@@ -146,6 +150,28 @@ class TrainingRun:
             or self.learner.steps >= self._setup.config.optimizer.total_steps
         )
 
+    def _announce_stop(self) -> None:
+        signum = self._signals.received
+        if signum is None:
+            return
+        log.info(
+            "%s: saving the run. Ctrl-C after %.0f s ends the program without waiting for that.",
+            "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name,
+            self._signals.REPEAT_S,
+        )
+
+    def _describe_saved(self) -> str:
+        if self._checkpointer.saved_step is None:
+            return "Nothing was saved: " + (
+                "--disable_checkpoint was given"
+                if self._setup.config.output.disable_checkpoint
+                else "the agent had not learned from any step yet"
+            )
+        return (
+            f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}. "
+            f"To resume, run the same command with --xpid {self._setup.xpid}"
+        )
+
     def _announce_resumption(self, state: RunState) -> None:
         log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._checkpointer.path)
         for change in state.changes:
@@ -155,17 +181,16 @@ class TrainingRun:
         """Logs where the run is, what it runs on and what to expect."""
         setup, config = self._setup, self._setup.config
         log.info("Run %s in %s", setup.xpid, self.path)
-        log.info("%d actors, %s, %s", setup.num_actors, setup.plan, setup.devices)
-        names = [short_name(game) for game in config.games]
-        shares = environments_per_task(setup.servers)
-        if len(set(shares)) > 1:
-            counts = ", ".join(f"{n} {share}" for n, share in zip(names, shares, strict=True))
+        actors = counted(setup.num_actors, "actor")
+        log.info("%s, %s, %s", actors, setup.plan, setup.devices)
+        if len(set(setup.shares)) > 1:
+            names = map(short_name, config.games)
+            counts = ", ".join(f"{n} {share}" for n, share in zip(names, setup.shares, strict=True))
             log.info("Unequal numbers of environments per game: %s", counts)
         log.info("Curves: tensorboard --logdir %s", self.path.parent)
-        for name in names:
-            expected = EXPECTATIONS.get((config.preset, name))
-            if expected:
-                log.info("What to expect of %s: %s", name, expected)
+        expected = find_expectation(config)
+        if expected is not None:
+            log.info("What to expect of %s: %s", short_name(config.games[0]), expected)
 
     def _on_step(self, stats: StepStats) -> None:
         self.weights.publish(self.learner.agent, stats.learner_steps)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import EnvSpec, plan_envs
+from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
-from torchbeast.runtime.allocation import ServerLoad, allocate, default_num_servers
+from torchbeast.runtime.allocation import ServerLoad, allocate, default_num_servers, divide
 from torchbeast.runtime.devices import Devices, choose_devices
 from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.training.config import TrainingConfig
@@ -26,13 +27,18 @@ class Setup(NamedTuple):
     agent: AgentConfig
     full_action_space: bool
     """Whether all 18 actions are used because the games' own sets differ."""
-    num_actors: int
-    """Environments of all games together."""
+    shares: tuple[int, ...]
+    """Environments of each game."""
     servers: tuple[ServerLoad, ...]
     """The load of each environment server; empty in MonoBeast."""
     cores: int
     plan: ThreadPlan
     devices: Devices
+
+    @property
+    def num_actors(self) -> int:
+        """Environments of all games together."""
+        return sum(self.shares)
 
 
 def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
@@ -57,7 +63,12 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
     num_actors = machine.num_actors * (1 if has_pool else num_tasks)
     devices = choose_devices(machine.disable_cuda)
     cores = machine.cores or available_cores()
-    servers = _allocate_servers(config, num_actors, cores) if has_pool else ()
+    if num_tasks > num_actors:
+        raise UsageError(
+            f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
+        )
+    shares = divide(num_actors, machine.game_weights or [1] * num_tasks)
+    servers = _allocate_servers(config, shares, cores) if has_pool else ()
     plan = plan_threads(
         cores,
         len(servers),
@@ -84,7 +95,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
             beta_per=config.network.beta_per,
         ),
         full_action_space=spec.full_action_space,
-        num_actors=num_actors,
+        shares=shares,
         servers=servers,
         cores=cores,
         plan=plan if has_pool else plan._replace(inference_threads=0),
@@ -104,14 +115,18 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
 
 
 def _allocate_servers(
-    config: TrainingConfig, num_actors: int, cores: int
+    config: TrainingConfig, shares: tuple[int, ...], cores: int
 ) -> tuple[ServerLoad, ...]:
-    num_tasks = len(config.games)
-    if num_tasks > num_actors:
-        raise UsageError(
-            f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
-        )
-    num_servers = config.servers.num_servers or default_num_servers(cores, num_actors, num_tasks)
+    num_tasks = len(shares)
+    num_servers = config.servers.num_servers or default_num_servers(cores, shares)
     if num_servers < num_tasks:
         raise UsageError(f"{num_tasks} games need at least as many servers, not {num_servers}")
-    return allocate(num_actors, num_tasks, min(num_servers, num_actors))
+    try:
+        return allocate(shares, min(num_servers, sum(shares)))
+    except ValueError as error:
+        counts = ", ".join(
+            f"{short_name(game)} {share}" for game, share in zip(config.games, shares, strict=True)
+        )
+        raise UsageError(
+            f"--num_servers {num_servers} is more than these environments need: {counts}"
+        ) from error

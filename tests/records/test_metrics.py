@@ -1,0 +1,59 @@
+import pytest
+
+from torchbeast.core.step_stats import Game
+from torchbeast.records.metrics import (
+    game_scalars,
+    log_fields,
+    log_row,
+    snapshot_scalars,
+    step_scalars,
+)
+from torchbeast.records.snapshot import Limit
+
+NAMES = ["Pong", "Breakout"]
+
+
+@pytest.mark.parametrize("use_popart", [False, True])
+@pytest.mark.parametrize("names", [NAMES, NAMES[:1]])
+def test_a_row_has_every_column(make_game, make_snapshot, names, use_popart):
+    popart = {"mu": 0.5, "sigma": 2.0} if use_popart else {}
+    row = log_row(make_snapshot(*(make_game(name, **popart) for name in names)))
+    assert list(row) != []
+    assert set(row) == set(log_fields(names, use_popart))
+
+
+def test_a_row_keeps_the_sums_of_a_batch_and_the_bottleneck(make_game, make_snapshot):
+    game = make_game(mean_return=2.0, std_return=1.0)
+    limit = Limit("learner", "try more --cores")
+    row = log_row(make_snapshot(game, limit=limit))
+    assert (row["step"], row["pg_loss"], row["entropy_loss"]) == (623_360, 40.0, -0.5)
+    assert (row["mean_episode_return/Pong"], row["std_episode_return/Pong"]) == (2.0, 1.0)
+    assert row["held_back_by"] == "learner"
+
+
+def test_losses_are_means_per_step_and_the_entropy_is_positive(make_stats):
+    scalars = step_scalars(make_stats(40, task_steps=[12, 8], task_grad_norms={1: 7.0}), NAMES)
+    assert scalars["losses/policy_loss"] == 40.0 / 20
+    assert (scalars["losses/value_loss"], scalars["losses/entropy"]) == (0.25, 1.5)
+    assert scalars["losses/grad_norm/Breakout"] == 7.0
+
+
+def test_a_full_game_has_return_and_length():
+    assert game_scalars(Game(1, 30.0, 250), NAMES) == {
+        "charts/episodic_return/Breakout": 30.0,
+        "charts/episodic_length/Breakout": 250,
+    }
+
+
+def test_what_is_not_known_is_left_out(make_game, make_snapshot):
+    games = (make_game("Pong", human=0.2, mu=1.0, sigma=2.0), make_game("Carnival"))
+    scalars = snapshot_scalars(make_snapshot(*games))
+    assert scalars == {
+        "charts/SPS": 1413.0,
+        "queues/learner": 1,
+        "queues/inference": 0,
+        "charts/human_normalized_median": 0.2,
+        "charts/human_normalized/Pong": 0.2,
+        "popart/mu/Pong": 1.0,
+        "popart/sigma/Pong": 2.0,
+    }

@@ -1,0 +1,114 @@
+"""Names and values of what a run logs: the columns of logs.csv, and the scalars for loggers.
+
+Scalars are named as CleanRL and Stable-Baselines3 name theirs. Losses are means per agent step and
+without the weights of the total loss. The columns of logs.csv hold the weighted sums over a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchbeast.core.step_stats import Game, StepStats
+from torchbeast.records.snapshot import GameSnapshot, Snapshot
+
+# Columns of logs.csv that are fields of StepStats.
+STATS_FIELDS = [
+    "learner_steps",
+    "total_loss",
+    "pg_loss",
+    "baseline_loss",
+    "entropy_loss",
+    "grad_norm",
+    "learning_rate",
+    "policy_lag",
+]
+LOG_FIELDS = [
+    "step",
+    "seconds",
+    "sps",
+    *STATS_FIELDS,
+    "learner_queue",
+    "inference_queue",
+    "held_back_by",
+]
+
+
+def log_fields(names: Sequence[str], use_popart: bool) -> list[str]:
+    """The columns of logs.csv for games ``names``."""
+    per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
+    if len(names) > 1:
+        per_game += ["grad_norm"]
+    if use_popart:
+        per_game += ["mu", "sigma"]
+    return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
+
+
+def log_row(snapshot: Snapshot) -> dict[str, Any]:
+    """A row of logs.csv. The snapshot must have a learner step."""
+    assert snapshot.last is not None
+    row = {
+        "step": snapshot.steps,
+        "seconds": f"{snapshot.seconds:.1f}",
+        "sps": f"{snapshot.sps:.1f}",
+        **{name: getattr(snapshot.last, name) for name in STATS_FIELDS},
+        "learner_queue": snapshot.queues["learner"],
+        "inference_queue": snapshot.queues["inference"],
+        "held_back_by": snapshot.limit.stage if snapshot.limit else "",
+    }
+    for game in snapshot.games:
+        row.update(_log_cells(game, with_grad_norm=len(snapshot.games) > 1))
+    return row
+
+
+def _log_cells(game: GameSnapshot, *, with_grad_norm: bool) -> dict[str, Any]:
+    cells: dict[str, Any] = {
+        "steps": game.steps,
+        "games": game.games,
+        "mean_episode_return": game.mean_return,
+        "std_episode_return": game.std_return,
+    }
+    if with_grad_norm:
+        cells["grad_norm"] = game.grad_norm
+    if game.sigma is not None:
+        cells.update(mu=game.mu, sigma=game.sigma)
+    return {f"{field}/{game.name}": value for field, value in cells.items()}
+
+
+def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
+    """The scalars of one learner step, without those of the games that ended in it."""
+    batch_steps = sum(stats.task_steps)
+    scalars = {
+        "charts/learning_rate": stats.learning_rate,
+        "charts/policy_lag": stats.policy_lag,
+        "losses/policy_loss": stats.pg_loss / batch_steps,
+        "losses/value_loss": stats.value_loss,
+        "losses/entropy": stats.entropy,
+        "losses/grad_norm": stats.grad_norm,
+    }
+    for task, norm in stats.task_grad_norms.items():
+        scalars[f"losses/grad_norm/{names[task]}"] = norm
+    return scalars
+
+
+def game_scalars(game: Game, names: Sequence[str]) -> dict[str, float]:
+    """The scalars of one full game that ended."""
+    name = names[game.task]
+    return {
+        f"charts/episodic_return/{name}": game.episode_return,
+        f"charts/episodic_length/{name}": game.episode_step,
+    }
+
+
+def snapshot_scalars(snapshot: Snapshot) -> dict[str, float]:
+    """The scalars of a report: speed, queues, human-normalised scores, PopArt's statistics."""
+    scalars: dict[str, float | None] = {
+        "charts/SPS": snapshot.sps,
+        **{f"queues/{name}": size for name, size in snapshot.queues.items()},
+        "charts/human_normalized_median": snapshot.median_human,
+    }
+    for game in snapshot.games:
+        scalars[f"charts/human_normalized/{game.name}"] = game.human
+        scalars[f"popart/mu/{game.name}"] = game.mu
+        scalars[f"popart/sigma/{game.name}"] = game.sigma
+    return {name: value for name, value in scalars.items() if value is not None}

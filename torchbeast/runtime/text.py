@@ -1,0 +1,49 @@
+"""How numbers are written for people."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "learner thread"), counted(2, "learner thread")
+    ('1 learner thread', '2 learner threads')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def human_time(seconds: float) -> str:
+    """A span of time.
+
+    >>> human_time(42), human_time(3723), human_time(200000)
+    ('42s', '1h02m', '55h33m')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)}m{int(seconds % 60):02d}s"
+    return f"{int(seconds // 3600)}h{int(seconds % 3600 // 60):02d}m"
+
+
+def human_count(number: int) -> str:
+    """A count in at most five characters.
+
+    >>> [human_count(number) for number in (0, 950, 12_345, 104_999, 1_050_000, 300_000_000)]
+    ['0', '950', '12.3k', '105k', '1.05M', '300M']
+    """
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        # 999,600 is written as 1.00M: as 1000k it would be too long.
+        if number >= 0.9995 * size:
+            value = number / size
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f}{unit}"
+    return str(number)
+
+
+def human_return(value: float, *, signed: bool = False) -> str:
+    """A return, with one decimal where that matters.
+
+    >>> human_return(17.46), human_return(-17098.14), human_return(2.04, signed=True)
+    ('17.5', '-17098', '+2.0')
+    """
+    return f"{value:{'+' if signed else ''}.{0 if abs(value) >= 1000 else 1}f}"
