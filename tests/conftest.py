@@ -27,7 +27,7 @@ class Run:
             env={**os.environ, "TMPDIR": str(tmp), "PYTHONPATH": str(ROOT)},
         )
 
-    def finish(self, timeout=100):
+    def finish(self, timeout=400):
         """Waits for the end; returns exit code, standard output and standard error."""
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err

@@ -110,7 +110,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
         "--env=PongNoFrameskip-v4,BreakoutNoFrameskip-v4",
     ]  # fmt: skip
     first = start("polybeast", *options, "--total_steps=100000", "--seed=3")
-    wait_until(lambda: (run / "logs.csv").exists() and len(read_logs(run)) > 1, 60)
+    wait_until(lambda: (run / "logs.csv").exists() and len(read_logs(run)) > 1)
     first.process.send_signal(signal.SIGINT)
     assert first.finish()[0] == 130
     stopped = checkpoint.load(model)
@@ -160,7 +160,7 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
     assert "Traceback" not in err
 
 
-def wait_until(condition, timeout=60):
+def wait_until(condition, timeout=300):
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline
@@ -239,8 +239,8 @@ def test_killed_learner_takes_its_servers_along(start, tmp_path):
     wait_until(lambda: len(run.family()) > 3)
     family = run.family()
     run.process.kill()
-    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 10)
-    wait_until(lambda: not list(run.tmp.glob("torchbeast-*")), 5)
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family))
+    wait_until(lambda: not list(run.tmp.glob("torchbeast-*")))
 
 
 def test_servers_that_cannot_start_end_the_run(start, tmp_path):
