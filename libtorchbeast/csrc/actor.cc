@@ -1,30 +1,18 @@
 #include "actor.h"
 
-#include <algorithm>
-#include <cstdio>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
-#include "text.h"
+#include "errors.h"
 
 namespace torchbeast {
 
 namespace {
 
-constexpr std::chrono::milliseconds kFirstBackoff{100};
-constexpr std::chrono::milliseconds kLastBackoff{1000};
 // How long a broken stream may take to tell its status.
 constexpr std::chrono::milliseconds kStatusTimeout{5000};
-constexpr size_t kMaxMessageTextBytes = 4096;
-
-// "1.5 s".
-std::string Seconds(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000);
-  return text;
-}
-
 // `leaf` for somebody else to read, too.
 Tensor Shared(Tensor leaf) {
   leaf.shared = true;
@@ -51,12 +39,7 @@ Actor::Actor(StreamOptions stream, const ActorOptions& options, Listener* listen
       queue_(queue),
       buffers_(std::move(buffers)),
       backoff_tag_{this, EnvStream::Operation::kStart},
-      backoff_(kFirstBackoff),
-      server_failures_(options.failure_window),
-      environment_failures_(static_cast<size_t>(options_.num_environments),
-                            FailureBudget(options.failure_window)) {
-  history_.tls = !options.tls.empty();
-}
+      recovery_(options_, actor_options_) {}
 
 void Actor::Fail() { listener_->Fail(std::current_exception()); }
 
@@ -98,10 +81,9 @@ void Actor::Connect() {
   stream_ =
       std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
                                   actor_options_.newest_plane, queue_, this);
-  if (!connect_deadline_) connect_deadline_ = Clock::now() + actor_options_.connect_timeout;
-  history_.answered = false;
   given_up_.reset();
-  Await(Awaited::kOpening);
+  awaited_ = Awaited::kOpening;
+  deadline_ = recovery_.OnConnect();
   stream_->Open();
 }
 
@@ -112,13 +94,12 @@ void Actor::Reconnect() {
   Await(Awaited::kNothing);
   backoff_timer_ = std::make_unique<grpc::Alarm>();
   TB_OPERATION_STARTS(&backoff_tag_);
-  backoff_timer_->Set(queue_, std::chrono::system_clock::now() + backoff_, &backoff_tag_);
-  backoff_ = std::min(backoff_ * 2, kLastBackoff);
+  backoff_timer_->Set(queue_, std::chrono::system_clock::now() + recovery_.NextBackoff(),
+                      &backoff_tag_);
 }
 
 void Actor::Await(Awaited what) {
   awaited_ = what;
-  if (what == Awaited::kOpening) deadline_ = *connect_deadline_;
   if (what == Awaited::kStep) deadline_ = Clock::now() + actor_options_.step_timeout;
   if (what == Awaited::kStatus) deadline_ = Clock::now() + kStatusTimeout;
 }
@@ -188,71 +169,27 @@ std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
 }
 
 void Actor::OnFinished() {
-  const grpc::Status& status = stream_->status();
-  history_.num_hang_ups = IsHangUp(status, history_) ? history_.num_hang_ups + 1 : 0;
-  ApplyRemedy(given_up_ ? *given_up_ : ExplainStatus(status, history_));
+  const StreamError error = given_up_ ? *given_up_ : recovery_.Explain(stream_->status());
+  if (const std::optional<std::string> text = recovery_.Apply(error)) {
+    listener_->Log(LogLevel::kWarning, *text);
+  }
   Reconnect();
 }
 
-void Actor::ApplyRemedy(const StreamError& error) {
-  const std::string reason = CleanText(error.what(), kMaxMessageTextBytes);
-  const std::string server = "Environment server at " + options_.address + ": ";
-  if (error.remedy() == StreamError::Remedy::kEndRun) throw std::runtime_error(server + reason);
-  if (error.remedy() == StreamError::Remedy::kReconnectCounted) {
-    const int count = server_failures_.Add(Clock::now());
-    const std::string within = " within " + Seconds(actor_options_.failure_window);
-    if (count >= actor_options_.max_environment_failures) {
-      throw std::runtime_error(server + reason + " (failed " + std::to_string(count) + " times" +
-                               within + ")");
-    }
-    listener_->Log(LogLevel::kError, server + reason + "; connecting again (" +
-                                         std::to_string(count) + " of " +
-                                         std::to_string(actor_options_.max_environment_failures) +
-                                         " failures" + within + ")");
-    return;
-  }
-  if (connect_deadline_ && Clock::now() >= *connect_deadline_) {
-    throw std::runtime_error("No environment server answered at " + options_.address + " within " +
-                             Seconds(actor_options_.connect_timeout) + ": " + reason);
-  }
-  // A server that is not there yet is nothing to speak of, and one line is enough.
-  if ((history_.answered || history_.num_hang_ups >= kManyHangUps) && !logged_) {
-    listener_->Log(LogLevel::kWarning, server + reason + "; connecting again");
-    logged_ = true;
-  }
-}
-
 void Actor::CountFailure(const rpcenv::Failure& failure) {
-  if (failure.environment() >= environment_failures_.size()) {
-    throw WireError("failure of environment " + std::to_string(failure.environment()) + " of " +
-                    std::to_string(environment_failures_.size()));
-  }
-  const int count = environment_failures_[failure.environment()].Add(Clock::now());
-  const std::string environment =
-      "Environment " + std::to_string(failure.environment()) + " of " + options_.address +
-      (decoder_ ? " (game " + std::to_string(decoder_->task()) + ")" : "") +
-      " failed at its step " + std::to_string(failure.step());
-  const std::string within = " within " + Seconds(actor_options_.failure_window);
-  const std::string text = CleanText(failure.text(), kMaxMessageBytes);
-  if (count >= actor_options_.max_environment_failures) {
-    throw std::runtime_error(environment + "; it failed " + std::to_string(count) + " times" +
-                             within + ":\n" + text);
-  }
-  listener_->Log(LogLevel::kError, environment + "; starting it again (" + std::to_string(count) +
-                                       " of " +
-                                       std::to_string(actor_options_.max_environment_failures) +
-                                       " failures" + within + "):\n" + text);
+  std::optional<int32_t> task;
+  if (decoder_) task = decoder_->task();
+  listener_->Log(LogLevel::kError, recovery_.Count(failure, task));
 }
 
 std::optional<Actor::Submission> Actor::OnReply() {
   const rpcenv::Reply& reply = stream_->reply();
-  history_.answered = true;
   if (reply.has_fatal()) {
     CountFailure(reply.fatal());
-    logged_ = true;
     GiveUp(StreamError(StreamError::Remedy::kReconnect, "its environment failed"));
     return std::nullopt;
   }
+  recovery_.OnAnswer();
   if (decoder_) {
     OnStepReply();
   } else {
@@ -267,9 +204,7 @@ void Actor::OnStepReply() {
   const rpcenv::Reply& reply = stream_->reply();
   decoder_->Check(reply);
   for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
-  connect_deadline_.reset();
-  backoff_ = kFirstBackoff;
-  logged_ = false;
+  recovery_.OnProgress();
   ++row_;
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);

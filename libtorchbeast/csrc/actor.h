@@ -13,58 +13,22 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "actor_options.h"
 #include "dynamic_batcher.h"
 #include "env_stream.h"
 #include "errors.h"
-#include "failure_budget.h"
+#include "recovery.h"
 #include "rollout.h"
-#include "stream_status.h"
 #include "sync.h"
 #include "tensor.h"
-#include "transport.h"
 #include "wire.h"
 
 namespace torchbeast {
-
-enum class LogLevel { kInfo, kWarning, kError };
-using LogFunction = std::function<void(LogLevel, const std::string&)>;
-
-struct StreamOptions {
-  // "unix:PATH" or "HOST:PORT".
-  std::string address;
-  // V, from 1 to kMaxEnvironmentsPerStream.
-  int64_t num_environments = 1;
-};
-
-struct ActorOptions {
-  // Steps in a rollout.
-  int64_t unroll_length = 0;
-  // Of one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
-  TensorNest initial_agent_state;
-  // Whether servers may send only the newest plane of frame stacks.
-  bool newest_plane = true;
-  // How long a stream may be without an answered step, at the start and after losing its server:
-  // until the server is there and the environments are open. Not counted: what the step timeout
-  // bounds.
-  std::chrono::milliseconds connect_timeout{600'000};
-  // How long a step may take.
-  std::chrono::milliseconds step_timeout{300'000};
-  // How often within `failure_window` an environment may fail, or a server misbehave, before the
-  // run ends.
-  int max_environment_failures = 3;
-  // See above.
-  std::chrono::milliseconds failure_window{600'000};
-  // Of a stream's rollouts: what a server may make this side allocate.
-  int64_t max_rollout_bytes = int64_t{8} << 30;
-  // Empty for plain connections, which only local addresses may have.
-  Tls tls;
-};
 
 class Actor final : public EnvStream::Handler, public std::enable_shared_from_this<Actor> {
  public:
@@ -109,7 +73,7 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
 
   void Connect() TB_REQUIRES(mutex_);
   void Reconnect() TB_REQUIRES(mutex_);
-  // Sets the deadline for the operation that begins.
+  // Sets the deadline for a step or a status that begins; none for nothing.
   void Await(Awaited what) TB_REQUIRES(mutex_);
   // Ends the stream because of `error`, when its operations have completed.
   void GiveUp(StreamError error) TB_REQUIRES(mutex_);
@@ -118,10 +82,7 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   void OnFirstReply() TB_REQUIRES(mutex_);
   void OnStepReply() TB_REQUIRES(mutex_);
   void OnFinished() TB_REQUIRES(mutex_);
-  // Logs why the stream ended, or throws what ends the run.
-  void ApplyRemedy(const StreamError& error) TB_REQUIRES(mutex_);
-  // Counts and logs the failure of one environment; throws std::runtime_error if it was one too
-  // many.
+  // Counts and logs the failure of one environment.
   void CountFailure(const rpcenv::Failure& failure) TB_REQUIRES(mutex_);
   Submission MakeSubmission() TB_REQUIRES(mutex_);
   void OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
@@ -141,19 +102,11 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   std::unique_ptr<EnvStream> stream_ TB_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> backoff_timer_ TB_GUARDED_BY(mutex_);
   EnvStream::Tag backoff_tag_;
-  // When the server must have answered a step; not set while it does.
-  std::optional<Clock::time_point> connect_deadline_ TB_GUARDED_BY(mutex_);
-  std::chrono::milliseconds backoff_ TB_GUARDED_BY(mutex_);
   Awaited awaited_ TB_GUARDED_BY(mutex_) = Awaited::kNothing;
   Clock::time_point deadline_ TB_GUARDED_BY(mutex_);
   // Why this side gave up the stream.
   std::optional<StreamError> given_up_ TB_GUARDED_BY(mutex_);
-  StreamHistory history_ TB_GUARDED_BY(mutex_);
-  // Whether the present trouble with the server has been logged.
-  bool logged_ TB_GUARDED_BY(mutex_) = false;
-  FailureBudget server_failures_ TB_GUARDED_BY(mutex_);
-  // By environment.
-  std::vector<FailureBudget> environment_failures_ TB_GUARDED_BY(mutex_);
+  Recovery recovery_ TB_GUARDED_BY(mutex_);
 
   // Of the present connection; empty before its first reply.
   std::unique_ptr<StepDecoder> decoder_ TB_GUARDED_BY(mutex_);

@@ -59,7 +59,10 @@ class EnvServer::Session {
         return false;
       case Operation::kRead:
       case Operation::kWrite:
-        if (!ok) broken_ = true;
+        if (!ok && !broken_) {
+          broken_ = true;
+          context_.TryCancel();  // The other operation is not to wait for the client.
+        }
         if (num_pending_ > 0) return false;
         if (server_->draining_) return true;
         if (broken_) {  // The client has gone: nobody reads a status.
@@ -149,6 +152,13 @@ class EnvServer::Session {
                                                        open.newest_plane());
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
+    const size_t bytes = reply_.ByteSizeLong();
+    if (bytes > static_cast<size_t>(kMaxMessageBytes)) {
+      throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
+                    "the observations of " + std::to_string(num_environments_) +
+                        " environments are larger than max (" + std::to_string(bytes) +
+                        " bytes, at most " + std::to_string(kMaxMessageBytes) + ")"};
+    }
   }
 
   EnvServer* const server_;

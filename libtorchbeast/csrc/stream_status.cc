@@ -50,8 +50,9 @@ StreamError ExplainStatus(const grpc::Status& status, const StreamHistory& histo
     case grpc::StatusCode::PERMISSION_DENIED:
       return {Remedy::kEndRun, "it refuses this actor pool: " + message};
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      // An open stream that exhausts something will do so again: its messages are too large.
-      return {history.answered ? Remedy::kReconnectCounted : Remedy::kReconnect, message};
+      // Either the server is full, or a message is too large, as it will be the next time.
+      return {Contains(text, "larger than max") ? Remedy::kReconnectCounted : Remedy::kReconnect,
+              message};
     case grpc::StatusCode::UNAVAILABLE:
       break;
     default:

@@ -193,6 +193,38 @@ TEST_F(HostileServerTest, RepliesAboveTheLimitAreRefused) {
   EXPECT_NE(error.find("larger than max"), std::string::npos) << error;
 }
 
+TEST_F(HostileServerTest, ObservationsAboveTheLimitAreRefusedByTheServer) {
+  EnvServer server(
+      [] {
+        struct Large final : Environment {
+          TensorNest Reset() override {
+            return BufferPool().Empty(DType::kUint8, {kMaxMessageBytes / 2});
+          }
+          Result Step(const LeafSpec&, const std::byte*) override { return {}; }
+          void Close() override {}
+        };
+        return std::make_unique<Large>();
+      },
+      ServerOptions{directory_.Address("large")});
+  std::thread thread([&] { server.Run({}); });
+  WaitFor([&] { return std::filesystem::exists(directory_.File("large")); });
+  grpc::ClientContext context;
+  const auto stub = rpcenv::EnvironmentService::NewStub(
+      grpc::CreateChannel(directory_.Address("large"), grpc::InsecureChannelCredentials()));
+  const auto stream = stub->Step(&context);
+  rpcenv::Request request;
+  request.mutable_open()->set_protocol_version(kProtocolVersion);
+  request.mutable_open()->set_num_environments(2);
+  stream->Write(request);
+  rpcenv::Reply reply;
+  EXPECT_FALSE(stream->Read(&reply));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(status.error_message().find("larger than max"), std::string::npos);
+  server.Stop();
+  thread.join();
+}
+
 TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
   const std::function<void(rpcenv::Reply*, bool)> changes[] = {
       [](rpcenv::Reply* reply, bool) { reply->clear_schema(); },
