@@ -209,6 +209,7 @@ def saliency(
     """
     path = Path(path).expanduser()
     file = path / "model.tar" if path.is_dir() else path
-    trained = read_trained(file, file.parent.name)
+    run = file.parent.parent if file.parent.name == "intermediate" else file.parent
+    trained = read_trained(file, run.name)
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)

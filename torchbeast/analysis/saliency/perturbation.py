@@ -93,7 +93,11 @@ class Perturbation:
         rows, columns = range(0, height, density), range(0, width, density)
         self._shape = (len(rows), len(columns))
         reach = math.ceil(TRUNCATE[self._agent.compute_dtype] * radius)
-        self._tiles = make_tiles(self.grid, self._shape, reach, batch_size)
+        side = math.isqrt(batch_size)
+        if self._encoder is not None:
+            # A tile's window is as large as all its masks together.
+            side = min(side, TILE_SIZE // density)
+        self._tiles = make_tiles(self.grid, self._shape, reach, max(side, 1))
         # [rows, H] and [columns, W]; a mask is the product of one of each.
         self._vertical = _bells(rows, height, radius, reach).to(self._device)
         self._horizontal = _bells(columns, width, radius, reach).to(self._device)
@@ -149,17 +153,15 @@ class Perturbation:
         return LocalEvaluation(self._agent, self._encoder, frame, inputs, state)
 
 
-def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, batch_size: int) -> list[Tile]:
-    """Squares of about ``batch_size`` masks, which together cover all.
+def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, side: int) -> list[Tile]:
+    """Squares of masks, which together cover all.
 
     Args:
         grid: where masks are centred.
         shape: rows and columns of masks.
         reach: how many pixels from its centre a mask goes.
-        batch_size: masks of a tile, at most.
+        side: masks along a square's side.
     """
-    # A tile's window is as large as all its masks together.
-    side = max(1, min(math.isqrt(batch_size), TILE_SIZE // int(grid.spacing)))
 
     def split(count: int, length: int) -> list[tuple[Span, Span]]:
         """Parts of the grid's rows or columns, and the pixels that their masks cover."""
