@@ -1,5 +1,6 @@
 """Which action meets which reward, and what the ends of episodes do."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,18 @@ def test_targets_of_an_on_policy_rollout():
     result = losses(agent, env, actor)
     # v_1 = 0.5 + 0.5 * 8, v_0 = 1 + 0.5 * v_1
     assert result.vs.flatten().tolist() == [3.25, 4.5]
+
+
+def test_error_and_entropy_are_known_without_their_weights():
+    agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
+    env, actor = rollout([99.0, 1.0, 0.5], [1, 0, 1])
+    for weight in (0.0, 0.25):
+        result = losses(agent, env, actor, baseline_cost=weight, entropy_cost=weight)
+        # The targets are 3.25 and 4.5; each policy is that of a coin.
+        assert result.value_error.item() == 0.5 * (3.0**2 + 4.0**2)
+        assert result.policy_entropy.item() == pytest.approx(2 * math.log(2))
+        assert result.baseline.item() == weight * result.value_error.item()
+        assert result.entropy.item() == pytest.approx(-weight * result.policy_entropy.item())
 
 
 def test_terminal_step_has_no_bootstrap():

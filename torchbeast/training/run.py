@@ -155,7 +155,7 @@ class TrainingRun:
         if signum is None:
             return
         log.info(
-            "%s: saving the run. Ctrl-C after %.0f s ends the program without waiting for that.",
+            "%s: saving the run (Ctrl-C again after %.0f s ends the program at once)",
             "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name,
             self._signals.REPEAT_S,
         )

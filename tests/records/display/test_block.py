@@ -86,6 +86,20 @@ def test_what_python_says_scrolls_above_the_block(
     assert terminal.text == text
 
 
+def test_a_message_of_many_lines_scrolls_above_the_block(
+    make_terminal, make_games, make_snapshot, python_output
+):
+    terminal = make_terminal()
+    python_output(terminal)
+    display = make_display()
+    snapshot = make_snapshot(*make_games(6))
+    display.refresh(snapshot)
+    logging.getLogger("torchbeast").error("Traceback\n  a\n  b\nError")
+    said = ["Traceback", "  a", "  b", "Error"]
+    assert terminal.text == [*said, "", *block_lines(snapshot, 79, 21)]
+    display.close()
+
+
 def test_a_line_of_another_process_is_kept(make_terminal, make_games, make_snapshot):
     terminal = make_terminal()
     display = BlockDisplay(terminal.stream)
