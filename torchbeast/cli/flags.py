@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive
+from torchbeast.cli.agent_flags import add_agent_flags, add_learner_flags
+from torchbeast.cli.parsing import agent_type, directory, natural, positive
 from torchbeast.cli.presets import PRESETS
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
@@ -109,13 +110,14 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("run").add_argument
     add(
         "--xpid",
-        help="Name of the run, or in test of a shipped agent (default: torchbeast-<date>-<time>; "
-        "in test: latest).",
+        help="Name of the run; in test also a shipped agent's, or a path of a model.tar (default: "
+        "torchbeast-<date>-<time>; in test: latest).",
     )
     add(
         "--savedir",
+        type=directory,
         default=DEFAULT_SAVEDIR,
-        help="Directory of all runs (default: %(default)s).",
+        help="Directory of all runs; ~ and $VARIABLES are expanded (default: %(default)s).",
     )
     add("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
     add(
@@ -141,66 +143,6 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Write a trace of some learner steps, trace.json, for chrome://tracing or Perfetto.",
     )
-
-
-def add_agent_flags(parser: argparse.ArgumentParser) -> None:
-    """What the agent is made of."""
-    add = parser.add_argument_group("agent").add_argument
-    add(
-        "--agent_type",
-        type=agent_type,
-        default="resnet",
-        help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast. aaa: the "
-        "attention-augmented agent. package.module:Class: your own. (default: %(default)s)",
-    )
-    add("--use_lstm", action="store_true", help="Give the agent a memory.")
-    add(
-        "--use_popart",
-        action="store_true",
-        help="Normalise the targets of each game's value head (PopArt).",
-    )
-    add("--num_actions", type=positive, help="Checked against the games, which decide.")
-    add(
-        "--fixed_input_scale",
-        action="store_true",
-        help="Feed frames as x / 255, as in 2019, not as differences from a mean picture.",
-    )
-    add(
-        "--torch_initial_weights",
-        action="store_true",
-        help="Begin as in 2019: PyTorch's own weights, PopArt's statistics 0 and 1.",
-    )
-
-
-def add_learner_flags(parser: argparse.ArgumentParser) -> None:
-    """How it learns."""
-    add = parser.add_argument_group("learning").add_argument
-    add("--total_steps", type=positive, default=100000, help="Agent steps to train for.")
-    add("--batch_size", type=positive, default=8, help="Rollouts per learner step.")
-    add("--unroll_length", type=positive, default=80, help="Agent steps per rollout.")
-    add("--entropy_cost", type=amount, default=0.0006, help="Weight of the entropy bonus.")
-    add("--baseline_cost", type=amount, default=0.5, help="Weight of the value loss.")
-    add("--discounting", type=fraction, default=0.99, help="Discount factor.")
-    add(
-        "--reward_clipping",
-        choices=["abs_one", "none"],
-        help="Clip rewards to [-1, 1] for learning (default), or not (default with --use_popart).",
-    )
-    add("--beta", type=fraction, default=0.0003, help="PopArt's step size (default: %(default)s).")
-    add(
-        "--beta_per",
-        choices=["target", "batch"],
-        default="target",
-        help="Step per value target (default), or per batch and after its update, as in 2019.",
-    )
-    group = parser.add_argument_group("optimizer")
-    add = group.add_argument
-    add("--optimizer", choices=["rmsprop", "adam"], default="rmsprop")
-    add("--learning_rate", type=amount, default=0.00048, help="Falls linearly to 0.")
-    add("--alpha", type=fraction, default=0.99, help="RMSProp smoothing constant.")
-    add("--momentum", type=amount, default=0.0, help="RMSProp momentum.")
-    add("--epsilon", type=amount, default=0.01, help="RMSProp or Adam epsilon.")
-    add("--grad_norm_clipping", type=amount, default=40.0, help="Largest norm of the gradient.")
 
 
 def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -252,8 +194,13 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     """Which trained agent, for programs that look at one."""
     group = parser.add_argument_group("agent")
     add = group.add_argument
-    add("--savedir", default=DEFAULT_SAVEDIR, help="Directory of all runs (default: %(default)s).")
-    add("--xpid", help="Name of the run or shipped agent (default: latest).")
+    add(
+        "--savedir",
+        type=directory,
+        default=DEFAULT_SAVEDIR,
+        help="Directory of all runs (default: %(default)s).",
+    )
+    add("--xpid", help="Name of a run or shipped agent, or path of a model.tar (default: latest).")
     add_intermediate_flag(parser)
     add("--agent_type", type=agent_type, help="Allows an agent of your own: package.module:Class.")
     add("--use_lstm", action="store_true", help="As in 2019; the checkpoint decides.")

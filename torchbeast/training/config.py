@@ -33,11 +33,14 @@ class NetworkConfig(NamedTuple):
 
     agent_type: str
     use_lstm: bool
+    lstm_reset: str
     use_popart: bool
     beta: float
     beta_per: str
     num_actions: int | None
     fixed_input_scale: bool
+    init_from: str | None
+    """The trained agent whose weights a new run begins with."""
     torch_initial_weights: bool
 
 
@@ -129,6 +132,7 @@ class TrainingConfig(NamedTuple):
         default_clipping = "none" if flags["use_popart"] else "abs_one"
         resolved = {
             "games": games,
+            "lstm_reset": flags["lstm_reset"] or "life",
             "reward_clipping": flags["reward_clipping"] or default_clipping,
             "num_actors": flags["num_actors"] or default_num_actors(len(games)),
             "args": dict(flags),

@@ -48,6 +48,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
 
     Raises:
         UsageError: the configuration contradicts itself, the games or this machine.
+        RunError: a custom environment failed when it was made.
     """
     num_tasks = len(config.games)
     spec = plan_envs(config.games, config.observation)
@@ -82,6 +83,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
             use_popart=config.network.use_popart,
             beta=config.network.beta,
             beta_per=config.network.beta_per,
+            lstm_reset=config.network.lstm_reset,
         ),
         full_action_space=spec.full_action_space,
         num_actors=num_actors,
