@@ -23,7 +23,7 @@ ALLOWED = {
     "core": BASE,
     "records": BASE | {"cli", "core"},
     "models": BASE | {"core", "records"},
-    "envs": {"core.types"},
+    "envs": BASE,
     "evaluate": BASE | {"cli", "core", "records", "models", "envs"},
     "training": BASE | {"cli", "core", "records", "models", "envs"} | NATIVE,
     "analysis": BASE | {"cli", "core", "records", "models", "envs", "evaluate"},

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from torchbeast import polybeast
+from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint
 from torchbeast.training.recorder import GRADIENT_INTERVAL
@@ -330,6 +330,26 @@ def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message
     savedir = [] if any("savedir" in a for a in arguments) else ["--savedir", tmp_path]
     assert_misuse(polybeast.main, [*arguments, *savedir], message)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_that_ends_its_process_is_one_line_and_leaves_nothing(start, tmp_path):
+    code, out, err = start(
+        "polybeast", "--savedir", tmp_path, "--env=tests.hostile:EndsAtOnce-v0", *FAST
+    ).finish()
+    assert code == 1
+    assert not out
+    assert err == (
+        "polybeast: error: tests.hostile:EndsAtOnce-v0: its process ended itself with exit code 0\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_servers_of_an_environment_that_fails_are_not_started(capfd, monkeypatch, tmp_path):
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    basename = f"--pipes_basename=unix:{tmp_path}/pipe"
+    assert polybeast_env.main(["--env=exits:Any-v0", basename]) == 1
+    assert capfd.readouterr().err == ("polybeast_env: error: exits:Any-v0: it called sys.exit(3)\n")
 
 
 def test_file_that_is_no_checkpoint(start, tmp_path):

@@ -114,6 +114,7 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
         f"--env={','.join(config.games)}",
         *(f"--{name}={value}" for name, value in config.observation._asdict().items()),
         f"--seed={seed}",
+        *(["--full_action_space"] if setup.full_action_space else []),
         *([f"--tls_dir={tls_dir}"] if tls_dir else []),
     ]
     is_private = config.servers.pipes_basename is None

@@ -40,6 +40,11 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="All 18 actions (automatic where the games of --env differ).",
     )
+    parser.add_argument(
+        "--multitask",
+        action="store_true",
+        help="Accepted as in 2019, without effect: every server tells which game it plays.",
+    )
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -145,7 +150,12 @@ class Supervisor:
 
 
 def read_config(flags: argparse.Namespace) -> SupervisorConfig:
-    """Builds the configuration from the flags. Raises UsageError."""
+    """Builds the configuration from the flags. PolyBeast has planned its games already.
+
+    Raises:
+        UsageError: the flags contradict each other or the games.
+        RunError: a custom environment failed when it was made.
+    """
     from torchbeast.cli.config import build
     from torchbeast.envs import ObservationConfig, parse_games, plan_envs
     from torchbeast.runtime.threads import available_cores
@@ -155,13 +165,15 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
     observation = build(ObservationConfig, vars(flags))
-    spec = plan_envs(games, observation)
+    full_action_space = flags.full_action_space
+    if flags.parent_pid is None and not full_action_space:
+        full_action_space = plan_envs(games, observation).full_action_space
     servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return SupervisorConfig(
         games=games,
         observation=observation,
-        full_action_space=flags.full_action_space or spec.full_action_space,
+        full_action_space=full_action_space,
         pipes_basename=flags.pipes_basename,
         num_servers=num_servers,
         seed=seed,
@@ -204,9 +216,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with StopSignals() as signals:
             return supervise(flags, signals)
-    except UsageError as error:
+    except (UsageError, RunError) as error:
         print(f"polybeast_env: error: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, UsageError) else 1
 
 
 if __name__ == "__main__":

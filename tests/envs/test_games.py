@@ -4,11 +4,9 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs import (
     SIX,
     THREE,
-    ObservationConfig,
     all_games,
     make_env,
     parse_games,
-    plan_envs,
 )
 from torchbeast.envs.games import parse_game_weights, short_name
 
@@ -41,7 +39,6 @@ def test_every_game_of_all_steps():
         ("PongNoFrameskip-v5", "did you mean PongNoFrameskip-v4"),
         ("ALE/Brekout-v5", "BreakoutNoFrameskip-v4"),
         ("xyz", "games are named like"),
-        ("no.such.module:Env-v0", "Cannot find environment"),
         ("", "Unknown game"),
     ],
 )
@@ -76,27 +73,6 @@ def test_both_spellings_have_one_name():
     assert {short_name(g) for g in ("PongNoFrameskip-v4", "ALE/Pong-v5")} == {"Pong"}
 
 
-def test_games_that_differ_get_all_actions():
-    assert plan_envs(("PongNoFrameskip-v4",)).num_actions == 6
-    assert plan_envs(("BreakoutNoFrameskip-v4",)).num_actions == 4
-    spec = plan_envs(("PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"))
-    assert (spec.num_actions, spec.full_action_space) == (18, True)
-
-
-def test_equally_many_but_other_actions_are_another_set():
-    # Three actions each, of which one is the same. Skiing's full set is every game's, too.
-    assert plan_envs(("FreewayNoFrameskip-v4", "SkiingNoFrameskip-v4")).num_actions == 18
-
-
-def test_machado_has_all_actions():
-    assert plan_envs(("PongNoFrameskip-v4",), ObservationConfig("machado")).num_actions == 18
-
-
-def test_pictures_that_an_agent_would_destroy_are_refused():
-    with pytest.raises(UsageError, match="has pictures of float32; agents take uint8"):
-        plan_envs(("tests.float_pictures:FloatPictures-v0",))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -112,3 +88,21 @@ def test_pictures_that_an_agent_would_destroy_are_refused():
 def test_weights_that_are_none_are_refused(text, message):
     with pytest.raises(UsageError, match=message):
         parse_game_weights(text, ["PongNoFrameskip-v4", "ALE/AirRaid-v5"])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "reason"),
+    [
+        ("no.such.module:Env-v0", "No module named 'no'"),
+        ("tests.hostile:Env-v0", "Env"),
+        (":Env-v0", "Empty module name"),
+        ("broken:Env-v0", "invalid syntax"),
+    ],
+)
+def test_a_custom_environment_that_is_not_there_is_one_line(monkeypatch, tmp_path, env_id, reason):
+    (tmp_path / "broken.py").write_text("def\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert parse_games(env_id) == (env_id,)  # Nothing is imported before it is made.
+    with pytest.raises(UsageError, match="Cannot find environment .*" + reason) as error:
+        make_env(env_id)
+    assert "\n" not in str(error.value)

@@ -2,73 +2,102 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import DEFAULT_OBSERVATION, make_env, measure_frames, measure_returns
+from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig, make_env, measure_games
+from torchbeast.envs.measuring import measure_game
 
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"
-OPTIONS = {"full_action_space": True, "seed": 0}
+PLAY = PlayConfig(
+    DEFAULT_OBSERVATION, full_action_space=True, seed=0, discounting=0.99, clip_rewards=False
+)
 
 
 class PaysLate(gymnasium.Env):
-    """Pays 0, then 10, and ends; or never pays anything."""
+    """Pays 0, then 10, and ends; or never pays anything. Its pictures are of one buffer."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, payment=10.0):
         self._payment = payment
+        self._frame = np.zeros((1, 8, 8), np.uint8)
 
     def reset(self, *, seed=None, options=None):
         self._step = 0
-        return np.zeros((1, 8, 8), np.uint8), {}
+        return self._frame, {}
 
     def step(self, action):
         self._step += 1
+        self._frame += 1
         last = self._step == 2
-        return np.zeros((1, 8, 8), np.uint8), self._payment * last, last, False, {}
+        return self._frame, self._payment * last, last, False, {}
 
 
 @pytest.fixture
 def pays_late():
-    gymnasium.register("PaysLate-v0", PaysLate)
-    gymnasium.register("PaysNothing-v0", PaysLate, kwargs={"payment": 0.0})
+    # The checker would complain about the buffer.
+    gymnasium.register("PaysLate-v0", PaysLate, disable_env_checker=True)
+    gymnasium.register(
+        "PaysNothing-v0", PaysLate, kwargs={"payment": 0.0}, disable_env_checker=True
+    )
     yield
     del gymnasium.registry["PaysLate-v0"], gymnasium.registry["PaysNothing-v0"]
 
 
-def test_each_game_is_measured_by_itself():
-    mean, std = measure_frames((PONG, INVADERS), DEFAULT_OBSERVATION, **OPTIONS)
-    assert mean.shape == (2, 4, 84, 84)
-    for game, env_id in enumerate((PONG, INVADERS)):
-        alone, alone_std = measure_frames((env_id,), DEFAULT_OBSERVATION, **OPTIONS)
-        np.testing.assert_array_equal(mean[game], alone[0])
-        assert std[game] == alone_std[0]
+@pytest.fixture(scope="module")
+def measured():
+    return {game: measure_game(game, PLAY) for game in (PONG, INVADERS)}
 
 
-def test_what_always_stands_still_is_in_the_mean_picture():
-    mean, std = measure_frames((PONG,), DEFAULT_OBSERVATION, **OPTIONS)
+def test_the_number_of_processes_changes_nothing(measured):
+    games = tuple(measured)
+    one, two = (measure_games(games, PLAY, num_processes=count) for count in (1, 2))
+    for game, a, b in zip(games, one, two, strict=True):
+        np.testing.assert_array_equal(a.frame_mean, b.frame_mean)
+        assert a[1:] == b[1:]
+        np.testing.assert_array_equal(a.frame_mean, measured[game].frame_mean)
+        assert a[1:] == measured[game][1:]
+
+
+def test_what_always_stands_still_is_in_the_mean_picture(measured):
+    mean, std, *_ = measured[PONG]
+    assert mean.shape == (4, 84, 84)
+    assert mean.dtype == np.float32
     env = make_env(PONG, **DEFAULT_OBSERVATION._asdict(), full_action_space=False, seed=2)
     env.reset()
     for _ in range(150):
         frame = env.step(0)[0]
-    moving = np.abs(frame - mean[0]) > 3 * std[0]
+    env.close()
+    moving = np.abs(frame - mean) > 3 * std
     assert 0 < moving.mean() < 0.05  # Ball, paddles and score.
 
 
 def test_returns_are_discounted_within_episodes(pays_late):
-    options = {**OPTIONS, "discounting": 0.5}
-    envs = ("torchbeast.envs.mock:PaysLate-v0", "torchbeast.envs.mock:PaysNothing-v0")
-    late, nothing = measure_returns(envs, DEFAULT_OBSERVATION, **options, clip_rewards=False)
+    play = PLAY._replace(discounting=0.5)
+    late = measure_game("torchbeast.envs.mock:PaysLate-v0", play)
     # Returns of the two steps: 0.5 * 10 and 10.
-    assert late == (7.5, 2.5)
-    assert nothing == (0.0, 1.0)
-    clipped, _ = measure_returns(envs, DEFAULT_OBSERVATION, **options, clip_rewards=True)
-    assert clipped == (0.75, 0.25)
+    assert late[2:] == (7.5, 2.5)
+    clipped = measure_game("torchbeast.envs.mock:PaysLate-v0", play._replace(clip_rewards=True))
+    assert clipped[2:] == (0.75, 0.25)
+    nothing = measure_game("torchbeast.envs.mock:PaysNothing-v0", play)
+    assert nothing[2:] == (0.0, 1.0)
 
 
-def test_games_that_pay_differently_have_different_returns():
-    (pong_mean, pong_std), (invaders_mean, invaders_std) = measure_returns(
-        (PONG, INVADERS), DEFAULT_OBSERVATION, **OPTIONS, discounting=0.99, clip_rewards=False
-    )
-    assert -5 < pong_mean < 0 < pong_std < 2
-    assert invaders_mean > 5
-    assert invaders_std > 5
+def test_pictures_of_one_buffer_are_told_apart(pays_late):
+    # Pixels count the steps, modulo 256; every fourth step from 101 on is measured.
+    pixels = np.arange(101, 501, 4) % 256
+    measured = measure_game("torchbeast.envs.mock:PaysLate-v0", PLAY)
+    assert measured.frame_mean[0, 0, 0] == pytest.approx(pixels.mean())
+    assert measured.frame_std == pytest.approx(pixels.std(), rel=1e-4)
+
+
+def test_every_step_says_that_the_game_is_alive(pays_late):
+    calls = []
+    measure_game("torchbeast.envs.mock:PaysLate-v0", PLAY, lambda: calls.append(1))
+    assert len(calls) == 1000
+
+
+def test_games_that_pay_differently_have_different_returns(measured):
+    pong, invaders = measured[PONG], measured[INVADERS]
+    assert -5 < pong.return_mean < 0 < pong.return_std < 2
+    assert invaders.return_mean > 5
+    assert invaders.return_std > 5

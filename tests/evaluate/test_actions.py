@@ -16,6 +16,9 @@ def test_action_files(tmp_path):
     path = tmp_path / "actions"
     path.write_text("1 2\n3\n")
     assert actions.read_actions(str(path), 4) == [1, 2, 3]
+    # As a print of 2019 has them.
+    path.write_text("tensor([[[1]]])\ntensor([[2]], device='cuda:0')\ntensor(3)\n")
+    assert actions.read_actions(str(path), 4) == [1, 2, 3]
     with pytest.raises(UsageError, match="actions are 0 to 2"):
         actions.read_actions(str(path), 3)
     path.write_text("left")

@@ -3,7 +3,9 @@ import torch
 
 from torchbeast.core.types import UsageError
 from torchbeast.evaluate import playing
+from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 PONG = "PongNoFrameskip-v4"
 
@@ -60,6 +62,43 @@ def test_memory_is_carried_through_a_game():
     list(playing.play(trained, PONG, 1))
     assert norms[0] == 0
     assert min(norms[1:]) > 0
+
+
+@pytest.mark.parametrize(("lstm_reset", "num_resets"), [("life", 5), ("game", 1)])
+def test_memory_is_reset_where_it_was_in_training(lstm_reset, num_resets):
+    trained = make(4, use_lstm=True, lstm_reset=lstm_reset)
+    starts = []
+    memory_starts = trained.agent.memory_starts
+
+    def spy(fields):
+        starts.append(bool(memory_starts(fields)))
+        return memory_starts(fields)
+
+    trained.agent.memory_starts = spy
+    (episode,) = playing.play(trained, "BreakoutNoFrameskip-v4", 1, greedy=False, seed=1)
+    assert starts[0]
+    assert sum(starts) == num_resets
+    assert len(starts) == episode.episode_step
+
+
+@pytest.mark.parametrize("xpid", ["run", "run/model.tar", "{}/run", "{}/run/model.tar"])
+def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
+    trained = make()
+    contents = {
+        "agent": trained.agent.config._asdict(),
+        "model_state_dict": trained.agent.state_dict(),
+    }
+    checkpoint.save(tmp_path / "run" / "model.tar", contents)
+    flags = TrainedAgentConfig(str(tmp_path), xpid.format(tmp_path), None, None)
+    found = playing.load_trained(flags)
+    assert found.xpid == "run"
+    assert found.agent.config == trained.agent.config
+    assert found.agent.config.lstm_reset == "life"
+    found = playing.load_trained(flags._replace(lstm_reset="game"))
+    assert found.agent.config.lstm_reset == "game"
+    monkeypatch.chdir(tmp_path)
+    flags = TrainedAgentConfig("elsewhere", "run/model.tar", None, None)
+    assert playing.load_trained(flags).xpid == "run"
 
 
 @pytest.mark.parametrize(

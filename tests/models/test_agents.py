@@ -8,7 +8,7 @@ from torch import nn
 
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
-from torchbeast.models.agent import FUSED_STEPS, step_lstm
+from torchbeast.models.recurrence import FUSED_STEPS, step_lstm
 from torchbeast.records import checkpoint
 
 SIX_TASKS = ("A", "B", "C", "D", "E", "F")
@@ -331,6 +331,41 @@ def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popar
     logits, baseline = old(inputs.frame, inputs.reward, inputs.done, state)
     torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
+
+
+def test_an_attention_agent_of_2019_is_refused_for_what_it_is(tmp_path):
+    state = {"vision.vision_cnn.0.weight": torch.zeros(2), "policy_head.bias": torch.zeros(6)}
+    torch.save({"model_state_dict": state}, tmp_path / "model.tar")
+    with pytest.raises(UsageError, match="is an attention agent of 2019, whose network") as error:
+        from_checkpoint(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])
+def test_memory_is_reset_where_a_life_or_a_game_begins(agent_type):
+    config = AgentConfig(agent_type=agent_type, observation_shape=(2, 36, 36), use_lstm=True)
+    torch.manual_seed(0)
+    lives = make_agent(config).eval()
+    games = make_agent(config._replace(lstm_reset="game")).eval()
+    games.load_state_dict(lives.state_dict())
+    inputs = make_inputs(config)
+    never = torch.zeros_like(inputs.done)
+    life_lost = never.clone()
+    life_lost[2] = True
+    state = tuple(torch.randn_like(part) for part in lives.initial_state(3))
+
+    def run(agent, done, game_over):
+        fields = inputs._replace(done=done, game_over=game_over)._asdict()
+        return agent(fields, state)[0].policy_logits
+
+    whole = run(lives, never, never)
+    after_reset = run(lives, life_lost, life_lost)
+    assert not torch.equal(whole[2], after_reset[2])
+    torch.testing.assert_close(run(games, life_lost, never), whole)
+    torch.testing.assert_close(run(games, life_lost, life_lost), after_reset)
+    torch.testing.assert_close(run(lives, life_lost, never), after_reset)
+    # Without knowing of games, every episode counts as one.
+    torch.testing.assert_close(run(games, life_lost, None), after_reset)
 
 
 def test_own_checkpoints_go_round(tmp_path):

@@ -10,8 +10,9 @@ from torchbeast.training import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
 FLAGS = [
-    "--env=Mock", "--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=4",
-    "--cores=1", "--disable_cuda", "--xpid=run", "--seed=5", "--total_steps=40",
+    "--env=Mock", "--agent_type=atari", "--fixed_input_scale", "--unroll_length=10",
+    "--batch_size=2", "--num_actors=4", "--cores=1", "--disable_cuda", "--xpid=run", "--seed=5",
+    "--total_steps=40",
 ]  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def make_config(tmp_path):
 def _finished_run(tmp_path_factory):
     savedir = tmp_path_factory.mktemp("finished")
     command = [sys.executable, "-m", "torchbeast.polybeast", *FLAGS, f"--savedir={savedir}"]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=100)
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=600)
     return savedir / "run"
 
 

@@ -26,7 +26,7 @@ def edit_args(run, **changes):
 
 def test_a_new_run_has_the_seed_that_is_given_and_writes_nothing(make_config, tmp_path):
     state = resume_or_start(prepare(make_config("--seed=8")))
-    assert state == (8, None, ())
+    assert (state.seed, state.checkpoint, state.changes) == (8, None, ())
     assert state.steps is None
     assert not list(tmp_path.iterdir())
 
@@ -83,3 +83,38 @@ def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
     setup = prepare(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
     with pytest.raises(UsageError, match="of another agent: agent_type, use_lstm changed"):
         resume_or_start(setup)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"args": 3}', '{"args": {"env": 5}}'])
+def test_a_damaged_meta_json_is_told_and_the_run_resumes(make_config, finished_run, caplog, text):
+    (finished_run / "meta.json").write_text(text)
+    state = resume_or_start(prepare(make_config("--total_steps=80")))
+    assert (state.steps, state.changes) == (40, ())
+    assert "flags that changed since then are not listed" in caplog.text
+
+
+def test_options_of_the_optimizer_may_change(make_config, finished_run):
+    setup = prepare(make_config("--alpha=0.5", "--momentum=0.9", "--epsilon=0.1"))
+    state = resume_or_start(setup)
+    assert {"--alpha 0.99 -> 0.5", "--momentum 0.0 -> 0.9"} < set(state.changes)
+    (group,) = make(setup, state).state_dict()["optimizer_state_dict"]["param_groups"]
+    assert (group["alpha"], group["momentum"], group["eps"]) == (0.5, 0.9, 0.1)
+
+
+def test_another_optimizer_begins_anew(make_config, finished_run):
+    setup = prepare(make_config("--optimizer=adam"))
+    state = resume_or_start(setup)
+    assert state.changes == (
+        "--optimizer rmsprop -> adam",
+        "the optimizer, whose running averages begin anew",
+    )
+    learner = make(setup, state)
+    assert learner.steps == 40
+    assert learner.state_dict()["optimizer_state_dict"]["state"] == {}
+
+
+def test_a_resumed_run_ignores_where_another_would_begin(make_config, finished_run, caplog):
+    caplog.set_level("INFO")
+    state = resume_or_start(prepare(make_config("--init_from=no-such-run")))
+    assert (state.steps, state.changes) == (40, ())
+    assert caplog.text.count("--init_from is ignored") == 1

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive
+from torchbeast.cli.agent_flags import add_agent_flags, add_learner_flags
+from torchbeast.cli.parsing import agent_type, directory, natural, positive
 from torchbeast.cli.presets import PRESETS
 from torchbeast.cli.run_flags import DEFAULT_SAVEDIR, add_run_flags
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
@@ -104,66 +105,6 @@ def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup
     return group
 
 
-def add_agent_flags(parser: argparse.ArgumentParser) -> None:
-    """What the agent is made of."""
-    add = parser.add_argument_group("agent").add_argument
-    add(
-        "--agent_type",
-        type=agent_type,
-        default="resnet",
-        help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast. aaa: the "
-        "attention-augmented agent. package.module:Class: your own. (default: %(default)s)",
-    )
-    add("--use_lstm", action="store_true", help="Give the agent a memory.")
-    add(
-        "--use_popart",
-        action="store_true",
-        help="Normalise the targets of each game's value head (PopArt).",
-    )
-    add("--num_actions", type=positive, help="Checked against the games, which decide.")
-    add(
-        "--fixed_input_scale",
-        action="store_true",
-        help="Feed frames as x / 255, as in 2019, not as differences from a mean picture.",
-    )
-    add(
-        "--torch_initial_weights",
-        action="store_true",
-        help="Begin as in 2019: PyTorch's own weights, PopArt's statistics 0 and 1.",
-    )
-
-
-def add_learner_flags(parser: argparse.ArgumentParser) -> None:
-    """How it learns."""
-    add = parser.add_argument_group("learning").add_argument
-    add("--total_steps", type=positive, default=100000, help="Agent steps to train for.")
-    add("--batch_size", type=positive, default=8, help="Rollouts per learner step.")
-    add("--unroll_length", type=positive, default=80, help="Agent steps per rollout.")
-    add("--entropy_cost", type=amount, default=0.0006, help="Weight of the entropy bonus.")
-    add("--baseline_cost", type=amount, default=0.5, help="Weight of the value loss.")
-    add("--discounting", type=fraction, default=0.99, help="Discount factor.")
-    add(
-        "--reward_clipping",
-        choices=["abs_one", "none"],
-        help="Clip rewards to [-1, 1] for learning (default), or not (default with --use_popart).",
-    )
-    add("--beta", type=fraction, default=0.0003, help="PopArt's step size (default: %(default)s).")
-    add(
-        "--beta_per",
-        choices=["target", "batch"],
-        default="target",
-        help="Step per value target (default), or per batch and after its update, as in 2019.",
-    )
-    group = parser.add_argument_group("optimizer")
-    add = group.add_argument
-    add("--optimizer", choices=["rmsprop", "adam"], default="rmsprop")
-    add("--learning_rate", type=amount, default=0.00048, help="Falls linearly to 0.")
-    add("--alpha", type=fraction, default=0.99, help="RMSProp smoothing constant.")
-    add("--momentum", type=amount, default=0.0, help="RMSProp momentum.")
-    add("--epsilon", type=amount, default=0.01, help="RMSProp or Adam epsilon.")
-    add("--grad_norm_clipping", type=amount, default=40.0, help="Largest norm of the gradient.")
-
-
 def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """How the machine is used. Returns the group, for more."""
     group = parser.add_argument_group("machine")
@@ -218,8 +159,13 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     """Which trained agent, for programs that look at one."""
     group = parser.add_argument_group("agent")
     add = group.add_argument
-    add("--savedir", default=DEFAULT_SAVEDIR, help="Directory of all runs (default: %(default)s).")
-    add("--xpid", help="Name of the run or shipped agent (default: latest).")
+    add(
+        "--savedir",
+        type=directory,
+        default=DEFAULT_SAVEDIR,
+        help="Directory of all runs (default: %(default)s).",
+    )
+    add("--xpid", help="Name of a run or shipped agent, or path of a model.tar (default: latest).")
     add_intermediate_flag(parser)
     add("--agent_type", type=agent_type, help="Allows an agent of your own: package.module:Class.")
     add("--use_lstm", action="store_true", help="As in 2019; the checkpoint decides.")

@@ -5,10 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
+import re
 from typing import Any, NoReturn
 
 import torchbeast
 from torchbeast.cli.presets import PRESETS
+
+# Agents of this program, and the other names that they had in 2019.
+AGENT_TYPES = {
+    "resnet": ("rn", "res", "res_net"),
+    "atari": ("default",),
+    "aaa": ("attention_augmented", "attention_augmented_agent"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -80,9 +89,24 @@ def fraction(text: str) -> float:
 
 
 def agent_type(text: str) -> str:
-    """An argparse type: an agent of this program or ``package.module:Class``."""
-    if text not in ("resnet", "atari", "aaa") and not text.partition(":")[2]:
-        raise argparse.ArgumentTypeError(
-            f"choose resnet, atari, aaa or package.module:Class, not {text}"
-        )
-    return text
+    """An argparse type: an agent of this program or ``package.module:Class``.
+
+    The names of 2019 are accepted, too.
+    """
+    if text.partition(":")[2]:
+        return text
+    for name, aliases in AGENT_TYPES.items():
+        if text.lower() in (name, *aliases):
+            return name
+    raise argparse.ArgumentTypeError(
+        f"choose {', '.join(AGENT_TYPES)} or package.module:Class, not {text}"
+    )
+
+
+def directory(text: str) -> str:
+    """An argparse type: a path, in which ``~`` and environment variables are expanded."""
+    path = os.path.expandvars(os.path.expanduser(text))
+    unknown = re.search(r"\$\w+|\$\{[^}]*\}", path)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no environment variable {unknown[0]}")
+    return path

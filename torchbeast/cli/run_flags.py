@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import natural, positive
+from torchbeast.cli.parsing import directory, natural, positive
 
 DEFAULT_SAVEDIR = "~/logs/torchbeast"
 
@@ -14,13 +14,14 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("run").add_argument
     add(
         "--xpid",
-        help="Name of the run, or in test of a shipped agent (default: torchbeast-<date>-<time>; "
-        "in test: latest).",
+        help="Name of the run; in test also a shipped agent's, or a path of a model.tar (default: "
+        "torchbeast-<date>-<time>; in test: latest).",
     )
     add(
         "--savedir",
+        type=directory,
         default=DEFAULT_SAVEDIR,
-        help="Directory of all runs (default: %(default)s).",
+        help="Directory of all runs; ~ and $VARIABLES are expanded (default: %(default)s).",
     )
     add("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
     add(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -138,8 +138,19 @@ class UpdateRule:
         return copy.deepcopy(self._optimizer.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of state_dict."""
+        """The inverse of state_dict; the configuration's options take effect.
+
+        The state of another kind of optimizer is left out: running averages begin anew.
+        """
+        if optimizer_kind(state) != self._config.optimizer:
+            return
         self._optimizer.load_state_dict(state)
+        for group in self._optimizer.param_groups:
+            # Else options of the state, such as alpha, would replace those asked for.
+            group.update(self._optimizer.defaults)
+        if self._config.optimizer == "rmsprop" and self._config.momentum > 0:
+            for parameter, averages in self._optimizer.state.items():
+                averages.setdefault("momentum_buffer", torch.zeros_like(parameter))
 
 
 def join_gradients(a: Gradients, b: Gradients) -> Gradients:
@@ -151,6 +162,41 @@ def join_gradients(a: Gradients, b: Gradients) -> Gradients:
         else:
             a.by_task[task] = part
     return a
+
+
+def optimizer_kind(state: dict[str, Any]) -> str:
+    """Returns whose state a state dict is: ``rmsprop`` or ``adam``."""
+    return "adam" if "betas" in state["param_groups"][0] else "rmsprop"
+
+
+def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -> None:
+    """Checks that a state dict is one that :meth:`UpdateRule.load_state_dict` can load.
+
+    Args:
+        state: any object.
+        parameters: those that it should belong to, in their order.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        group = state["param_groups"][0]
+        averages = state["state"]
+        expected = {"rmsprop": {"square_avg"}, "adam": {"exp_avg", "exp_avg_sq"}}
+        names = expected[optimizer_kind(state)]
+        if group["params"] != list(range(len(parameters))) or not isinstance(averages, dict):
+            raise ValueError("optimizer_state_dict is of another network")
+        for index, values in averages.items():
+            parameter = parameters[index]
+            if not {"step", *names} <= values.keys():
+                raise ValueError(f"optimizer_state_dict lacks averages of parameter {index}")
+            for name, value in values.items():
+                if name != "step" and value.shape != parameter.shape:
+                    raise ValueError(f"optimizer_state_dict: {name} of {index} has another shape")
+                if not torch.isfinite(torch.as_tensor(value)).all():
+                    raise ValueError(f"optimizer_state_dict: {name} of {index} is not finite")
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+        raise ValueError("optimizer_state_dict is not an optimizer's state") from error
 
 
 def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:

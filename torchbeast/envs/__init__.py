@@ -2,14 +2,13 @@
 
 from torchbeast.envs.environment import (
     DEFAULT_OBSERVATION,
-    EnvSpec,
     ObservationConfig,
     derive_seed,
     make_env,
-    plan_envs,
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_game_weights, parse_games
-from torchbeast.envs.measuring import measure_frames, measure_returns
+from torchbeast.envs.measuring import GameStatistics, PlayConfig, measure_games
+from torchbeast.envs.specs import EnvSpec, atari_actions, plan_envs
 from torchbeast.envs.stream import EnvStream
 
 __all__ = [
@@ -18,12 +17,14 @@ __all__ = [
     "THREE",
     "EnvSpec",
     "EnvStream",
+    "GameStatistics",
     "ObservationConfig",
+    "PlayConfig",
     "all_games",
+    "atari_actions",
     "derive_seed",
     "make_env",
-    "measure_frames",
-    "measure_returns",
+    "measure_games",
     "parse_game_weights",
     "parse_games",
     "plan_envs",

@@ -29,14 +29,6 @@ class ObservationConfig(NamedTuple):
 DEFAULT_OBSERVATION = ObservationConfig()
 
 
-class EnvSpec(NamedTuple):
-    """What all environments of a run have in common."""
-
-    num_actions: int
-    observation_shape: tuple[int, ...]
-    full_action_space: bool
-
-
 def make_env(
     env_id: str,
     *,
@@ -81,6 +73,7 @@ def make_env(
         env = _make_atari(env_id, observation, full_action_space, full_games, render_mode)
     else:
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        games.import_custom(env_id)
         try:
             env = gymnasium.make(env_id, **options)
         except TypeError as error:
@@ -134,50 +127,3 @@ def _has_channels_last(space: Any) -> bool:
         and space.shape[-1] in (1, 3, 4)
         and space.shape[0] > 4
     )
-
-
-def plan_envs(
-    env_ids: tuple[str, ...], observation: ObservationConfig = DEFAULT_OBSERVATION
-) -> EnvSpec:
-    """Finds out what the agent must fit by making each environment once.
-
-    Games whose action sets differ all get the full one.
-
-    Raises:
-        UsageError: an environment cannot be had, or they do not go together.
-    """
-    spec = _common_spec(env_ids, observation, full_action_space=False)
-    if spec is None:
-        spec = _common_spec(env_ids, observation, full_action_space=True)
-    if spec is None:
-        raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}")
-    return spec
-
-
-def _common_spec(
-    env_ids: tuple[str, ...], observation: ObservationConfig, full_action_space: bool
-) -> EnvSpec | None:
-    """The common spec; None if actions differ. Equal numbers of different actions differ, too."""
-    actions = set()
-    shapes = set()
-    for env_id in env_ids:
-        env = make_env(env_id, **observation._asdict(), full_action_space=full_action_space)
-        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
-            raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
-        shape = env.observation_space.shape
-        if not shape or len(shape) != 3:
-            raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
-        dtype = env.observation_space.dtype
-        if dtype != np.uint8:
-            raise UsageError(
-                f"'{env_id}' has pictures of {dtype}; agents take uint8 from 0 to 255: convert "
-                "them with gymnasium.wrappers.TransformObservation"
-            )
-        shapes.add(shape)
-        actions.add(tuple(getattr(env, "actions", range(int(env.action_space.n)))))
-        env.close()
-    if len(shapes) > 1:
-        raise UsageError(f"These environments differ in their pictures: {sorted(shapes)}")
-    if len(actions) > 1:
-        return None
-    return EnvSpec(len(actions.pop()), shapes.pop(), full_action_space)

@@ -75,7 +75,8 @@ def parse_games(env: str) -> tuple[str, ...]:
         The games' ids, in the given order.
 
     Raises:
-        UsageError: an unknown name, for which near misses are named, or a repeated game.
+        UsageError: an unknown name, for which near misses are named, or a repeated game. Custom
+            environments are looked for where they are made.
 
     >>> parse_games("Pong,ALE/Breakout-v5")
     ('PongNoFrameskip-v4', 'ALE/Breakout-v5')
@@ -137,13 +138,14 @@ def _parse_weight(name: str, text: str) -> float:
 def find_game(name: str) -> str:
     """The id of the game that a name means. Raises UsageError for an unknown one.
 
+    The id of a custom environment is returned as it is: see :func:`import_custom`.
+
     >>> find_game("pong"), find_game("ALE/Pong-v5")
     ('PongNoFrameskip-v4', 'ALE/Pong-v5')
     """
     if name == MOCK or name in _atari_ids():
         return name
-    if ":" in name:  # A user's own; Gymnasium imports the module.
-        _import_user_env(name)
+    if ":" in name:  # A custom environment. Its code is imported where it is made.
         return name
     ids = {short_name(i).lower(): i for i in all_games()}
     if name.lower() in ids:
@@ -157,11 +159,12 @@ def find_game(name: str) -> str:
     raise UsageError(f"Unknown game '{name}': {hint}")
 
 
-def _import_user_env(env_id: str) -> None:
+def import_custom(env_id: str) -> None:
+    """Imports the module of a custom environment. Raises UsageError if it is not there."""
     module, _, name = env_id.partition(":")
     try:
         importlib.import_module(module)
         gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # A module may raise anything.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"Cannot find environment '{env_id}': {reason}") from error

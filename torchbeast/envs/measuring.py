@@ -2,69 +2,124 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from torchbeast.envs.environment import ObservationConfig, make_env
+from torchbeast.runtime.isolation import run_isolated
+
+NUM_STEPS = 1000
+# Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
+FRAME_STEPS = range(100, 500, 4)
 
 
-def measure_frames(
-    env_ids: tuple[str, ...], observation: ObservationConfig, *, full_action_space: bool, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each game's mean picture ``[K, C, H, W]``, and its pixels' spread around it ``[K]``; float32.
+class PlayConfig(NamedTuple):
+    """How games are played at random, and how their rewards become returns."""
 
-    The first hundred steps of a game are left out, since start-up pictures are partly blank.
-    """
-    skip, count, every = 100, 100, 4
-    means, stds = [], []
-    for env_id in env_ids:
-        played = _play_at_random(env_id, observation, skip + count * every, full_action_space, seed)
-        frames = np.stack([x for x, _, _ in itertools.islice(played, skip, None, every)])
-        mean = frames.mean(axis=0, dtype=np.float32)
-        means.append(mean)
-        stds.append(np.sqrt(np.square(frames - mean).mean()))
-    return np.stack(means), np.asarray(stds, np.float32)
+    observation: ObservationConfig
+    full_action_space: bool
+    seed: int
+    discounting: float
+    clip_rewards: bool
 
 
-def measure_returns(
+class GameStatistics(NamedTuple):
+    """What was measured of one game."""
+
+    frame_mean: np.ndarray
+    """The mean picture, float32 ``[C, H, W]``."""
+
+    frame_std: float
+    """The spread of all pixels around the mean picture."""
+
+    return_mean: float
+    """Mean of the discounted returns; 0 where no reward came."""
+
+    return_std: float
+    """Their standard deviation; 1 where no reward came."""
+
+
+def measure_games(
     env_ids: tuple[str, ...],
-    observation: ObservationConfig,
+    config: PlayConfig,
     *,
-    full_action_space: bool,
-    seed: int,
-    discounting: float,
-    clip_rewards: bool,
-) -> list[tuple[float, float]]:
-    """Mean and standard deviation of each game's discounted returns.
+    num_processes: int = 1,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> list[GameStatistics]:
+    """Measures each game over random play, in child processes.
 
-    Without any reward in a thousand steps: 0 and 1, which say nothing.
+    The result depends on the seed alone, not on the number of processes.
+
+    Args:
+        env_ids: the games.
+        config: the same for all games, the seed included.
+        num_processes: how many games are measured at a time.
+        on_progress: called with the number of measured games, about once a second.
+
+    Returns:
+        The statistics of each game, in the order of ``env_ids``.
+
+    Raises:
+        UsageError: an environment cannot be had.
+        RunError: an environment raised an exception, ended its process or hung.
     """
-    moments = []
-    for env_id in env_ids:
-        following, returns = 0.0, []
-        played = _play_at_random(env_id, observation, 1000, full_action_space, seed)
-        for reward, done in reversed([(reward, done) for _, reward, done in played]):
-            if clip_rewards:
-                reward = min(max(reward, -1.0), 1.0)
-            following = reward + discounting * following * (not done)
-            returns.append(following)
-        mean, std = float(np.mean(returns)), float(np.std(returns))
-        moments.append((mean, std) if std > 0 else (0.0, 1.0))
-    return moments
+    tasks = {i: functools.partial(measure_game, i, config) for i in env_ids}
+    results = run_isolated(tasks, num_processes=num_processes, on_progress=on_progress)
+    return [results[env_id] for env_id in env_ids]
 
 
-def _play_at_random(
-    env_id: str, observation: ObservationConfig, num_steps: int, full_action_space: bool, seed: int
-) -> Iterator[tuple[np.ndarray, float, bool]]:
+def measure_game(
+    env_id: str, config: PlayConfig, alive: Callable[[], None] = lambda: None
+) -> GameStatistics:
+    """Measures one game in this process over ``NUM_STEPS`` random steps.
+
+    ``alive`` is called at each step.
+    """
+    pictures, rewards, ends = [], [], []
+    for step, (frame, reward, done) in enumerate(_play_at_random(env_id, config)):
+        alive()
+        if step in FRAME_STEPS:
+            pictures.append(np.array(frame))  # A copy: environments may reuse their buffers.
+        rewards.append(reward)
+        ends.append(done)
+    frames = np.stack(pictures)
+    mean = frames.mean(axis=0, dtype=np.float32)
+    std = float(np.sqrt(np.square(frames - mean).mean()))
+    return GameStatistics(mean, std, *_describe_returns(rewards, ends, config))
+
+
+def _describe_returns(
+    rewards: list[float], ends: list[bool], config: PlayConfig
+) -> tuple[float, float]:
+    """Mean and standard deviation of the returns that follow each step; 0 and 1 for no reward."""
+    following, returns = 0.0, []
+    for reward, done in zip(reversed(rewards), reversed(ends), strict=True):
+        if config.clip_rewards:
+            reward = min(max(reward, -1.0), 1.0)
+        following = reward + config.discounting * following * (not done)
+        returns.append(following)
+    mean, std = float(np.mean(returns)), float(np.std(returns))
+    return (mean, std) if std > 0 else (0.0, 1.0)
+
+
+def _play_at_random(env_id: str, config: PlayConfig) -> Iterator[tuple[np.ndarray, float, bool]]:
     """Frame, reward and whether an episode ended, of every step."""
-    env = make_env(env_id, **observation._asdict(), full_action_space=full_action_space, seed=seed)
-    env.action_space.seed(seed)
-    env.reset()
-    for _ in range(num_steps):
-        frame, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        if terminated or truncated:
-            frame, _ = env.reset()
-        yield frame, float(reward), bool(terminated or truncated)
-    env.close()
+    env = make_env(
+        env_id,
+        **config.observation._asdict(),
+        full_action_space=config.full_action_space,
+        seed=config.seed,
+    )
+    with contextlib.closing(env):
+        env.action_space.seed(config.seed)
+        env.reset()
+        for _ in range(NUM_STEPS):
+            frame, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            done = bool(terminated or truncated)
+            if done:
+                frame, _ = env.reset()
+            yield frame, float(reward), done

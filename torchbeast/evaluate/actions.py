@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,11 +36,16 @@ def translate_actions(
 
 
 def read_actions(path: str | None, num_actions: int) -> list[int]:
-    """The actions in a file of integers between white space. Raises UsageError."""
+    """The actions in a file of integers between white space. Raises UsageError.
+
+    In files of 2019 an action may also be a tensor of one number: ``tensor([[[3]]])``.
+    """
     if path is None:
         return []
     try:
-        actions = [int(word) for word in Path(path).expanduser().read_text().split()]
+        text = Path(path).expanduser().read_text()
+        text = re.sub(r"tensor\(\[*\s*(-?\d+)\s*\]*[^)]*\)", r"\1", text)
+        actions = [int(word) for word in text.split()]
     except (OSError, ValueError) as error:
         raise UsageError(f"--actions {path}: {error}") from error
     if any(not 0 <= action < num_actions for action in actions):

@@ -20,6 +20,8 @@ class TrainedAgentConfig(NamedTuple):
     intermediate_model_id: int | None
     agent_type: str | None
     """The only class of a user's own that may be imported."""
+    lstm_reset: str | None = None
+    """Where the memory is reset; None: where it was in training."""
 
 
 class EvaluationConfig(NamedTuple):

@@ -55,13 +55,16 @@ class Episode(NamedTuple):
 def load_trained(flags: TrainedAgentConfig) -> Trained:
     """The agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
 
-    A shipped agent is found by its name alone. Raises UsageError.
+    A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
     """
     xpid = flags.xpid or "latest"
     path = checkpoint.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
-    if xpid == "latest":
-        xpid = path.parent.resolve().name
-    return read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)
+    if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
+        xpid = checkpoint.run_of(path).resolve().name
+    trained = read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)
+    if flags.lstm_reset is not None:
+        trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
+    return trained
 
 
 def read_trained(
@@ -102,8 +105,9 @@ def choose_game(trained: Trained, env: str | None) -> str:
 def make_games(
     trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
 ) -> list[gymnasium.Env]:
-    """Environments of full games with the agent's preprocessing and actions.
+    """Environments with the agent's preprocessing and actions.
 
+    Their episodes end where those of training do, so that the agent's memory is reset likewise.
     Raises UsageError if the game's pictures or actions are not what the agent knows.
     """
     config = trained.agent.config
@@ -113,7 +117,6 @@ def make_games(
                 env_id,
                 **trained.observation._asdict(),
                 full_action_space=full_action_space,
-                full_games=True,
                 seed=seed + i,
                 render_mode=render_mode,
             )
@@ -139,7 +142,8 @@ class GameLoop:
     """Full games side by side under one agent, a forward pass per step for all.
 
     ``inputs`` (leaves ``[1, B, ...]``) and ``state`` are what the agent is about to see;
-    ``actions`` are played first, at the start of every game, instead of the agent's.
+    ``actions`` are played first, at the start of every game, instead of the agent's. A game goes
+    on over its lives, and the agent's memory is reset where it was in training.
     """
 
     def __init__(

@@ -41,15 +41,18 @@ class Captioned(gymnasium.Wrapper):
         super().__init__(env)
         self._name = name
         self._score, self._step = 0.0, 0
+        self._game_over = True
 
     def reset(self, **kwargs: Any) -> Any:
-        self._score, self._step = 0.0, 0
+        if self._game_over:  # Not where only a life was lost.
+            self._score, self._step = 0.0, 0
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
         result = self.env.step(action)
         self._score += float(result[1])
         self._step += 1
+        self._game_over = bool(result[4].get("game_over", True))
         return result
 
     def render(self) -> Any:

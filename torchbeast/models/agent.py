@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -14,11 +13,7 @@ from torch import Tensor, nn
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models.initial import LSTM_GAIN, orthogonal_weight_
-
-CoreState = tuple[Tensor, ...]
-
-# Steps from which a fused call of nn.LSTM pays: oneDNN reorders all weights before it computes.
-FUSED_STEPS = 8
+from torchbeast.models.recurrence import CoreState, run_lstm
 
 SMALLEST_FRAME_STD = 16.0  # Grey levels of 256.
 
@@ -38,6 +33,8 @@ class AgentConfig(NamedTuple):
     beta_per: str = "target"
     # Whether the reward is clipped to [-1, 1] where it is an input of the network.
     clip_reward_input: bool = True
+    # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.
+    lstm_reset: str = "life"
 
 
 class Agent(nn.Module, abc.ABC):
@@ -192,15 +189,15 @@ class Agent(nn.Module, abc.ABC):
         self, features: Tensor, fields: dict[str, Any], core_state: CoreState
     ) -> tuple[Tensor, CoreState]:
         """As :meth:`represent`, for frames that are encoded already, ``[T * B, F]``."""
-        reward, done = fields["reward"], fields["done"]
+        reward, starts = fields["reward"], self.memory_starts(fields)
         parts = [features]
         if self.uses_last_action:
             parts.append(self.one_hot_last_action(fields).to(features))
         parts.append(self.reward_input(reward).to(features))
         core_input = torch.cat(parts, dim=-1)
         if self.core is not None:
-            core_output, core_state = self._recur(
-                core_input.view(*done.shape, -1), done, core_state
+            core_output, core_state = run_lstm(
+                self.core, core_input.view(*starts.shape, -1), starts, core_state
             )
             return core_output.flatten(0, 1), core_state
         return core_input, core_state
@@ -210,6 +207,23 @@ class Agent(nn.Module, abc.ABC):
         if self.config.clip_reward_input:
             reward = reward.clamp(-1, 1)
         return reward.reshape(-1, 1)
+
+    def memory_starts(self, fields: dict[str, Any]) -> Tensor:
+        """Rows that begin with an empty memory, bool ``[T, B]``.
+
+        Without ``game_over`` in the inputs every episode counts as a game.
+        """
+        if self.config.lstm_reset == "game" and fields.get("game_over") is not None:
+            return fields["game_over"]
+        return fields["done"]
+
+    def last_action_columns(self) -> dict[str, int]:
+        """Weights that see the last action's one-hot: by name, the first of its columns."""
+        if not self.uses_last_action:
+            return {}
+        names = ("core.weight_ih_l0",) if self.core else ("policy.weight", "baseline.weight")
+        width = self.get_parameter(names[0]).shape[1]
+        return dict.fromkeys(names, width - 1 - self.config.num_actions)
 
     def one_hot_last_action(self, fields: dict[str, Any]) -> Tensor:
         """``[T * B, A]``; action 0 where it is not known."""
@@ -249,29 +263,6 @@ class Agent(nn.Module, abc.ABC):
         dtype = self.compute_dtype
         return torch.autocast(device.type, dtype, enabled=dtype.itemsize == 2)
 
-    def _recur(
-        self, core_input: Tensor, done: Tensor, core_state: CoreState
-    ) -> tuple[Tensor, CoreState]:
-        """Runs the LSTM over ``[T, B, F]``, from a zero state where ``done``.
-
-        One fused call for every long stretch in which no environment starts an episode: the same
-        result as one call per step.
-        """
-        assert self.core is not None
-        starts = done.any(dim=1).nonzero().flatten().tolist()
-        bounds = sorted({0, *starts, core_input.shape[0]})
-        lengths = [end - start for start, end in itertools.pairwise(bounds)]
-        keeps = (~done[bounds[:-1]]).to(core_input.dtype).unsqueeze(-1)
-        outputs = []
-        for stretch, keep in zip(core_input.split(lengths), keeps, strict=True):
-            core_state = tuple(state * keep for state in core_state)
-            if len(stretch) < FUSED_STEPS:
-                output, core_state = step_lstm(self.core, stretch, core_state)
-            else:
-                output, core_state = self.core(stretch, core_state)
-            outputs.append(output)
-        return torch.cat(outputs), core_state
-
 
 def _expand_statistics(agent: Agent, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Earlier checkpoints have one mean and scale for all games, or for all pixels."""
@@ -279,18 +270,6 @@ def _expand_statistics(agent: Agent, state: dict[str, Any], prefix: str, *_: Any
         key = prefix + name
         if key in state:
             state[key] = state[key].expand_as(getattr(agent, name))
-
-
-def step_lstm(lstm: nn.LSTM, inputs: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-    """What ``lstm(inputs, state)`` is, step by step."""
-    hidden, cell = (list(part.unbind()) for part in state)
-    outputs = []
-    for x in inputs.unbind():
-        for layer, weights in enumerate(lstm.all_weights):
-            hidden[layer], cell[layer] = torch.lstm_cell(x, (hidden[layer], cell[layer]), *weights)
-            x = hidden[layer]
-        outputs.append(x)
-    return torch.stack(outputs), (torch.stack(hidden), torch.stack(cell))
 
 
 def conv_output_size(size: int, kernel: int, stride: int, padding: int = 0) -> int:

@@ -84,6 +84,11 @@ class AttentionNet(Agent):
     def encode(self, frames: Tensor) -> Tensor:
         return self.vision(frames)
 
+    def last_action_columns(self) -> dict[str, int]:
+        first = self.answer[0]
+        assert isinstance(first, nn.Linear)
+        return {"answer.0.weight": first.in_features - self.config.num_actions}
+
     def initial_state(self, batch_size: int = 1) -> CoreState:
         """Of the vision, ``[1, B, C, H, W]`` twice, and of the policy, ``[1, B, F]`` twice."""
         vision = (1, batch_size, *self.memory.shape)
@@ -92,20 +97,20 @@ class AttentionNet(Agent):
         return tuple(torch.zeros(s, device=device) for s in (vision, vision, policy, policy))
 
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
-        frame, reward, done = fields["frame"], fields["reward"], fields["done"]
-        num_steps, batch_size = done.shape
+        frame, reward, starts = fields["frame"], fields["reward"], self.memory_starts(fields)
+        num_steps, batch_size = starts.shape
         pictures = self.encode_frames(frame.flatten(0, 1), fields.get("task"))
         pictures = pictures.view(num_steps, batch_size, *pictures.shape[1:])
         # What is seen does not depend on what is asked: the memory of all steps comes first.
         with self.precision(pictures.device):
-            seen, vision_state = self.memory(pictures, done, (core_state[0][0], core_state[1][0]))
+            seen, vision_state = self.memory(pictures, starts, (core_state[0][0], core_state[1][0]))
         places = self._places(seen)
         parts = [self.reward_input(reward), self.one_hot_last_action(fields)]
         extra = torch.cat([part.to(pictures) for part in parts], dim=1)
         extra = extra.view(num_steps, batch_size, -1)
 
         hidden, cell = core_state[2][0], core_state[3][0]
-        keeps = (~done).to(pictures).unsqueeze(-1)
+        keeps = (~starts).to(pictures).unsqueeze(-1)
         outputs, maps = [], []
         # Taken apart once: the gradient of each index would be as large as the whole.
         steps = (x.unbind() for x in (places.keys, places.values, extra, keeps))
@@ -171,9 +176,9 @@ class ConvLSTM(nn.Module):
         self.peepholes = nn.Parameter(torch.zeros(3, *self.shape))
 
     def forward(
-        self, inputs: Tensor, done: Tensor, state: tuple[Tensor, Tensor]
+        self, inputs: Tensor, starts: Tensor, state: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Outputs ``[T, B, C, H, W]`` for inputs likewise; from a zero state where ``done``.
+        """Outputs ``[T, B, C, H, W]`` for inputs likewise; from a zero state where ``starts``.
 
         Convolutions may be of lower precision (autocast); what is remembered is float32.
         """
@@ -181,8 +186,8 @@ class ConvLSTM(nn.Module):
         gates_of_input = self.of_input(inputs.flatten(0, 1)).to(cell.dtype)
         gates_of_input = gates_of_input.unflatten(0, inputs.shape[:2])
         outputs = []
-        for gates, ended in zip(gates_of_input.unbind(), done.unbind(), strict=True):
-            keep = (~ended).to(gates).view(-1, 1, 1, 1)
+        for gates, start in zip(gates_of_input.unbind(), starts.unbind(), strict=True):
+            keep = (~start).to(gates).view(-1, 1, 1, 1)
             hidden, cell = hidden * keep, cell * keep
             i, f, g, o = (gates + self.of_hidden(hidden)).chunk(4, dim=1)
             i = torch.sigmoid(i + self.peepholes[0] * cell)

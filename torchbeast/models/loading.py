@@ -56,8 +56,13 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
     ``agent_type``: the only class of a user's own that may be imported. A checkpoint is data; what
     it names must not decide which code runs.
     """
+    state = contents["model_state_dict"]
+    if "vision.vision_cnn.0.weight" in state:
+        raise UsageError(
+            f"{path} is an attention agent of 2019, whose network is another one than aaa: linear "
+            "convolutions, a third layer of queries, the last action as one number"
+        )
     try:
-        state = contents["model_state_dict"]
         if "agent" in contents:
             values = dict(contents["agent"])
             for name in ("observation_shape", "tasks"):

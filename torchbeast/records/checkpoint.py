@@ -50,17 +50,46 @@ def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = Non
 
 
 def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
-    """The checkpoint of a trained agent: of a run in ``savedir``, else of a shipped agent.
+    """Finds the checkpoint of a trained agent.
 
-    The path in ``savedir`` if there is neither.
+    Args:
+        savedir: the directory of all runs.
+        xpid: the name of a run in ``savedir`` or of a shipped agent, or the path of a run's
+            directory or of its ``model.tar``, from ``savedir`` or from the working directory.
+        intermediate_id: the step number of an intermediate checkpoint.
+
+    Returns:
+        The checkpoint's path; where it would be in ``savedir`` if there is none.
     """
-    path = model_path(savedir, xpid, intermediate_id)
-    run = run_path(savedir, xpid)
-    if not (run / "model.tar").exists() and not (run / "intermediate").is_dir():
-        shipped = model_path(SHIPPED, xpid, intermediate_id)
-        if shipped.exists():
-            return shipped
-    return path
+    places = [run_path(savedir, xpid), SHIPPED / xpid]
+    if "/" in xpid or xpid.endswith(".tar"):
+        places.append(Path(xpid).expanduser())
+    for place in places:
+        if place.is_file() and intermediate_id is None:
+            return place
+        run = run_of(place) if place.is_file() else place
+        found = model_path(run.parent, run.name, intermediate_id)
+        # A shipped agent must not hide that a run's checkpoint is missing.
+        is_run = (run / "model.tar").exists() or (run / "intermediate").is_dir()
+        if found.exists() or (is_run and place != SHIPPED / xpid):
+            return found
+    return model_path(savedir, xpid, intermediate_id)
+
+
+def find_agent(savedir: str | Path, name: str) -> Path:
+    """Finds a checkpoint by one text: a name or path as in :func:`find_checkpoint`.
+
+    ``:STEP`` behind it names an intermediate checkpoint.
+    """
+    run, _, step = name.rpartition(":")
+    if run and step.isdecimal():
+        return find_checkpoint(savedir, run, int(step))
+    return find_checkpoint(savedir, name)
+
+
+def run_of(path: Path) -> Path:
+    """The run's directory of a checkpoint, intermediate or not."""
+    return path.parent.parent if path.parent.name == "intermediate" else path.parent
 
 
 def intermediate_path(run: Path, step: int) -> Path:
@@ -111,9 +140,12 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} is not a checkpoint that can be trusted and read "
             f"({type(error).__name__}): only tensors and plain values are loaded"
         ) from error
-    if not isinstance(contents, dict) or "model_state_dict" not in contents:
+    if not isinstance(contents, dict) or not isinstance(contents.get("model_state_dict"), dict):
         raise UsageError(f"{path} is not a checkpoint: it has no model_state_dict")
-    if contents.get("format", 0) > FORMAT_VERSION:
+    version = contents.get("format", 0)
+    if not isinstance(version, int):
+        raise UsageError(f"{path} is not a checkpoint: its format is {version!r}")
+    if version > FORMAT_VERSION:
         raise UsageError(f"{path} was written by a later version of this program")
     return contents
 
@@ -135,9 +167,8 @@ def _hint(path: Path) -> str:
 
 def read_meta(path: Path) -> dict[str, Any]:
     """The ``meta.json`` beside a checkpoint (or above ``intermediate``); empty if there is none."""
-    run = path.parent.parent if path.parent.name == "intermediate" else path.parent
     try:
-        meta = json.loads((run / "meta.json").read_text())
+        meta = json.loads((run_of(path) / "meta.json").read_text())
     except (OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}

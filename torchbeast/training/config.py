@@ -35,11 +35,14 @@ class NetworkConfig(NamedTuple):
 
     agent_type: str
     use_lstm: bool
+    lstm_reset: str
     use_popart: bool
     beta: float
     beta_per: str
     num_actions: int | None
     fixed_input_scale: bool
+    init_from: str | None
+    """The trained agent whose weights a new run begins with."""
     torch_initial_weights: bool
 
 
@@ -135,6 +138,7 @@ class TrainingConfig(NamedTuple):
         default_clipping = "none" if flags["use_popart"] else "abs_one"
         resolved = {
             "games": games,
+            "lstm_reset": flags["lstm_reset"] or "life",
             "reward_clipping": flags["reward_clipping"] or default_clipping,
             "game_weights": weights,
             "num_actors": flags["num_actors"] or default_num_actors(weights or [1] * len(games)),

@@ -54,6 +54,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
 
     Raises:
         UsageError: the configuration contradicts itself, the games or this machine.
+        RunError: a custom environment failed when it was made.
     """
     num_tasks = len(config.games)
     spec = plan_envs(config.games, config.observation)
@@ -93,6 +94,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
             use_popart=config.network.use_popart,
             beta=config.network.beta,
             beta_per=config.network.beta_per,
+            lstm_reset=config.network.lstm_reset,
         ),
         full_action_space=spec.full_action_space,
         shares=shares,

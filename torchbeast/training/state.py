@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +14,15 @@ from torchbeast.cli.config import describe_changes
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
+from torchbeast.core.update import optimizer_kind
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
-from torchbeast.training.beginning import begin
+from torchbeast.training.beginning import Beginning, begin, plan_beginning
 from torchbeast.training.config import TrainingConfig
+from torchbeast.training.resuming import check_resumable
 from torchbeast.training.setup import Setup
+
+log = logging.getLogger("torchbeast")
 
 
 class RunState(NamedTuple):
@@ -27,39 +33,49 @@ class RunState(NamedTuple):
     """Contents of the checkpoint that the run resumes; None for a new run."""
     changes: tuple[str, ...] = ()
     """The flags that differ from those of the run so far."""
+    beginning: Beginning | None = None
+    """What the agent of a new run begins with; None for a resumed one."""
 
     @property
     def steps(self) -> int | None:
         """Agent steps of the checkpoint; None for a new run."""
         return None if self.checkpoint is None else self.checkpoint["steps"]
 
+    def agent_config(self, setup: Setup) -> AgentConfig:
+        """The agent of the run. Its weights decide whether it sees clipped rewards."""
+        if self.checkpoint is not None:
+            clips = self.checkpoint["agent"].get("clip_reward_input", True)
+        elif self.beginning is not None and self.beginning.source is not None:
+            clips = self.beginning.source.agent.config.clip_reward_input
+        else:
+            clips = True
+        return setup.agent._replace(clip_reward_input=clips)
+
 
 def resume_or_start(setup: Setup) -> RunState:
-    """Loads the run's checkpoint if there is one. Writes nothing.
+    """Loads the run's checkpoint, or what a new agent begins with. Writes nothing.
 
     Raises:
-        UsageError: the checkpoint cannot be read or is of another agent.
+        UsageError: the checkpoint cannot be read, is damaged or of another agent, or
+            ``--init_from`` cannot be used.
+        RunError: an environment failed while a new run's games were measured.
     """
     config = setup.config
     path = checkpoint.model_path(config.output.savedir, setup.xpid)
     if config.output.disable_checkpoint or not path.exists():
-        return RunState(_choose_seed(config, None))
+        seed = _choose_seed(config, None)
+        return RunState(seed, beginning=plan_beginning(setup, seed))
     contents = checkpoint.load(path)
-    changed = _changed_fields(contents, setup.agent)
-    if changed:
-        raise UsageError(
-            f"{path} is of another agent: {', '.join(changed)} changed; choose another --xpid"
-        )
-    # A flag that an earlier version of the program lacked counts as unchanged.
-    earlier = {**config.args, **checkpoint.read_meta(path).get("args", {})}
-    before = TrainingConfig.from_flags(earlier)
+    check_resumable(contents, path, setup.agent)
+    if config.network.init_from is not None:
+        log.info("--init_from is ignored: the run resumes from its own checkpoint")
     saved_seed = contents.get("seed")
     seed = _choose_seed(config, saved_seed)
-    changes = describe_changes(
-        before._replace(seed=saved_seed),
-        config._replace(seed=seed),
-        ignored=("savedir", "xpid", "games", "args"),
+    changes = _list_changes(
+        config._replace(seed=seed), saved_seed, checkpoint.read_meta(path), path.parent
     )
+    if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
+        changes.append("the optimizer, whose running averages begin anew")
     return RunState(seed, contents, tuple(changes))
 
 
@@ -83,9 +99,9 @@ def make_learner(
     """
     config, device = setup.config, setup.devices.learner
     torch.manual_seed(state.seed)
-    agent = make_agent(setup.agent)
-    if state.checkpoint is None:
-        begin(agent, setup, state.seed)
+    agent = make_agent(state.agent_config(setup))
+    if state.beginning is not None:
+        begin(agent, setup, state.beginning)
     agent.compute_dtype = choose_dtype(config.machine.precision, device)
     learner = Learner(
         agent.to(device),
@@ -102,19 +118,32 @@ def make_learner(
     return learner
 
 
+def _list_changes(
+    config: TrainingConfig, saved_seed: int | None, meta: dict[str, Any], run: Path
+) -> list[str]:
+    """The flags that differ from those in meta.json; none if that cannot be read."""
+    saved = meta.get("args", {})
+    try:
+        # A flag that an earlier version of the program lacked counts as unchanged.
+        before = TrainingConfig.from_flags({**config.args, **saved})
+        if not meta and (run / "meta.json").exists():
+            raise ValueError("it is not JSON")
+        return describe_changes(
+            before._replace(seed=saved_seed),
+            config,
+            ignored=("savedir", "xpid", "games", "args", "init_from"),
+        )
+    except (UsageError, TypeError, ValueError, KeyError, AttributeError) as error:
+        log.warning(
+            "%s cannot be used (%s): flags that changed since then are not listed",
+            run / "meta.json",
+            str(error).splitlines()[0],
+        )
+        return []
+
+
 def _choose_seed(config: TrainingConfig, saved: int | None) -> int:
     """The seed that the user named, else the run's own, else a new one."""
     if config.seed is not None:
         return config.seed
     return int.from_bytes(os.urandom(4), "little") if saved is None else saved
-
-
-def _changed_fields(contents: dict[str, Any], agent: AgentConfig) -> list[str]:
-    """Names of the fields in which a checkpoint's agent differs; PopArt's step size may change."""
-    # A field that an earlier version did not save has its default.
-    saved = {**AgentConfig()._asdict(), **contents.get("agent", {})}
-    return [
-        name
-        for name, value in agent._asdict().items()
-        if name not in ("beta", "beta_per") and saved[name] != value
-    ]

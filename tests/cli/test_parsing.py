@@ -1,0 +1,48 @@
+import argparse
+
+import pytest
+
+from torchbeast import monobeast, polybeast, polybeast_env
+from torchbeast.cli.parsing import agent_type, directory
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("default", "atari"),
+        ("rn", "resnet"),
+        ("Res_Net", "resnet"),
+        ("AAA", "aaa"),
+        ("attention_augmented", "aaa"),
+        ("atari", "atari"),
+        ("my.module:Net", "my.module:Net"),
+    ],
+)
+def test_agents_have_the_names_of_2019_too(text, expected):
+    assert agent_type(text) == expected
+    for module in (polybeast, monobeast):
+        assert module.make_parser().parse_args(["--agent_type", text]).agent_type == expected
+
+
+def test_an_unknown_agent_is_refused():
+    with pytest.raises(argparse.ArgumentTypeError, match="choose resnet, atari, aaa or"):
+        agent_type("alexnet")
+
+
+def test_variables_in_a_directory_are_expanded(monkeypatch):
+    monkeypatch.setenv("PLACE", "/some/where")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert directory("$PLACE/runs") == directory("${PLACE}/runs") == "/some/where/runs"
+    assert directory("~/runs") == "/home/me/runs"
+    assert polybeast.make_parser().parse_args(["--savedir=$PLACE"]).savedir == "/some/where"
+    assert polybeast.make_parser().parse_args([]).savedir == "/home/me/logs/torchbeast"
+
+
+def test_a_variable_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.delenv("NOWHERE", raising=False)
+    with pytest.raises(argparse.ArgumentTypeError, match=r"no environment variable \$NOWHERE"):
+        directory("$NOWHERE/runs")
+
+
+def test_servers_accept_the_flag_of_2019():
+    assert polybeast_env.make_parser().parse_args(["--multitask", "--env=six"]).multitask

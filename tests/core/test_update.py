@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import nn
+
+from torchbeast.core.update import (
+    Gradients,
+    OptimizerConfig,
+    UpdateRule,
+    check_optimizer_state,
+    optimizer_kind,
+)
+
+
+class Agent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.policy = nn.Linear(2, 3)
+        self.baseline = nn.Linear(2, 1)
+
+
+def make_rule(**options):
+    agent = Agent()
+    return agent, UpdateRule(agent, OptimizerConfig(**options), lambda: None)
+
+
+def step(agent, rule):
+    rule.apply(Gradients([torch.ones_like(p) for p in agent.parameters()], {}), 0.1, None)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("saved_momentum", [0.0, 0.9])
+def test_a_resumed_optimizer_has_its_averages_and_the_options_asked_for(momentum, saved_momentum):
+    first = make_rule(momentum=saved_momentum, alpha=0.99)
+    step(*first)
+    saved = first[1].state_dict()
+    agent, rule = make_rule(momentum=momentum, alpha=0.5)
+    rule.load_state_dict(saved)
+    step(agent, rule)
+    state = rule.state_dict()
+    (group,) = state["param_groups"]
+    assert (group["momentum"], group["alpha"]) == (momentum, 0.5)
+    # The average of squares: 0.01 of the first gradient's, then half of that and half of 1.
+    torch.testing.assert_close(state["state"][1]["square_avg"], torch.full((3,), 0.505))
+
+
+@pytest.mark.parametrize("kinds", [("adam", "rmsprop"), ("rmsprop", "adam")])
+def test_another_optimizer_begins_without_averages(kinds):
+    first = make_rule(optimizer=kinds[0])
+    step(*first)
+    saved = first[1].state_dict()
+    assert optimizer_kind(saved) == kinds[0]
+    check_optimizer_state(saved, list(first[0].parameters()))
+    agent, rule = make_rule(optimizer=kinds[1])
+    rule.load_state_dict(saved)
+    assert rule.state_dict()["state"] == {}
+    step(agent, rule)
+
+
+@pytest.mark.parametrize("state", [None, {}, {"param_groups": [], "state": {}}, {"state": {}}])
+def test_what_is_no_optimizer_state_is_refused(state):
+    with pytest.raises(ValueError, match="is not an optimizer's state"):
+        check_optimizer_state(state, [])

@@ -1,0 +1,51 @@
+import pytest
+
+from torchbeast.core.types import RunError, UsageError
+from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
+from torchbeast.envs.info import name_actions
+
+
+def test_games_that_differ_get_all_actions():
+    assert plan_envs(("PongNoFrameskip-v4",)) == (6, (4, 84, 84), False)
+    assert plan_envs(("BreakoutNoFrameskip-v4",)).num_actions == 4
+    spec = plan_envs(("PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"))
+    assert (spec.num_actions, spec.full_action_space) == (18, True)
+
+
+def test_equally_many_but_other_actions_are_another_set():
+    # Three actions each, of which one is the same. Skiing's full set is every game's, too.
+    assert plan_envs(("FreewayNoFrameskip-v4", "SkiingNoFrameskip-v4")).num_actions == 18
+
+
+@pytest.mark.parametrize("preprocessing", ["deepmind", "machado"])
+@pytest.mark.parametrize("frame_format", ["gray_stack", "rgb_last", "rgb_stack"])
+def test_what_is_found_without_an_environment_is_what_it_has(preprocessing, frame_format):
+    observation = ObservationConfig(preprocessing, frame_format, 42, 50)
+    spec = plan_envs(("ALE/Breakout-v5",), observation)
+    env = make_env("ALE/Breakout-v5", **observation._asdict())
+    assert spec.num_actions == env.action_space.n
+    assert spec.observation_shape == env.observation_space.shape
+    assert list(atari_actions("ALE/Breakout-v5", observation)) == name_actions(env)
+    env.close()
+
+
+def test_pictures_that_an_agent_would_destroy_are_refused():
+    with pytest.raises(UsageError, match="has pictures of float32; agents take uint8"):
+        plan_envs(("tests.float_pictures:FloatPictures-v0",))
+
+
+def test_pictures_that_differ_are_refused():
+    with pytest.raises(UsageError, match="differ in their pictures"):
+        plan_envs(("Mock", "PongNoFrameskip-v4"), ObservationConfig(frame_height=42))
+
+
+def test_actions_that_differ_are_refused():
+    with pytest.raises(UsageError, match="differ in their actions: Mock, Pong"):
+        plan_envs(("Mock", "PongNoFrameskip-v4"))
+
+
+def test_a_custom_environment_ends_no_process_but_its_own(monkeypatch, tmp_path):
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RunError, match=r"exits:Any-v0: it called sys\.exit"):
+        plan_envs(("exits:Any-v0",))

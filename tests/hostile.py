@@ -1,0 +1,41 @@
+"""Environments that misbehave, registered with Gymnasium: ``tests.hostile:Exits-v0`` and others."""
+
+import ctypes
+import os
+import sys
+
+import gymnasium
+import numpy as np
+
+
+class Hostile(gymnasium.Env):
+    """Misbehaves at its third step."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, misbehave):
+        self._misbehave = misbehave
+        self._steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((1, 8, 8), np.uint8), {}
+
+    def step(self, action):
+        self._steps += 1
+        if self._steps == 3:
+            self._misbehave()
+        return np.zeros((1, 8, 8), np.uint8), 0.0, False, False, {}
+
+
+def fail():
+    raise ZeroDivisionError("the third step")
+
+
+for name, misbehave in {
+    "Exits-v0": lambda: sys.exit("bye"),
+    "EndsAtOnce-v0": lambda: os._exit(0),
+    "Crashes-v0": lambda: ctypes.string_at(0),
+    "Raises-v0": fail,
+}.items():
+    gymnasium.register(name, Hostile, kwargs={"misbehave": misbehave})

@@ -1,0 +1,20 @@
+"""Tasks for child processes, in a module that is imported quickly."""
+
+import time
+
+
+def succeed(alive):
+    return "done"
+
+
+def hang(alive):
+    while True:
+        time.sleep(1.0)
+
+
+def live_slowly(alive):
+    """Longer than 8 seconds, but never silent for so long."""
+    for _ in range(10):
+        alive()
+        time.sleep(1.0)
+    return "done"

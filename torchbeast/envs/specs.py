@@ -1,0 +1,141 @@
+"""What an agent must fit: the actions and pictures of its games."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import ale_py
+import gymnasium
+import numpy as np
+
+from torchbeast.core.types import UsageError
+from torchbeast.envs import games
+from torchbeast.envs.environment import DEFAULT_OBSERVATION, ObservationConfig, make_env
+from torchbeast.envs.wrappers import FRAME_FORMATS, PROFILES
+from torchbeast.runtime.isolation import run_isolated
+
+# Every game's when the full action space is used.
+FULL_ACTIONS = tuple(action.name for action in map(ale_py.Action, range(18)))
+
+
+class EnvSpec(NamedTuple):
+    """What all environments of a run have in common."""
+
+    num_actions: int
+    observation_shape: tuple[int, ...]
+    full_action_space: bool
+
+
+class CustomSpec(NamedTuple):
+    """Actions and pictures of a custom environment."""
+
+    num_actions: int
+    observation_shape: tuple[int, ...]
+
+
+def plan_envs(
+    env_ids: tuple[str, ...], observation: ObservationConfig = DEFAULT_OBSERVATION
+) -> EnvSpec:
+    """Finds out what the agent must fit.
+
+    Games whose action sets differ all get the full one. No Atari game is made for it, and custom
+    environments are made in a child process.
+
+    Args:
+        env_ids: the games.
+        observation: the preprocessing of Atari games.
+
+    Returns:
+        What the games have in common.
+
+    Raises:
+        UsageError: an environment cannot be had, or they do not go together.
+        RunError: a custom environment raised an exception, ended its process or hung.
+    """
+    custom = _describe_custom([i for i in env_ids if not games.is_atari(i)])
+    atari = [i for i in env_ids if games.is_atari(i)]
+    shapes = {spec.observation_shape for spec in custom.values()}
+    if atari:
+        shapes.add(_atari_shape(observation))
+    if len(shapes) > 1:
+        raise UsageError(f"These environments differ in their pictures: {sorted(shapes)}")
+    for full_action_space in (False, True):
+        actions = {tuple(range(spec.num_actions)) for spec in custom.values()}
+        for env_id in atari:
+            names = atari_actions(env_id, observation, full_action_space)
+            actions.add(tuple(map(FULL_ACTIONS.index, names)))
+            if len(actions) > 1:
+                break  # The actions of the others change nothing.
+        if len(actions) == 1:
+            return EnvSpec(len(actions.pop()), shapes.pop(), full_action_space)
+    raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}")
+
+
+def atari_actions(
+    env_id: str, observation: ObservationConfig = DEFAULT_OBSERVATION, full: bool = False
+) -> tuple[str, ...]:
+    """Returns the names of the actions of an Atari game, without making an environment.
+
+    Args:
+        env_id: the game.
+        observation: its preprocessing; some profiles have all 18 actions.
+        full: all 18 actions, whatever the profile says.
+    """
+    if full or PROFILES[observation.preprocessing].full_action_space:
+        return FULL_ACTIONS
+    return _minimal_actions(gymnasium.spec(env_id).kwargs["game"])
+
+
+@functools.cache
+def _minimal_actions(rom: str) -> tuple[str, ...]:
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    path = ale_py.roms.get_rom_path(rom)
+    assert path is not None  # Its game is registered.
+    ale.loadROM(path)
+    return tuple(action.name for action in ale.getMinimalActionSet())
+
+
+def _atari_shape(observation: ObservationConfig) -> tuple[int, ...]:
+    frames = FRAME_FORMATS[observation.frame_format]
+    channels = frames.num_pictures * (3 if frames.colour else 1)
+    return (channels, observation.frame_height, observation.frame_width)
+
+
+def _describe_custom(env_ids: list[str]) -> dict[str, CustomSpec]:
+    # The program's own environment needs no process of its own.
+    specs = {i: describe_custom(i) for i in env_ids if i == games.MOCK}
+    tasks = {i: functools.partial(describe_custom, i) for i in env_ids if i not in specs}
+    return {**specs, **run_isolated(tasks)} if tasks else specs
+
+
+def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> CustomSpec:
+    """Describes a custom environment by making it in this process.
+
+    Args:
+        env_id: ``package.module:Id`` or ``Mock``.
+        alive: for :func:`run_isolated`; never called.
+
+    Returns:
+        Its actions and pictures.
+
+    Raises:
+        UsageError: there is no such environment, or no agent fits it.
+    """
+    env = make_env(env_id)
+    with contextlib.closing(env):
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+            raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
+        shape = env.observation_space.shape
+        if not shape or len(shape) != 3:
+            raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
+        dtype = env.observation_space.dtype
+        if dtype != np.uint8:
+            raise UsageError(
+                f"'{env_id}' has pictures of {dtype}; agents take uint8 from 0 to 255: convert "
+                "them with gymnasium.wrappers.TransformObservation"
+            )
+        return CustomSpec(int(env.action_space.n), tuple(shape))

@@ -1,0 +1,117 @@
+"""Whether a run can be resumed from its checkpoint: checked before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchbeast.core.types import UsageError
+from torchbeast.core.update import check_optimizer_state
+from torchbeast.models import Agent, AgentConfig, make_agent
+
+# The first two may change while a run is stopped; the last is taken from the checkpoint.
+FREE_FIELDS = ("beta", "beta_per", "clip_reward_input")
+
+
+def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -> None:
+    """Checks that a checkpoint holds a whole run of an agent.
+
+    Args:
+        contents: the checkpoint.
+        path: its file, for messages.
+        config: the agent that the flags describe.
+
+    Raises:
+        UsageError: the run cannot be resumed.
+    """
+    other_run = f"start another --xpid with --init_from {path} to begin with its weights"
+    if "agent" not in contents:
+        raise UsageError(
+            f"{path} is of the program of 2019; its optimizer state has another format: {other_run}"
+        )
+    try:
+        agent = make_agent(config)
+        changed = changed_fields(contents["agent"], config)
+        if changed:
+            raise UsageError(
+                f"{path} is of another agent: {', '.join(changed)} changed; choose another --xpid"
+            )
+        if "optimizer_state_dict" not in contents:
+            raise UsageError(
+                f"{path} has no optimizer state, as a copy from intermediate/ has none: {other_run}"
+            )
+        _check_weights(contents["model_state_dict"], agent)
+        _check_counts(contents, len(config.tasks))
+        parameters = [p for p in agent.parameters() if p.requires_grad]
+        check_optimizer_state(contents["optimizer_state_dict"], parameters)
+        _check_progress(contents.get("progress", {}), len(config.tasks))
+        if "random_state" in contents:
+            torch.Generator().set_state(contents["random_state"])
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"{path} is damaged ({reason}): move it away to begin anew, or choose another --xpid"
+        ) from error
+
+
+def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
+    """Names of the fields in which a saved agent differs from ``config``.
+
+    Fields that may change are left out. A field that an earlier version did not save has its
+    default.
+    """
+    if not isinstance(saved, dict):
+        raise ValueError("agent is not a dictionary")
+    before = {**AgentConfig()._asdict(), **saved}
+    for name in ("observation_shape", "tasks"):
+        before[name] = tuple(before[name])
+    return [
+        name
+        for name, value in config._asdict().items()
+        if name not in FREE_FIELDS and before[name] != value
+    ]
+
+
+def _check_weights(state: dict[str, Any], agent: Agent) -> None:
+    """Raises an error if ``state`` is not the state of ``agent``, or not finite."""
+    agent.load_state_dict(state)
+    for name, value in agent.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise ValueError(f"{name} is not finite")
+
+
+def _check_counts(contents: dict[str, Any], num_tasks: int) -> None:
+    for name in ("steps", "learner_steps"):
+        _check_naturals(name, [contents[name]])
+    _check_naturals("task_steps", contents["task_steps"], num_tasks)
+    if contents.get("seed") is not None:
+        _check_naturals("seed", [contents["seed"]])
+
+
+def _check_progress(progress: dict[str, Any], num_tasks: int) -> None:
+    """Checks the fields of the progress that are known here, where they are there."""
+    if not isinstance(progress, dict):
+        raise ValueError("progress is not a dictionary")
+    for name in ("games", "task_steps"):
+        if name in progress:
+            _check_naturals(f"progress: {name}", progress[name], num_tasks)
+    if not isinstance(progress.get("seconds", 0.0), int | float):
+        raise ValueError("progress: seconds is not a number")
+    if "returns" in progress:
+        returns = progress["returns"]
+        _check_length("progress: returns", returns, num_tasks)
+        if not all(isinstance(x, int | float) for values in returns for x in values):
+            raise ValueError("progress: returns are not numbers")
+
+
+def _check_naturals(name: str, values: Any, count: int = 1) -> None:
+    _check_length(name, values, count)
+    if not all(type(value) is int and value >= 0 for value in values):
+        raise ValueError(f"{name} is no count")
+
+
+def _check_length(name: str, values: Any, count: int) -> None:
+    if not isinstance(values, list | tuple) or len(values) != count:
+        raise ValueError(f"{name} is not a list of {count}")
