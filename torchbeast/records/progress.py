@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.core.learner import StepStats
 from torchbeast.records.file_writer import FileWriter
+from torchbeast.records.scores import Evaluation
 
 # Games that the shown mean return is taken over.
 WINDOW = 100
@@ -85,6 +86,8 @@ class Progress:
         self._points = collections.deque([(self._start, 0)], maxlen=30)
         self._logged_step = 0
         self._line_width = 0
+        self.evaluation: Evaluation | None = None
+        """The newest one of this run since it was started or resumed."""
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run counts on from, as plain values."""
@@ -133,6 +136,10 @@ class Progress:
             self._writer.scalars(
                 {f"charts/episodic_return/{name}": game.episode_return}, stats.steps
             )
+
+    def record_evaluation(self, evaluation: Evaluation) -> None:
+        """Takes in the newest evaluation, for ``evaluation``."""
+        self.evaluation = evaluation
 
     def mean_return(self, task: int) -> float | None:
         """Of the last full games; None before the first has finished."""
