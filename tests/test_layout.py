@@ -27,6 +27,7 @@ ALLOWED = {
     "evaluate": BASE | {"cli", "core", "records", "models", "envs"},
     "training": BASE | {"cli", "core", "records", "models", "envs"} | NATIVE,
     "analysis": BASE | {"cli", "core", "records", "models", "envs", "evaluate"},
+    "evaluator": BASE | {"cli", "core", "records", "models", "envs", "evaluate", "analysis"},
     "polybeast_env": BASE | {"cli", "envs"} | NATIVE,
     "polybeast": BASE | {"cli", "core", "evaluate", "training"} | NATIVE,
     "monobeast": BASE | {"cli", "core", "evaluate", "training"},

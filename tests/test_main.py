@@ -18,7 +18,7 @@ def test_every_program_is_listed():
     found = {
         path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
         for path in PACKAGE.rglob("*.py")
-        if '__name__ == "__main__"' in path.read_text()
+        if '\nif __name__ == "__main__":\n' in path.read_text()
     }
     assert found - {"__main__"} == set(entry.PROGRAMS)
 

@@ -94,8 +94,8 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
     nothing_left(family)
 
 
-def test_a_killed_learner_takes_its_actors_along(start, tmp_path):
-    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
+def test_a_killed_learner_takes_its_actors_and_its_evaluator_along(start, tmp_path):
+    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=1e9")
     wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
     family = run.family()
     run.process.kill()

@@ -234,9 +234,40 @@ def test_killed_server_is_replaced(start, tmp_path):
     assert "restarting it" in err
 
 
-def test_killed_learner_takes_its_servers_along(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
-    wait_until(lambda: len(run.family()) > 3)
+def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
+    code, out, err = start(
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=600",
+        "--env=tests.moving_target:MovingTarget-v0", "--evaluate_every=300",
+        "--evaluation_episodes=1", "--evaluation_share=1",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    assert "Step 600, sampled actions: MovingTarget" in out
+    with open(tmp_path / "run" / "scores.csv") as file:
+        steps = [int(row["step"]) for row in csv.DictReader(file)]
+    assert steps in ([600, 600], [300, 300, 600, 600])  # At 600 the first may not be finished.
+    assert not (tmp_path / "run" / "evaluated.tar").exists()
+
+
+def test_ctrl_c_does_not_wait_for_an_evaluation(start, tmp_path):
+    run = start(
+        "polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100",
+        "--record_every=100", "--evaluation_episodes=1000", "--evaluation_share=1",
+    )  # fmt: skip
+    wait_until(lambda: (tmp_path / "run" / "evaluated.tar").exists())
+    family = run.family()
+    run.process.send_signal(signal.SIGINT)
+    code, _, err = run.finish()
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert "The evaluator" not in err
+    nothing_left(run, family)
+    assert not (tmp_path / "run" / "evaluated.tar").exists()
+    assert not (tmp_path / "run" / "movies").exists()
+
+
+def test_killed_learner_takes_its_servers_and_its_evaluator_along(start, tmp_path):
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=1e9")
+    wait_until(lambda: len(run.family()) > 4)
     family = run.family()
     run.process.kill()
     wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family))
@@ -324,6 +355,8 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--xpid=../x"], "cannot be the name of a run"),
         (["--mode=test", "--intermediate_model_id=x"], "not a number: x"),
         (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),
+        (["--evaluation_share=0"], "must be above 0"),
+        (["--mode=test", "--json=/none/x.json"], "--json /none/x.json: there is no directory"),
     ],
 )
 def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, assert_misuse):

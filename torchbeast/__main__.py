@@ -13,6 +13,7 @@ PROGRAMS = {
     "monobeast": "the same as polybeast on one machine, without compiled code",
     "saliency": "show where an agent looks",
     "analysis.plot_runs": "draw the learning curves of runs",
+    "analysis.compare": "compare runs: means and intervals over seeds, in the same games",
     "analysis.analyze_resnet": "compare and show the filters of ResNet agents",
     "analysis.visualize_aaa": "show where the queries of an attention agent look",
     "records.checkpoint": "show what is in a checkpoint",

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from PIL import Image
 
 from torchbeast.analysis import plot_runs
-from torchbeast.analysis.runs import find_runs, read_reference
+from torchbeast.analysis.panels import save_panels
+from torchbeast.analysis.runs import Curve, find_runs, read_reference
 from torchbeast.core.types import UsageError
 
 FIELDS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,mu/Pong,sigma/Pong"
@@ -12,6 +14,12 @@ FIELDS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,mu/Pong,
 def write_run(path, rows, fields=FIELDS):
     path.mkdir(parents=True)
     (path / "logs.csv").write_text("\n".join([fields, *rows]) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    pyplot.close("all")
 
 
 @pytest.fixture
@@ -48,11 +56,56 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
 def test_a_legend_of_long_names_stays_inside_the_picture(tmp_path):
     for i in range(3):
         write_run(tmp_path / f"torchbeast-20261121-12000{i}", ["10,60,-21,1,0,1", "20,99,1,1,0,1"])
-    figure = plot_runs.plot_returns(find_runs([tmp_path]), ["Pong"], {}, "steps")
-    plot_runs.save(figure, tmp_path / "plot.png")
+    figure = plot_runs.plot_returns(find_runs([tmp_path]), ["Pong"], {}, plot_runs.ALL_STEPS)
+    save_panels(figure, tmp_path / "plot.png")
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 3
     assert legend.get_window_extent().width <= figure.bbox.width
+
+
+def reference(*points):
+    steps, mean = np.array(points, float).T
+    return {"Pong": Curve("2019", steps, None, mean, np.zeros_like(mean))}
+
+
+def test_a_long_reference_does_not_flatten_the_runs(savedir):
+    points = reference((0, -21), (20, -19), (40, -15), (50e6, 21))
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], points, plot_runs.ALL_STEPS)
+    (panel,) = figure.axes
+    assert panel.get_xlim()[1] < 40
+    line = panel.get_lines()[-1]
+    assert line.get_label() == "reference: 2019"
+    assert line.get_xdata().tolist() == [0, 20, 30]
+    assert line.get_ydata().tolist() == [-21, -19, -17]
+    assert panel.get_ylim()[1] < 10
+
+
+def test_a_reference_that_begins_later_is_told_in_words(savedir):
+    points = reference((50e6, 21))
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], points, plot_runs.ALL_STEPS)
+    (panel,) = figure.axes
+    assert len(panel.get_lines()) == 2
+    assert [text.get_text() for text in panel.texts] == ["2019: 21 after 50 M steps"]
+
+
+def test_steps_of_a_game_and_of_all_games_are_told_apart(tmp_path, capsys):
+    fields = "step,seconds,steps/Pong,steps/Boxing,mean_episode_return/Pong,"
+    fields += "mean_episode_return/Boxing"
+    write_run(tmp_path / "two", ["30,60,10,20,-20,0", "90,99,40,50,-19,1"], fields)
+    assert plot_runs.main([str(tmp_path)]) == 0
+    names = [path.rsplit("/", 1)[1] for path in capsys.readouterr().out.split()]
+    assert names == ["returns_by_steps.png", "returns_by_game_steps.png", "returns_by_hours.png"]
+    runs = find_runs([tmp_path])
+    points = reference((0, -21), (30, -20))
+    for axis, steps, label in (
+        (plot_runs.ALL_STEPS, [30, 90], "agent steps in all games together"),
+        (plot_runs.GAME_STEPS, [10, 40], "agent steps in this game"),
+    ):
+        panel = plot_runs.plot_returns(runs, ["Pong"], points, axis).axes[0]
+        assert panel.get_lines()[0].get_xdata().tolist() == steps
+        assert panel.get_xlabel() == label
+        # The reference is of agents that learn one game alone.
+        assert len(panel.get_lines()) == (2 if axis is plot_runs.GAME_STEPS else 1)
 
 
 def test_tracked_gradients_are_drawn(savedir, capsys):

@@ -1,27 +1,77 @@
-import pytest
+import json
 
+import pytest
+import torch
+
+from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.playing import Episode
-from torchbeast.evaluate.scoring import format_table, summarize
+from torchbeast.evaluate.scoring import format_table, run_test, summarize
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.polybeast import make_parser
+from torchbeast.records import checkpoint
+
+PONG = "PongNoFrameskip-v4"
+CARNIVAL = "ALE/Carnival-v5"
+TARGET = "tests.moving_target:MovingTarget-v0"
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Configures ``--mode test`` of a new agent; more flags may be given."""
+    agent = make_agent(
+        AgentConfig(
+            agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=(TARGET,)
+        )
+    )
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "mine" / "model.tar", {**contents, "steps": 640})
+
+    def make(*more):
+        flags = make_parser().parse_args(["--savedir", str(tmp_path), "--xpid=mine", *more])
+        return EvaluationConfig.from_flags(vars(flags))
+
+    torch.manual_seed(0)
+    return make
 
 
 def test_summary():
-    episodes = [Episode("PongNoFrameskip-v4", value, 10) for value in (-20.7, 14.6)]
-    summary = summarize(episodes)
-    assert summary.pop("human_normalized") == pytest.approx(0.5)
-    assert summary == {
-        "env": "PongNoFrameskip-v4",
+    episodes = [Episode(PONG, value, 10) for value in (-20.7, 14.6)]
+    assert summarize(episodes, greedy=False)._asdict() == {
+        "env": PONG,
+        "policy": "sampled",
         "episodes": 2,
         "mean": pytest.approx(-3.05),
         "std": pytest.approx(17.65),
         "min": -20.7,
         "max": 14.6,
         "mean_steps": 10.0,
+        "random": -20.7,
+        "human": 14.6,
+        "human_normalized": pytest.approx(0.5),
     }
 
 
-def test_table_has_a_row_per_game_and_says_where_no_score_is_published():
-    games = ("PongNoFrameskip-v4", "ALE/Carnival-v5")
-    table = format_table([summarize([Episode(game, 14.6, 10)]) for game in games])
-    _, pong, carnival, _ = table.splitlines()
-    assert pong.split() == ["Pong", "1", "14.60", "0.00", "14.6", "14.6", "10", "100%"]
-    assert carnival.split()[0::7] == ["Carnival", "-"]
+def test_table_has_a_row_per_game_and_says_where_no_human_score_is_published():
+    scores = [summarize([Episode(PONG, 14.6, 10)]), summarize([Episode(CARNIVAL, 14.6, 10)])]
+    _, pong, carnival, normalized, blank = format_table(scores).splitlines()
+    numbers = ["1", "14.60", "0.00", "14.6", "14.6", "10"]
+    assert pong.split() == ["Pong", *numbers, "-20.7", "14.6", "100%"]
+    assert carnival.split() == ["Carnival", *numbers, "792", "-", "-"]
+    assert "over 1 of 2 games: median 100.0%, mean 100.0%" in normalized
+    assert blank == "No human score is published for Carnival"
+
+
+def test_json_replaces_the_table(config, capsys):
+    run_test(config("--num_episodes=2", "--json"))
+    document = json.loads(capsys.readouterr().out)
+    assert document["model"] == "640"
+    assert document["human_normalized"] is None
+    (game,) = document["games"]
+    assert (game["env"], game["episodes"], game["mean_steps"]) == (TARGET, 2, 3.0)
+
+
+def test_json_goes_into_a_file_beside_the_table(config, capsys, tmp_path):
+    run_test(config("--num_episodes=1", "--json", str(tmp_path / "scores.json")))
+    assert "MovingTarget" in capsys.readouterr().out.splitlines()[-2]
+    (game,) = json.loads((tmp_path / "scores.json").read_text())["games"]
+    assert game["env"] == TARGET

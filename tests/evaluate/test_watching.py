@@ -1,13 +1,15 @@
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
-from torchbeast.evaluate import watching
+from torchbeast.evaluate import playing, watching
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
@@ -70,6 +72,20 @@ def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
     assert "the first 20 steps" in capsys.readouterr().out
     assert len(path.with_suffix(".actions").read_text().split()) == 20
     assert path.exists()
+
+
+def test_several_games_are_filmed_into_a_directory(savedir, tmp_path):
+    trained = playing.Trained(None, "mine", "640")
+    directory = tmp_path / "films"
+    for name in (str(directory), "movies.v1/"):
+        (tmp_path / "movies.v1").mkdir(exist_ok=True)
+        path = watching.movie_path(config(savedir, f"--movie={name}"), trained, "ALE/Pong-v5", 2)
+        assert path.name == "mine_640_ALE-Pong-v5.gif"
+        assert path.parent == Path(name)
+    one = config(savedir, "--movie=pong.gif")
+    assert watching.movie_path(one, trained, PONG, 1) == Path("pong.gif")
+    with pytest.raises(UsageError, match="name a directory for 2 games"):
+        watching.movie_path(one, trained, PONG, 2)
 
 
 def test_without_a_display_it_records_instead(savedir, monkeypatch, capsys):

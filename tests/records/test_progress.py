@@ -1,7 +1,7 @@
 import pytest
 
 from torchbeast.records.progress import MIN_TREND_GAMES, Progress
-from torchbeast.records.snapshot import Evaluation
+from torchbeast.records.snapshot import EvaluatedReturns
 
 QUEUES = {"learner": 1, "inference": 0}
 
@@ -71,7 +71,7 @@ def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_
 def test_scores_are_compared_with_human_play_where_that_is_known(make, make_stats):
     progress = make(human_normalized=lambda task, value: value / 10 if task == 0 else None)
     progress.record(make_stats(20, 2.0))
-    progress.evaluated(Evaluation(step=10, returns=(5.0, 7.0)))
+    progress.evaluated(EvaluatedReturns(step=10, returns=(5.0, 7.0)))
     snapshot = progress.snapshot(QUEUES)
     assert [game.human for game in snapshot.games] == [0.2, None]
     assert [game.evaluated for game in snapshot.games] == [5.0, 7.0]

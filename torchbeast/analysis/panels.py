@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 COLUMNS = 3
@@ -40,3 +41,31 @@ def make_panels(
     for panel in axes.flat[len(titles) :]:
         panel.set_visible(False)
     return figure, list(axes.flat[: len(titles)])
+
+
+def save_panels(figure: Any, path: Path) -> Path:
+    """Writes a figure with one legend for all its panels, below them, and closes it.
+
+    Args:
+        figure: from :func:`make_panels`, or any other.
+        path: the file.
+
+    Returns:
+        ``path``.
+    """
+    from matplotlib import pyplot
+
+    handles: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    for columns in (3, 2, 1):  # As many as the names leave room for.
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return path

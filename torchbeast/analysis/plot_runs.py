@@ -1,17 +1,22 @@
 """Learning curves: ``python -m torchbeast.analysis.plot_runs SAVEDIR``.
 
-Draws, per game, the mean full-game return of each run against steps and against hours, with its
-standard deviation over the last hundred games as a band, and PopArt's mu with sigma as a band.
+Draws, per game, the mean full-game return of each run, with its standard deviation over the last
+hundred games as a band, against steps in all games, against steps in that game, and against hours;
+and PopArt's statistics.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torchbeast.analysis.panels import make_panels
+import numpy as np
+from matplotlib.ticker import EngFormatter
+
+from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
@@ -34,53 +39,82 @@ def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
     )
 
 
-def save(figure: Any, path: Path) -> Path:
-    from matplotlib import pyplot
+class Axis(NamedTuple):
+    """What returns are drawn against."""
 
-    handles: dict[str, Any] = {}
-    for panel in figure.axes:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    for columns in (3, 2, 1):  # As many as the names leave room for.
-        legend = figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=columns
-        )
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            break
-        legend.remove()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    return path
+    name: str
+    """As part of a file name."""
+    label: str
+    position: Callable[[Curve], np.ndarray | None]
+    """A curve's values on this axis, ``[N]``; None if they are unknown."""
+
+
+ALL_STEPS = Axis("steps", "agent steps in all games together", lambda curve: curve.steps)
+GAME_STEPS = Axis("game_steps", "agent steps in this game", lambda curve: curve.game_steps)
+HOURS = Axis("hours", "hours", lambda curve: curve.hours)
 
 
 def plot_returns(
-    runs: list[RunRecords], games: list[str], reference: dict[str, Curve], unit: str
+    runs: list[RunRecords], games: list[str], reference: dict[str, Curve], axis: Axis
 ) -> Any:
-    """``unit``: steps or hours."""
-    figure, panels = make_panels(games, f"Mean return of the last 100 full games, against {unit}")
+    """Draws returns against an axis that is as long as the runs.
+
+    A reference is of agents that learn one game alone. It is drawn against steps in its game, and
+    thus not against those in all games where a run has several.
+    """
+    figure, panels = make_panels(
+        games, "Last 100 full games of training: mean return and, as a band, standard deviation"
+    )
     for panel, game in zip(panels, games, strict=True):
+        players = [run for run in runs if game in run.games]
         end = 0.0
-        for curve in (run.curve(game) for run in runs if game in run.games):
-            x = curve.steps if unit == "steps" else curve.hours
+        for curve in (run.curve(game) for run in players):
+            x = axis.position(curve)
             if x is not None and len(x):
                 draw_curve(panel, x, curve)
                 end = max(end, float(x[-1]))
-        if unit == "steps" and game in reference:
-            draw_curve(panel, reference[game].steps, reference[game], color="gray", zorder=1)
-            # A reference may be far longer than the runs.
-            panel.set_xlim(0, max(1.1 * end, float(reference[game].steps[0])))
-        panel.set_xlabel(f"agent {unit}" if unit == "steps" else unit)
+        is_alone = all(len(run.games) == 1 for run in players)
+        if game in reference and (axis is GAME_STEPS or (axis is ALL_STEPS and is_alone)):
+            draw_reference(panel, reference[game], end)
+        panel.set_xlabel(axis.label)
+        if axis is not HOURS:
+            panel.xaxis.set_major_formatter(EngFormatter())
     return figure
 
 
+def draw_reference(panel: Any, reference: Curve, end: float) -> None:
+    """Draws a reference up to step ``end``: behind it, it would flatten the runs.
+
+    Where it begins later, its first value is told in words.
+    """
+    shown = end or float(reference.steps[-1])
+    inside = reference.steps <= shown
+    if not inside.any():
+        steps = EngFormatter()(reference.steps[0])
+        text = f"{reference.name}: {reference.mean[0]:.4g} after {steps} steps"
+        panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize="small")
+        return
+    x, mean, std = (a[inside] for a in (reference.steps, reference.mean, reference.std))
+    if x[-1] < shown and not inside.all():  # The part of a segment that ends beyond.
+        x = np.append(x, shown)
+        mean = np.append(mean, np.interp(shown, reference.steps, reference.mean))
+        std = np.append(std, np.interp(shown, reference.steps, reference.std))
+    curve = reference._replace(name=f"reference: {reference.name}", mean=mean, std=std)
+    draw_curve(panel, x, curve, color="gray", zorder=1)
+
+
 def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
-    figure, panels = make_panels(games, "PopArt: mu and mu +- sigma of the value targets")
+    """Draws PopArt's statistics of the value targets against steps."""
+    figure, panels = make_panels(
+        games, "PopArt's mean of the value targets and, as a band, their standard deviation"
+    )
     for panel, game in zip(panels, games, strict=True):
         for moments in (run.moments(game) for run in runs if game in run.games):
             if moments is not None:
                 curve = Curve(moments.name, moments.steps, None, moments.mu, moments.sigma)
                 draw_curve(panel, moments.steps, curve)
-        panel.set_xlabel("agent steps")
+        panel.set_xlabel(ALL_STEPS.label)
+        panel.xaxis.set_major_formatter(EngFormatter())
     return figure
 
 
@@ -97,7 +131,9 @@ def plot_gradients(run: RunRecords) -> Any:
     colours = pyplot.get_cmap("viridis")
     for i, name in enumerate(names):
         axes.plot(steps, norms[name], label=name, color=colours(i / max(1, len(names) - 1)))
-    axes.set(title=f"Norm of the gradient by layer: {run.name}", xlabel="agent steps", yscale="log")
+    axes.set(
+        title=f"Norm of the gradient by layer: {run.name}", xlabel=ALL_STEPS.label, yscale="log"
+    )
     axes.grid(alpha=0.3)
     return figure
 
@@ -121,17 +157,21 @@ def plot(flags: argparse.Namespace) -> list[Path]:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--output {output}: {error.strerror}") from error
+    has_several = any(len(run.games) > 1 for run in runs)
+    axes = [ALL_STEPS, GAME_STEPS, HOURS] if has_several else [ALL_STEPS, HOURS]
     written = [
-        save(plot_returns(runs, games, reference, unit), output / f"returns_by_{unit}.png")
-        for unit in ("steps", "hours")
+        save_panels(
+            plot_returns(runs, games, reference, axis), output / f"returns_by_{axis.name}.png"
+        )
+        for axis in axes
     ]
     with_popart = [game for game in games if any(run.moments(game) for run in runs)]
     if with_popart:
-        written.append(save(plot_moments(runs, with_popart), output / "popart.png"))
+        written.append(save_panels(plot_moments(runs, with_popart), output / "popart.png"))
     for run in runs:
         figure = plot_gradients(run)
         if figure is not None:
-            written.append(save(figure, output / f"gradients_{run.name}.png"))
+            written.append(save_panels(figure, output / f"gradients_{run.name}.png"))
     return written
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import csv
+import functools
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from torchbeast.core.types import UsageError
+from torchbeast.records.checkpoint import read_meta
 
 
 class Curve(NamedTuple):
     """One game of one run, or of a reference; arrays ``[N]``. ``hours`` is None if unknown."""
 
     name: str
-    steps: np.ndarray  # Agent steps of the whole run.
+    steps: np.ndarray  # Agent steps of the run, in all its games together.
     hours: np.ndarray | None
     mean: np.ndarray  # Full-game returns.
     std: np.ndarray
+    game_steps: np.ndarray | None = None  # Agent steps in this game; None if unknown.
 
 
 class Moments(NamedTuple):
@@ -31,7 +34,7 @@ class Moments(NamedTuple):
 
 
 class RunRecords:
-    """A run's logs.csv. Raises UsageError if it cannot be read."""
+    """A run's meta.json, logs.csv and scores.csv. Raises UsageError if logs.csv cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,20 +55,49 @@ class RunRecords:
         prefix = "mean_episode_return/"
         return [f.removeprefix(prefix) for f in self._fields if f.startswith(prefix)]
 
+    @functools.cached_property
+    def flags(self) -> dict[str, Any]:
+        """The flags that the run was started with; empty where they are unknown."""
+        flags: dict[str, Any] = read_meta(self.path / "model.tar").get("args", {})
+        return flags
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the run was evaluated while it trained."""
+        return bool(self._score_rows)
+
+    @functools.cached_property
+    def _score_rows(self) -> list[dict[str, str]]:
+        try:
+            with open(self.path / "scores.csv", newline="") as file:
+                # The last row may be half a one.
+                return [row for row in csv.DictReader(file) if None not in row.values()]
+        except FileNotFoundError:
+            return []
+
+    def score_curve(self, game: str, policy: str) -> Curve:
+        """The game's scores under one policy, ``greedy`` or ``sampled``, from scores.csv."""
+        rows = [r for r in self._score_rows if (r["game"], r["policy"]) == (game, policy)]
+        columns = ("step", "seconds", "mean", "std")
+        steps, seconds, mean, std = (np.array([float(r[c]) for r in rows]) for c in columns)
+        return Curve(self.name, steps, seconds / 3600, mean, std)
+
     def _column(self, name: str) -> np.ndarray:
         return np.array([float(row.get(name) or "nan") for row in self._rows])
 
     def curve(self, game: str) -> Curve:
-        """From the first full game on."""
+        """Mean return of the last hundred full games of training, from the first full game on."""
         mean = self._column(f"mean_episode_return/{game}")
         known = np.isfinite(mean)
         std = np.nan_to_num(self._column(f"std_episode_return/{game}"))
+        has_game_steps = f"steps/{game}" in self._fields
         return Curve(
             self.name,
             self._column("step")[known],
             self._column("seconds")[known] / 3600,
             mean[known],
             std[known],
+            self._column(f"steps/{game}")[known] if has_game_steps else None,
         )
 
     def gradient_norms(self) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
@@ -98,7 +130,8 @@ def find_runs(paths: list[Path]) -> list[RunRecords]:
         if not inside:
             raise UsageError(f"{path} is no run, and no directory of runs")
         directories += inside
-    return [RunRecords(directory) for directory in directories]
+    # A run may be named twice, as itself and by its directory.
+    return [RunRecords(d) for d in {d.resolve(): d for d in directories}.values()]
 
 
 def read_reference(path: Path) -> dict[str, Curve]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from torchbeast.cli.agent_flags import add_agent_flags, add_learner_flags
+from torchbeast.cli.evaluation_flags import add_evaluation_flags
 from torchbeast.cli.parsing import agent_type, directory, natural, positive
 from torchbeast.cli.presets import PRESETS
 from torchbeast.cli.run_flags import DEFAULT_SAVEDIR, add_run_flags
@@ -49,6 +50,7 @@ def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
     add_run_flags(parser)
     add_agent_flags(parser)
     add_learner_flags(parser)
+    add_evaluation_flags(parser)
     return add_machine_flags(parser)
 
 
@@ -210,10 +212,10 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
         help="Sample actions from the policy instead of taking the likeliest.",
     )
     add("--greedy", action="store_true", default=True, help="Take the likeliest action (default).")
-    add("--json", action="store_true", help="Print the result as JSON.")
+    add("--json", nargs="?", const="-", metavar="FILE", help="Print JSON, or write it to FILE.")
     add("--actions", help="File of actions (integers) to play first instead of the agent's.")
     add(
         "--movie",
-        help="File to record, .gif or .mp4 (default: movies/<xpid>_<step>_<env>.gif in the run's "
-        "directory).",
+        help="File to record, .gif or .mp4, or directory of films (default: movies/ in the run's "
+        "directory). Films are named <xpid>_<step>_<env>.gif.",
     )

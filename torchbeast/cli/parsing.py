@@ -88,6 +88,14 @@ def fraction(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """An argparse type: a number above 0, up to 1."""
+    value = fraction(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return value
+
+
 def agent_type(text: str) -> str:
     """An argparse type: an agent of this program or ``package.module:Class``.
 

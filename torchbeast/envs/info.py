@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 
 import gymnasium
 
@@ -23,12 +22,15 @@ def name_actions(env: gymnasium.Env) -> list[str]:
     return [getattr(a, "name", str(a)) for a in getattr(env, "actions", range(count))]
 
 
-def print_games(env: str | None = None, *, as_json: bool = False) -> None:
+def actions_of_games(env: str | None = None) -> dict[str, list[str]]:
+    """Returns the action names of the games that ``--env`` names (None: of all), by id."""
+    games = all_games() if env is None else parse_games(env)
+    return {game: action_names(game) for game in games}
+
+
+def print_games(env: str | None = None) -> None:
     """A line per game that ``--env`` names (None: all of them): its id and its actions."""
     games = all_games() if env is None else parse_games(env)
-    if as_json:
-        print(json.dumps({game: action_names(game) for game in games}, indent=2))
-        return
     width = max(map(len, games))
     for game in games:
         names = action_names(game)

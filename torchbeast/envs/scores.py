@@ -1,4 +1,4 @@
-"""Published scores, to say how good a return is.
+"""Scores of others, to say how good a return is.
 
 Mean full-game scores of a random agent and of a professional human games tester, from Wang et al.
 2016, "Dueling Network Architectures for Deep Reinforcement Learning" (arXiv:1511.06581), table 2.
@@ -7,10 +7,12 @@ Their 57 games do not have AirRaid and Carnival, among others.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torchbeast.envs.games import short_name
 
 # Game: (random, human).
-SCORES = {
+PUBLISHED = {
     "Alien": (227.8, 7127.7),
     "Amidar": (5.8, 1719.5),
     "Assault": (222.4, 742.0),
@@ -71,13 +73,42 @@ SCORES = {
 }
 
 
+# Mean return of a uniformly random agent in games that are not published, over 30 full games
+# (benchmarks/random_scores.py). No human score of them is published.
+MEASURED_RANDOM = {
+    "AirRaid": 676.7,
+    "Carnival": 792.0,
+    "JourneyEscape": -18480.0,
+    "Pooyan": 397.0,
+}
+
+
+class Reference(NamedTuple):
+    """What a game's returns are compared with; None where it is not known."""
+
+    random: float | None
+    human: float | None
+
+
+def find_reference(env_id: str) -> Reference:
+    """Returns the scores of a random agent and of a human in a game.
+
+    The human's is None where it is not published. The random agent's is published, else measured,
+    and None for environments of the user's.
+    """
+    name = short_name(env_id)
+    if name in PUBLISHED:
+        return Reference(*PUBLISHED[name])
+    return Reference(MEASURED_RANDOM.get(name), None)
+
+
 def human_normalized(env_id: str, episode_return: float) -> float | None:
-    """0 for a return like the random agent's, 1 for the human's; None where neither is published.
+    """Returns 0 for a return like the random agent's, 1 for the human's; None if not published.
 
     >>> human_normalized("PongNoFrameskip-v4", 14.6), human_normalized("ALE/Carnival-v5", 100.0)
     (1.0, None)
     """
-    if short_name(env_id) not in SCORES:
+    random, human = find_reference(env_id)
+    if random is None or human is None:
         return None
-    random, human = SCORES[short_name(env_id)]
     return (episode_return - random) / (human - random)

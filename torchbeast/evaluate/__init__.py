@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from torchbeast.cli.command import run_command
+from torchbeast.cli.command import check_json_target, run_command, write_json
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.runtime.threads import StopSignals
 
@@ -24,6 +24,7 @@ def run_mode(name: str, flags: argparse.Namespace, train: Callable[[StopSignals]
 
 def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
     """Runs any ``--mode`` but train. Raises UsageError."""
+    check_json_target(config.json)
     if mode != "env_info":
         import torch
 
@@ -42,6 +43,9 @@ def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
 
         render(config, signals)
     else:
-        from torchbeast.envs.info import print_games
+        from torchbeast.envs.info import actions_of_games, print_games
 
-        print_games(config.env, as_json=config.json)
+        if config.json != "-":
+            print_games(config.env)
+        if config.json is not None:
+            write_json(actions_of_games(config.env), config.json)

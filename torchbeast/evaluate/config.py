@@ -35,7 +35,8 @@ class EvaluationConfig(NamedTuple):
     num_episodes: int
     actions: str | None
     movie: str | None
-    json: bool
+    json: str | None
+    """The file of the JSON document; - for standard output instead of a table."""
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> EvaluationConfig:

@@ -216,24 +216,28 @@ def play(
     greedy: bool = True,
     seed: int = 0,
     actions: Sequence[int] = (),
+    after_step: Callable[[], object] = lambda: None,
 ) -> Iterator[Episode]:
     """Plays full games, several side by side, and yields them as they end.
 
     Exactly the first ``num_episodes`` games started are counted: otherwise short games, which end
-    first, would count too often.
+    first, would count too often. ``after_step`` is called after each step; what it raises ends the
+    games.
     """
     count = min(num_episodes, PARALLEL_GAMES)
-    envs = make_games(trained, env_id, count, seed=seed)
-    loop = GameLoop(trained, env_id, envs, greedy=greedy, seed=seed, actions=actions)
-    playing = np.ones(count, bool)
-    started = count
-    while playing.any():
-        for i, episode in loop.step(playing):
-            yield episode
-            playing[i] = started < num_episodes
-            started += int(playing[i])
-    for env in envs:
-        env.close()
+    with contextlib.ExitStack() as stack:
+        envs = make_games(trained, env_id, count, seed=seed)
+        for env in envs:
+            stack.callback(env.close)
+        loop = GameLoop(trained, env_id, envs, greedy=greedy, seed=seed, actions=actions)
+        playing = np.ones(count, bool)
+        started = count
+        while playing.any():
+            for i, episode in loop.step(playing):
+                yield episode
+                playing[i] = started < num_episodes
+                started += int(playing[i])
+            after_step()
 
 
 def watch_game(

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-import json
 import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchbeast.cli.command import write_json
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import human_normalized
+from torchbeast.envs.scores import find_reference, human_normalized
 from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.config import EvaluationConfig
-from torchbeast.evaluate.playing import Episode, choose_games, load_trained, play
+from torchbeast.evaluate.playing import Episode, Trained, choose_games, load_trained, play
+from torchbeast.records.scores import GameScore, normalize
 
 
-def summarize(episodes: list[Episode]) -> dict[str, Any]:
-    """Statistics of one game's full-game returns."""
+def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
+    """Computes statistics of the full games that an agent played in one game."""
+    env = episodes[0].env
     returns = [episode.episode_return for episode in episodes]
     mean = statistics.fmean(returns)
-    return {
-        "env": episodes[0].env,
-        "episodes": len(returns),
-        "mean": mean,
-        "std": statistics.pstdev(returns),
-        "min": min(returns),
-        "max": max(returns),
-        "mean_steps": statistics.fmean(e.episode_step for e in episodes),
-        "human_normalized": human_normalized(episodes[0].env, mean),
-    }
+    return GameScore(
+        env=env,
+        policy="greedy" if greedy else "sampled",
+        episodes=len(returns),
+        mean=mean,
+        std=statistics.pstdev(returns),
+        min=min(returns),
+        max=max(returns),
+        mean_steps=statistics.fmean(e.episode_step for e in episodes),
+        human_normalized=human_normalized(env, mean),
+        **find_reference(env)._asdict(),
+    )
+
+
+def score_game(
+    trained: Trained,
+    env_id: str,
+    num_episodes: int,
+    *,
+    greedy: bool,
+    seed: int,
+    after_step: Callable[[], object],
+) -> GameScore:
+    """Plays full games and computes their statistics; arguments as for :func:`play`."""
+    episodes = play(trained, env_id, num_episodes, greedy=greedy, seed=seed, after_step=after_step)
+    return summarize(list(episodes), greedy=greedy)
 
 
 def run_test(config: EvaluationConfig) -> None:
     """``--mode test``: plays full games with a trained agent, by default on the games it knows.
 
-    Prints a line per episode, ``xpid,model id,env,steps,return``, and a table; with ``--json`` one
-    JSON document instead. An agent with PopArt has no value head for other games, but its policy is
-    one for all, so those can be played, too.
+    Prints a line per episode, ``xpid,model id,env,steps,return``, and a table. ``--json`` prints
+    one JSON document instead; ``--json FILE`` writes it to a file besides. An agent with PopArt has
+    no value head for other games, but its policy is one for all, so those can be played, too.
     """
     trained = load_trained(config.trained)
     games = choose_games(trained, config.env)
     actions = read_actions(config.actions, trained.agent.config.num_actions)
-    summaries = []
+    scores = []
     for game in games:
         episodes = []
         for episode in play(
@@ -51,34 +70,59 @@ def run_test(config: EvaluationConfig) -> None:
             actions=actions,
         ):
             episodes.append(episode)
-            if not config.json:
+            if config.json != "-":
                 values = (game, episode.episode_step, f"{episode.episode_return:g}")
                 print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
-        summaries.append(summarize(episodes))
-    if config.json:
-        facts = {
-            "xpid": trained.xpid,
-            "model": trained.model_id,
-            **trained.observation._asdict(),
-            "greedy": config.greedy,
-            "seed": config.seed,
-        }
-        print(json.dumps({**facts, "games": summaries}, indent=2))
-    else:
-        print(format_table(summaries))
+        scores.append(summarize(episodes, greedy=config.greedy))
+    if config.json != "-":
+        print(format_table(scores))
+    if config.json is not None:
+        write_json(describe(config, trained, scores), config.json)
 
 
-def format_table(summaries: list[dict[str, Any]]) -> str:
-    """One row per game."""
-    width = max(4, *(len(short_name(summary["env"])) for summary in summaries))
-    columns = ("games", "mean", "std", "min", "max", "steps", "human")
+def describe(
+    config: EvaluationConfig, trained: Trained, scores: Sequence[GameScore]
+) -> dict[str, Any]:
+    """Returns all that ``--json`` has, as plain values."""
+    normalized = normalize(scores)
+    return {
+        "xpid": trained.xpid,
+        "model": trained.model_id,
+        **trained.observation._asdict(),
+        "greedy": config.greedy,
+        "seed": config.seed,
+        "human_normalized": None if normalized is None else normalized._asdict(),
+        "games": [score._asdict() for score in scores],
+    }
+
+
+def format_table(scores: Sequence[GameScore]) -> str:
+    """A row per game, then the median and mean human-normalised score and what they are of."""
+    width = max(4, *(len(short_name(score.env)) for score in scores))
+    columns = ("games", "mean", "std", "min", "max", "steps", "random", "human", "% human")
     lines = [f"{'game':{width}}" + "".join(f"{name:>10}" for name in columns)]
-    for s in summaries:
-        human = s["human_normalized"]
+    for s in scores:
         lines.append(
-            f"{short_name(s['env']):{width}}{s['episodes']:10}{s['mean']:10.2f}{s['std']:10.2f}"
-            f"{s['min']:10g}{s['max']:10g}{s['mean_steps']:10.0f}"
-            + (f"{'-':>10}" if human is None else f"{human:10.0%}")
+            f"{short_name(s.env):{width}}{s.episodes:10}{s.mean:10.2f}{s.std:10.2f}"
+            f"{s.min:10g}{s.max:10g}{s.mean_steps:10.0f}"
+            f"{_number(s.random)}{_number(s.human)}{_percent(s.human_normalized)}"
         )
-    lines.append("human: 0% plays like a random agent, 100% like a professional games tester")
+    normalized = normalize(scores)
+    if normalized is not None:
+        lines.append(
+            f"human-normalised over {normalized.games} of {len(scores)} games: "
+            f"median {normalized.median:.1%}, mean {normalized.mean:.1%} "
+            "(0% is a random agent, 100% a professional games tester)"
+        )
+    blank = [short_name(s.env) for s in scores if s.human is None]
+    if blank:
+        lines.append(f"No human score is published for {', '.join(blank)}")
     return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return f"{'-':>10}" if value is None else f"{value:10g}"
+
+
+def _percent(value: float | None) -> str:
+    return f"{'-':>10}" if value is None else f"{value:10.0%}"

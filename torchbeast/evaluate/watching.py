@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -19,6 +19,7 @@ from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.movies import MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import (
+    Episode,
     GameLoop,
     Trained,
     choose_games,
@@ -65,18 +66,102 @@ def frames_per_second(env: gymnasium.Env) -> float:
     return float(env.metadata.get("render_fps") or 30)
 
 
+class Film(NamedTuple):
+    """A game on film."""
+
+    path: Path
+    actions_path: Path
+    """The actions that were played, for ``--actions``."""
+    num_steps: int
+    episode: Episode | None
+    """None if the film ends before the game."""
+
+
+def movie_name(trained: Trained, game: str) -> str:
+    """The default file name of a film: ``<xpid>_<step>_<env>.gif``."""
+    return f"{trained.xpid}_{trained.model_id}_{file_name(game)}.gif"
+
+
+def file_name(game: str) -> str:
+    """A game's id as part of a file name.
+
+    >>> file_name("ALE/Pong-v5")
+    'ALE-Pong-v5'
+    """
+    return game.replace("/", "-").replace(":", "-")
+
+
 def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games: int) -> Path:
-    """``--movie``, else ``movies/<xpid>_<step>_<env>.gif`` in the run's directory."""
+    """Where the film of a game goes.
+
+    Args:
+        config: ``--movie`` names a file or a directory: one that exists, or a name without suffix.
+            The default is ``movies/`` in the run's directory.
+        trained: the agent.
+        game: the game's id.
+        num_games: how many games are filmed.
+
+    Raises:
+        UsageError: ``--movie`` is one file, and there are several games.
+    """
     if config.movie is None:
-        name = f"{trained.xpid}_{trained.model_id}_{game.replace('/', '-').replace(':', '-')}.gif"
-        return run_path(config.trained.savedir, trained.xpid) / "movies" / name
+        directory = run_path(config.trained.savedir, trained.xpid) / "movies"
+        return directory / movie_name(trained, game)
+    path = Path(config.movie).expanduser()
+    if path.is_dir() or not path.suffix:
+        return path / movie_name(trained, game)
     if num_games > 1:
-        raise UsageError(f"--movie is one file; choose one of the {num_games} games with --env")
-    return Path(config.movie).expanduser()
+        raise UsageError(
+            f"--movie {config.movie} is one file: name a directory for {num_games} games, or "
+            "choose one with --env"
+        )
+    return path
+
+
+def film_game(
+    trained: Trained,
+    game: str,
+    path: Path,
+    *,
+    greedy: bool,
+    seed: int,
+    is_over: Callable[[int], bool],
+    actions: Sequence[int] = (),
+) -> Film:
+    """Films a game in colour, at its own speed, from its start to its end.
+
+    Args:
+        trained: the agent.
+        game: the game's id.
+        path: the file, ``.gif`` or ``.mp4``. The actions go into a file beside it.
+        greedy: take the likeliest action instead of sampling one.
+        seed: of the game.
+        is_over: is asked before each step, with the number of steps so far, whether the film ends
+            before the game does. What it raises leaves no film.
+        actions: are played first, instead of the agent's.
+
+    Returns:
+        What was filmed.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    (env,) = make_games(trained, game, seed=seed, render_mode="rgb_array")
+    loop = GameLoop(trained, game, [env], greedy=greedy, seed=seed, actions=actions)
+    played: list[int] = []
+    with contextlib.closing(env), MovieWriter(path, frames_per_second(env)) as movie:
+        ended: list[tuple[int, Episode]] = []
+        while not ended and not movie.is_full and not is_over(len(played)):
+            movie.append(picture_of(env))
+            ended = loop.step()
+            played.append(int(loop.last_actions[0]))
+    actions_path = path.with_suffix(".actions")
+    actions_path.write_text("\n".join(map(str, played)) + "\n")
+    return Film(path, actions_path, len(played), ended[0][1] if ended else None)
 
 
 def record(config: EvaluationConfig, signals: StopSignals) -> None:
-    """``--mode record``: one whole game in colour, per game; the actions go into a file beside it.
+    """``--mode record``: films a whole game per game; the actions go into a file beside it.
 
     ``--actions`` with that file plays the same game again under the same ``--seed``. A signal ends
     the recording; what was recorded until then is saved.
@@ -87,37 +172,33 @@ def record(config: EvaluationConfig, signals: StopSignals) -> None:
 def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSignals) -> None:
     games = choose_games(trained, config.env)
     paths = [movie_path(config, trained, game, len(games)) for game in games]
+    actions = read_actions(config.actions, trained.agent.config.num_actions)
     with signals:
         for game, path in zip(games, paths, strict=True):
-            if signals.received is None:
-                _record_game(config, trained, game, path, signals)
+            if signals.received is not None:
+                return
+            film = film_game(
+                trained,
+                game,
+                path,
+                greedy=config.greedy,
+                seed=config.seed,
+                is_over=lambda _: signals.received is not None,
+                actions=actions,
+            )
+            _print_film(film, game, interrupted=signals.received is not None)
 
 
-def _record_game(
-    config: EvaluationConfig, trained: Trained, game: str, path: Path, signals: StopSignals
-) -> None:
-    actions = read_actions(config.actions, trained.agent.config.num_actions)
-    (env,) = make_games(trained, game, seed=config.seed, render_mode="rgb_array")
-    loop = GameLoop(trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions)
-    played: list[int] = []
-    with contextlib.closing(env), MovieWriter(path, frames_per_second(env)) as movie:
-        ended: list[Any] = []
-        while not ended and not movie.is_full and signals.received is None:
-            movie.append(picture_of(env))
-            ended = loop.step()
-            played.append(int(loop.last_actions[0]))
-    actions_path = path.with_suffix(".actions")
-    actions_path.write_text("\n".join(map(str, played)) + "\n")
-    if ended:
-        episode = ended[0][1]
+def _print_film(film: Film, game: str, *, interrupted: bool) -> None:
+    if film.episode is not None:
         print(
-            f"{path}: {game}, return {episode.episode_return:g} in {episode.episode_step} steps; "
-            f"actions in {actions_path}"
+            f"{film.path}: {game}, return {film.episode.episode_return:g} in "
+            f"{film.episode.episode_step} steps; actions in {film.actions_path}"
         )
-    elif signals.received is not None:
-        print(f"{path}: the first {len(played):,} steps of {game}, until it was interrupted")
+    elif interrupted:
+        print(f"{film.path}: the first {film.num_steps:,} steps of {game}, until the interruption")
     else:
-        print(f"{path}: the first {len(played):,} steps of {game}; an .mp4 holds whole long games")
+        print(f"{film.path}: the first {film.num_steps:,} steps of {game}; use .mp4 for long games")
 
 
 def render(config: EvaluationConfig, signals: StopSignals) -> None:

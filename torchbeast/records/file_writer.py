@@ -1,4 +1,4 @@
-"""The files of a run: meta.json, logs.csv, gradients.csv, out.log; and its loggers."""
+"""The files of a run: meta.json, tables (logs, scores, gradients), out.log; and its loggers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 from torchbeast.core.types import UsageError
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
+from torchbeast.records.scores import SCORE_FIELDS
 
 log = logging.getLogger("torchbeast")
 
@@ -64,6 +65,7 @@ class FileWriter:
         self._fields = fields
         self._failed: set[str] = set()
         self._go_on_with("logs.csv", last_step, header=",".join(fields))
+        self._go_on_with("scores.csv", last_step, header=",".join(SCORE_FIELDS))
         self._go_on_with("gradients.csv", last_step)
         self._append("logs.csv", fields)
         self._link_latest()
@@ -76,6 +78,10 @@ class FileWriter:
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
         self._append("logs.csv", self._fields, row)
+
+    def score(self, row: dict[str, Any]) -> None:
+        """Appends a row to scores.csv, with the columns ``SCORE_FIELDS``."""
+        self._append("scores.csv", SCORE_FIELDS, row)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Hands scalars at agent step ``step`` to TensorBoard and the other loggers."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchbeast.core.step_stats import StepStats
 from torchbeast.records.arrivals import Arrivals
-from torchbeast.records.snapshot import Evaluation, GameSnapshot, Limit, Snapshot
+from torchbeast.records.snapshot import EvaluatedReturns, GameSnapshot, Limit, Snapshot
 from torchbeast.runtime.text import human_time
 
 # Full games that a mean return is taken over.
@@ -57,7 +57,7 @@ class Progress:
         self._task_steps = [0] * len(names)
         self._grad_norms: dict[int, float] = {}  # By task, the last that were measured.
         self._arrivals = Arrivals(len(names))
-        self._evaluation: Evaluation | None = None
+        self._evaluation: EvaluatedReturns | None = None
         self._start = clock()
         self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
 
@@ -93,7 +93,7 @@ class Progress:
                 self._task_steps[task] += steps
             self._grad_norms.update(stats.task_grad_norms)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def evaluated(self, evaluation: EvaluatedReturns) -> None:
         """Takes in the scores of an evaluation during training, to be shown from now on."""
         with self._lock:
             self._evaluation = evaluation

@@ -21,7 +21,7 @@ class Limit(NamedTuple):
         return f"bottleneck: {self.stage}; {self.advice}"
 
 
-class Evaluation(NamedTuple):
+class EvaluatedReturns(NamedTuple):
     """Scores of full games that an evaluation during training played."""
 
     step: int

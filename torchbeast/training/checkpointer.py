@@ -17,8 +17,17 @@ from torchbeast.training.setup import Setup
 log = logging.getLogger("torchbeast")
 
 
+def passed_multiple(stats: StepStats, interval: int) -> bool:
+    """Returns whether a learner step reached or passed a multiple of ``interval`` agent steps.
+
+    Never for interval 0.
+    """
+    before = stats.steps - sum(stats.task_steps)
+    return interval > 0 and stats.steps // interval > before // interval
+
+
 class Checkpointer:
-    """Saves a run: ``model.tar`` to resume from, and copies of the agent at given steps.
+    """Saves a run: ``model.tar`` to resume from, and copies of the agent.
 
     A checkpoint that cannot be written is reported and left out: training continues without it.
     """
@@ -81,13 +90,21 @@ class Checkpointer:
         The learner calls this between two steps, while its weights do not change. The copy has no
         optimizer.
         """
-        interval = self._config.save_model_every_nsteps
-        before = stats.steps - sum(stats.task_steps)
-        if interval and stats.steps // interval > before // interval:
-            contents = self._agent_contents()
-            del contents["optimizer_state_dict"]
-            path = checkpoint.intermediate_path(self._directory, contents["steps"])
-            self._write(path, contents)
+        if passed_multiple(stats, self._config.save_model_every_nsteps):
+            self.save_agent(checkpoint.intermediate_path(self._directory, stats.steps))
+
+    def save_agent(self, path: Path) -> bool:
+        """Saves the agent, without optimizer.
+
+        Args:
+            path: the file.
+
+        Returns:
+            False if it could not be written.
+        """
+        contents = self._agent_contents()
+        del contents["optimizer_state_dict"]
+        return self._write(path, contents)
 
     def _agent_contents(self) -> dict[str, Any]:
         return {**self._learner.state_dict(), **self._observation._asdict()}

@@ -30,6 +30,23 @@ class OutputConfig(NamedTuple):
     """Names of the loggers beside TensorBoard, separated by commas."""
 
 
+class EvaluationSchedule(NamedTuple):
+    """What is done with the agent while it trains, in a process of its own. Steps; 0: never."""
+
+    evaluate_every: int = 0
+    evaluation_episodes: int = 5
+    """Full games per game and policy."""
+    evaluation_share: float = 0.05
+    """Share of the run's cores."""
+    record_every: int = 0
+    saliency_every: int = 0
+
+    @property
+    def intervals(self) -> tuple[int, int, int]:
+        """Steps between scores, films and saliency sheets."""
+        return self.evaluate_every, self.record_every, self.saliency_every
+
+
 class NetworkConfig(NamedTuple):
     """The agent's network and its initialisation."""
 
@@ -119,6 +136,7 @@ class TrainingConfig(NamedTuple):
     learning: LearningConfig
     optimizer: OptimizerConfig
     output: OutputConfig
+    evaluation: EvaluationSchedule
     machine: MachineConfig
     pool: PoolConfig
     servers: ServersConfig

@@ -22,7 +22,8 @@ from torchbeast.records.metrics import (
 )
 from torchbeast.records.prof import StepTrace
 from torchbeast.records.progress import Progress
-from torchbeast.records.snapshot import Snapshot
+from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
+from torchbeast.records.snapshot import EvaluatedReturns, Snapshot
 from torchbeast.runtime.threads import available_cores
 from torchbeast.training.bottleneck import Bottleneck
 from torchbeast.training.setup import Setup
@@ -75,7 +76,10 @@ class Recorder:
         if state.checkpoint is not None:
             steps = state.checkpoint["steps"]
             self.progress.load_state_dict(state.checkpoint.get("progress", {}), steps)
+        self._games = config.games
         self._names = names
+        self.evaluation: Evaluation | None = None
+        """The newest one since the run was started or resumed."""
         self._display = make_display()
         self._logged_step = state.steps or 0
         self._bottleneck = Bottleneck(
@@ -105,6 +109,42 @@ class Recorder:
         """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
         if learner.learner_steps % GRADIENT_INTERVAL == 0:
             self._writer.gradients(describe_gradients(learner.agent), step=learner.steps)
+
+    def seconds(self) -> float:
+        """Returns how long the run has trained, in seconds."""
+        seconds: float = self.progress.state_dict()["seconds"]
+        return seconds
+
+    def record_score(self, step: int, seconds: float, score: GameScore) -> None:
+        """Writes the score of one game under one policy.
+
+        Args:
+            step: agent steps that the evaluated agent was trained for.
+            seconds: how long it was trained.
+            score: the score.
+        """
+        name = short_name(score.env)
+        values = {"step": step, "seconds": f"{seconds:.1f}", "game": name, **score._asdict()}
+        self._writer.score({field: values[field] for field in SCORE_FIELDS})
+        scalars = {f"eval/{score.policy}/episodic_return/{name}": score.mean}
+        if score.human_normalized is not None:
+            scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
+        self._writer.scalars(scalars, step)
+
+    def record_evaluation(self, evaluation: Evaluation) -> None:
+        """Writes an evaluation's human-normalised scores, and has the progress display show it."""
+        for policy in POLICIES:
+            normalized = evaluation.normalized(policy)
+            if normalized is not None:
+                scalars = {
+                    f"eval/{policy}/human_normalized_median": normalized.median,
+                    f"eval/{policy}/human_normalized_mean": normalized.mean,
+                }
+                self._writer.scalars(scalars, evaluation.step)
+        self.evaluation = evaluation
+        means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
+        returns = tuple(means.get(game) for game in self._games)
+        self.progress.evaluated(EvaluatedReturns(evaluation.step, returns))
 
     def update(self, queues: dict[str, int], learner: Learner) -> None:
         """Takes in the sizes of the queues; reports if it is time. To be called twice a second."""

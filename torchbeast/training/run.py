@@ -16,6 +16,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.training.checkpointer import Checkpointer
+from torchbeast.training.evaluation import AgentEvaluator
 from torchbeast.training.expectations import find_expectation
 from torchbeast.training.recorder import Recorder
 from torchbeast.training.setup import Setup
@@ -72,6 +73,9 @@ class TrainingRun:
         self._checkpointer = Checkpointer(
             self.path, setup, state.seed, self.learner, self._recorder.progress
         )
+        self._evaluator = AgentEvaluator(
+            setup, self._recorder, self._checkpointer.save_agent, self.learner.steps
+        )
         if state.checkpoint is not None:
             self._announce_resumption(state)
         on_cpu = setup.devices.learner.type == "cpu"
@@ -89,9 +93,11 @@ class TrainingRun:
         self._signals.notify = self.threads.changed.set
         self._signals.__enter__()  # From here on there is something to save.
         self._announce()
+        self._evaluator.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._evaluator.close()
         self._recorder.close()
         self._signals.__exit__()
 
@@ -122,19 +128,24 @@ class TrainingRun:
                 self.threads.changed.clear()
                 check()
                 self._recorder.update(queues(), self.learner)
+                self._evaluator.update()
                 self._checkpointer.save_if_due()
         finally:
             self._announce_stop()
             last_queues = queues()
+            if self._is_interrupted():
+                self._evaluator.disconnect()
             self.learner.close()
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
             saved = self._checkpointer.save()
             summary = self._recorder.finish(last_queues, self.learner)
-        signum = self._signals.received
-        if self.threads.error is not None and signum is None:
+        if self.threads.error is not None and self._signals.received is None:
             raise self.threads.error
-        for line in summary:
+        if not self._is_interrupted():
+            self._evaluator.finish(self.learner, self._is_interrupted)
+        signum = self._signals.received
+        for line in [*summary, *self._evaluator.summary()]:
             print(line)
         print(f"{self.learner.steps:,} steps; run in {self.path}", flush=True)
         if signum is not None and saved:
@@ -143,12 +154,12 @@ class TrainingRun:
             raise RunError("the last steps are not saved")
         return 0 if signum is None else 128 + signum
 
+    def _is_interrupted(self) -> bool:
+        return self._signals.received is not None or self.threads.error is not None
+
     def _is_over(self) -> bool:
-        return bool(
-            self._signals.received is not None
-            or self.threads.error is not None
-            or self.learner.steps >= self._setup.config.optimizer.total_steps
-        )
+        total_steps = self._setup.config.optimizer.total_steps
+        return self._is_interrupted() or self.learner.steps >= total_steps
 
     def _announce_stop(self) -> None:
         signum = self._signals.received
@@ -196,6 +207,7 @@ class TrainingRun:
         self.weights.publish(self.learner.agent, stats.learner_steps)
         self._recorder.record_step(stats)
         self._checkpointer.keep_copy_if_due(stats)
+        self._evaluator.request_if_due(stats)
 
     def _on_gradients(self) -> None:
         self._recorder.record_gradients(self.learner)

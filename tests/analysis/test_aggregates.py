@@ -1,0 +1,63 @@
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import trim_mean
+
+from torchbeast.analysis.aggregates import bootstrap, interquartile_mean, mean, median
+
+
+def arrays(*games):
+    return [np.array(game, float) for game in games]
+
+
+def test_the_interquartile_mean_is_that_of_the_middle_half():
+    # Sorted: 0 1 | 2 3 4 5 | 6 100.
+    assert interquartile_mean(arrays([5, 0, 100, 2], [1, 6, 3, 4])) == 3.5
+    # Of six, one is left out at each end: 0 | 1 2 3 4 | 99.
+    assert interquartile_mean(arrays([0, 1, 2], [99, 3, 4])) == 2.5
+    # Of three, none.
+    assert interquartile_mean(arrays([0, 3, 9])) == 4
+    scores = np.random.default_rng(1).normal(size=23)
+    assert interquartile_mean([scores]) == pytest.approx(trim_mean(scores, 0.25))
+
+
+def test_games_count_equally_in_mean_and_median_whatever_their_seeds():
+    scores = arrays([1, 3], [10], [0, 0, 3])
+    assert mean(scores) == pytest.approx((2 + 10 + 1) / 3)
+    assert median(scores) == 2
+
+
+def test_statistics_keep_leading_axes():
+    scores = arrays([[1, 3], [5, 7]], [[0], [1]])
+    assert mean(scores).tolist() == [1.0, 3.5]
+    assert median(scores).tolist() == [1.0, 3.5]
+    assert interquartile_mean(scores).tolist() == [4 / 3, 13 / 3]
+
+
+def test_the_interval_is_that_of_all_resamples():
+    scores = arrays([0, 1, 5])
+    # All 27 resamples of three seeds, equally likely.
+    means = [np.mean(drawn) for drawn in itertools.product(scores[0], repeat=3)]
+    interval = bootstrap(scores, mean, resamples=50_000, confidence=0.8)
+    assert interval == pytest.approx(np.quantile(means, [0.1, 0.9]))
+    assert interval == pytest.approx((1 / 3, 11 / 3))
+
+
+def test_resamples_stay_within_each_game():
+    # Within a game all seeds agree: whatever is drawn, the mean is the same.
+    assert bootstrap(arrays([1, 1], [9, 9, 9]), mean) == (5, 5)
+    # Games are drawn independently: 0 or 10 in one says nothing about the other.
+    low, high = bootstrap(arrays([0, 10], [0, 10]), mean, confidence=0.999)
+    assert (low, high) == (0, 10)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    scores = arrays([0.1, 0.4, 0.3], [1, 2])
+    assert bootstrap(scores, interquartile_mean) == bootstrap(scores, interquartile_mean)
+    assert bootstrap(scores, mean, 10, seed=0) != bootstrap(scores, mean, 10, seed=1)
+
+
+def test_one_seed_has_no_interval():
+    assert bootstrap(arrays([1], [2]), mean) is None
+    assert bootstrap(arrays([1], [2, 4]), mean) is not None

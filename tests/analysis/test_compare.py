@@ -1,0 +1,166 @@
+import json
+
+import pytest
+from PIL import Image
+
+from torchbeast.analysis import compare
+from torchbeast.analysis.common_scores import find_common
+from torchbeast.analysis.groups import describe_differences, group_runs
+from torchbeast.analysis.runs import find_runs
+from torchbeast.records.scores import SCORE_FIELDS
+
+# Return of a random agent and of a human in Pong: -20.7 and 14.6; in Breakout 1.7 and 30.5.
+LOG_FIELDS = ["step", "seconds", *(f"mean_episode_return/{g}" for g in ("Pong", "Breakout"))]
+
+
+def write_table(path, *rows):
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+
+
+def write_run(path, logs, **flags):
+    """Writes what a run with these flags and rows of logs.csv leaves behind."""
+    path.mkdir(parents=True)
+    (path / "meta.json").write_text(json.dumps({"args": flags}))
+    write_table(path / "logs.csv", LOG_FIELDS, *logs)
+    return path
+
+
+@pytest.fixture
+def savedir(tmp_path):
+    """Two seeds with PopArt, one without; logs.csv only."""
+    flags = {"total_steps": 300, "use_popart": True}
+    logs = [(100, 360, -20.7, 1.7), (200, 720, -3.05, 1.7), (300, 1080, 14.6, 30.5)]
+    write_run(tmp_path / "popart-1", logs, seed=1, xpid="popart-1", **flags)
+    write_run(
+        tmp_path / "popart-2",
+        [(100, 360, -20.7, 1.7), (200, 1800, 14.6, 30.5)],
+        seed=2,
+        xpid="popart-2",
+        **flags,
+    )
+    write_run(
+        tmp_path / "clipped",
+        [(150, 720, -20.7, 30.5), (250, 1080, 14.6, 30.5)],
+        **{**flags, "use_popart": False},
+    )
+    return tmp_path
+
+
+def find(savedir, unit="steps", **options):
+    runs = find_runs([savedir / name for name in ("popart-1", "popart-2", "clipped")])
+    return find_common(group_runs(runs), unit=unit, policy="sampled", **options)
+
+
+def test_runs_that_differ_in_their_seed_only_are_grouped(savedir):
+    groups = find(savedir).groups
+    assert [str(group) for group in groups] == ["popart (2 seeds)", "clipped"]
+    assert describe_differences(groups) == ["--use_popart: True in popart, False in clipped"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("six-s1", "six-s2"), "six"),
+        (("six_seed_1", "six_seed_12"), "six"),
+        (("bass1", "bass2"), "bass"),
+        (("one", "other"), "one"),
+    ],
+)
+def test_a_group_is_named_without_the_seeds(tmp_path, names, expected):
+    paths = [write_run(tmp_path / name, [(1, 1, 1, 1)], env="Pong") for name in names]
+    (group,) = group_runs(find_runs(paths))
+    assert group.name == expected
+
+
+def test_a_run_without_known_flags_is_a_group_of_its_own(tmp_path):
+    for name in ("a1", "a2"):
+        (write_run(tmp_path / name, [(1, 1, 1, 1)]) / "meta.json").unlink()
+    assert len(group_runs(find_runs([tmp_path]))) == 2
+
+
+def test_a_run_that_is_named_twice_counts_once(savedir):
+    assert len(find_runs([savedir, savedir / "clipped"])) == 3
+
+
+def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):
+    common = find(savedir)
+    popart, clipped = common.groups
+    assert common.range(common.groups) == (150, 200)
+    assert common.points(popart, 9).tolist() == [100, 200]
+    assert common.points(clipped, 1).tolist() == [150]
+    assert common.returns(popart, "Pong", 200).tolist() == [-3.05, 14.6]
+    assert common.returns(clipped, "Pong", 200).tolist() == [-20.7]
+    # Evaluations come a little behind a multiple of steps.
+    assert common.returns(clipped, "Pong", 249).tolist() == [14.6]
+    by_hours = find(savedir, "hours")
+    assert by_hours.range(common.groups) == (0.2, 0.3)
+    assert by_hours.returns(popart, "Pong", 0.3).tolist() == [14.6, -20.7]
+
+
+def test_returns_are_normalised_per_game(savedir):
+    common = find(savedir)
+    scores = common.normalized(common.groups[0], ["Pong", "Breakout"], 200)
+    assert [game.tolist() for game in scores] == [[0.5, 1.0], [0.0, 1.0]]
+
+
+def test_the_table_has_statistics_of_the_common_games(savedir):
+    common = find(savedir)
+    lines = compare.format_comparison(common, 200)
+    assert lines[0].startswith("At 200 agent steps: mean return of the last 100 full games")
+    table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
+    # Two seeds, equally likely to be drawn: anything from twice the worse to twice the better.
+    assert table["Pong"][1:] == ["5.78", "[-3.05,", "14.60]", "-20.70"]
+    # Games: means 0.75 and 0.5; clipped 0 and 1. All four scores 0, 0.5, 1, 1: the middle half
+    # is 0.5 and 1. Of two scores none is left out.
+    assert table["mean"][1] == "62.5%"
+    assert table["mean"][-1] == "50.0%"
+    assert table["median"][1] == "62.5%"
+    assert table["interquartile mean"][2] == "75.0%"
+    assert table["interquartile mean"][-1] == "50.0%"
+    assert "95% bootstrap interval over seeds" in "\n".join(lines)
+
+
+def evaluate(savedir, *names):
+    for name in names:
+        rows = [
+            (step, 10 * step, game, policy, 5, mean, 0, 0, 0, 100, "")
+            for step in (100, 201)
+            for game in ("Pong", "Breakout")
+            for policy, mean in (("greedy", 20 + step), ("sampled", 10 + step))
+        ]
+        # The last evaluation was interrupted after one game and a part of a row.
+        rows += [(300, 3000, "Pong", "sampled", 5, 1000, 0, 0, 0, 100, ""), (300, 3000, "Brea")]
+        write_table(savedir / name / "scores.csv", SCORE_FIELDS, *rows)
+
+
+def test_evaluations_are_compared_where_every_run_has_them(savedir):
+    evaluate(savedir, "popart-1", "popart-2")
+    assert find(savedir).source.table == "logs.csv"
+    evaluate(savedir, "clipped")
+    common = find(savedir)
+    assert common.source.table == "scores.csv"
+    assert common.range(common.groups) == (100, 201)
+    assert common.returns(common.groups[1], "Pong", 200).tolist() == [211]
+    greedy = find_common(common.groups, unit="steps", policy="greedy")
+    assert greedy.returns(common.groups[1], "Pong", 200).tolist() == [221]
+    assert find(savedir, table="logs.csv").returns(common.groups[1], "Pong", 200).size == 1
+
+
+def test_prints_and_draws(savedir, tmp_path, capsys):
+    path = tmp_path / "plots" / "comparison.png"
+    names = [str(savedir / name) for name in ("popart-1", "popart-2", "clipped")]
+    assert compare.main([*names, "--by=hours", "--output", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("At 0.30 hours")
+    assert out.splitlines()[-1] == str(path)
+    with Image.open(path) as picture:
+        assert picture.width > 600
+
+
+def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
+    runs = [savedir / "popart-1", savedir / "clipped"]
+    assert_misuse(compare.main, [tmp_path / "none"], "is no run")
+    assert_misuse(compare.main, [*runs, "--table=scores.csv"], "No scores.csv in popart-1")
+    other = write_run(tmp_path / "other", [(1, 1, 1, 1)])
+    (other / "logs.csv").write_text("step,seconds,mean_episode_return/Alien\n1,1,1\n")
+    assert_misuse(compare.main, [*runs, other], "no game in common")

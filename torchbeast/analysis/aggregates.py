@@ -1,0 +1,78 @@
+"""Statistics over games and seeds: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge
+of the Statistical Precipice" (arXiv:2108.13264).
+
+Scores are a list with an array per game. Its last axis is the seeds; leading axes, such as those of
+bootstrap samples, are kept. Games may have different numbers of seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+Scores = Sequence[np.ndarray]
+
+
+class Interval(NamedTuple):
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+def mean(scores: Scores) -> np.ndarray:
+    """Returns the mean over games of each game's mean over seeds, ``[...]``."""
+    return np.mean([game.mean(axis=-1) for game in scores], axis=0)
+
+
+def median(scores: Scores) -> np.ndarray:
+    """Returns the median over games of each game's mean over seeds, ``[...]``."""
+    return np.median([game.mean(axis=-1) for game in scores], axis=0)
+
+
+def interquartile_mean(scores: Scores) -> np.ndarray:
+    """Returns the mean of the middle half of all games' and seeds' scores, ``[...]``.
+
+    Of n scores the ``n // 4`` lowest and as many of the highest are left out. Single outliers do
+    not move it as they move the mean, and it uses more of the scores than the median.
+    """
+    ordered = np.sort(np.concatenate(scores, axis=-1), axis=-1)
+    cut = ordered.shape[-1] // 4
+    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+
+
+def bootstrap(
+    scores: Scores,
+    statistic: Callable[[Scores], np.ndarray],
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Interval | None:
+    """Computes a percentile interval by a bootstrap over seeds, stratified by games.
+
+    In each resample every game gets as many of its own seeds as it has, drawn with replacement and
+    independently of other games. The interval says what other seeds could have given, not what
+    other games could.
+
+    Args:
+        scores: arrays ``[S]``, one per game.
+        statistic: one of this module's, from scores ``[resamples, S]`` to ``[resamples]``.
+        resamples: how many.
+        confidence: the interval's share of the resamples.
+        seed: of the draws. The same one gives the same interval.
+
+    Returns:
+        None where no game has two seeds.
+    """
+    if max(len(game) for game in scores) < 2:
+        return None
+    generator = np.random.default_rng(seed)
+    drawn = [game[generator.integers(len(game), size=(resamples, len(game)))] for game in scores]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(statistic(drawn), [tail, 1 - tail])
+    return Interval(float(low), float(high))

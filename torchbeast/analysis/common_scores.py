@@ -1,0 +1,140 @@
+"""Scores of groups of runs in the same games, at the same steps or hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from torchbeast.analysis.groups import Group
+from torchbeast.analysis.runs import Curve, RunRecords
+from torchbeast.core.types import UsageError
+from torchbeast.envs.scores import human_normalized
+
+# Evaluations come at the first learner step that reaches a multiple of steps: records this much
+# behind a point, relative to it, count for it.
+TOLERANCE = 0.01
+
+
+class Source(NamedTuple):
+    """Where returns come from."""
+
+    table: str
+    """scores.csv: full games of the agent at that step; logs.csv: the last hundred full games of
+    training."""
+    policy: str
+    """greedy or sampled, for scores.csv; training samples."""
+
+    def curve(self, run: RunRecords, game: str) -> Curve:
+        """The returns of one run in one game."""
+        if self.table == "scores.csv":
+            return run.score_curve(game, self.policy)
+        return run.curve(game)
+
+    def __str__(self) -> str:
+        if self.table == "scores.csv":
+            return f"mean return of full games with {self.policy} actions (scores.csv)"
+        return "mean return of the last 100 full games of training (logs.csv)"
+
+
+class CommonScores(NamedTuple):
+    """Groups of runs, and where they are compared."""
+
+    groups: list[Group]
+    games: list[str]
+    """Games that every run has."""
+    source: Source
+    unit: str
+    """steps or hours."""
+    curves: dict[tuple[Path, str], Curve]
+    """By the run's directory and the game."""
+
+    def position(self, curve: Curve) -> np.ndarray:
+        """A curve's steps or hours, ``[N]``."""
+        if self.unit == "steps":
+            return curve.steps
+        assert curve.hours is not None
+        return curve.hours
+
+    def range(self, groups: Sequence[Group]) -> tuple[float, float]:
+        """The steps or hours for which all runs have records in all games: first and last."""
+        ends = [
+            (x[0], x[-1])
+            for group in groups
+            for run in group.runs
+            for game in self.games
+            if len(x := self.position(self.curves[run.path, game]))
+        ]
+        if not ends:
+            raise UsageError("The runs have no scores yet")
+        first, last = zip(*ends, strict=True)
+        return float(min(max(first), min(last))), float(min(last))
+
+    def points(self, group: Group, most: int) -> np.ndarray:
+        """Steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most`` of them."""
+        first, last = self.range([group])
+        curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
+        points = np.unique(np.concatenate([self.position(curve) for curve in curves]))
+        points = points[(points >= first) & (points <= last)]
+        return points[np.linspace(0, len(points) - 1, min(most, len(points))).round().astype(int)]
+
+    def returns(self, group: Group, game: str, point: float) -> np.ndarray:
+        """Returns of a group's runs in a game at ``point``, ``[S]``: the last records until then.
+
+        Runs without a record until then are left out.
+        """
+        values = []
+        for run in group.runs:
+            curve = self.curves[run.path, game]
+            count = np.searchsorted(self.position(curve), point * (1 + TOLERANCE), side="right")
+            if count:
+                values.append(curve.mean[count - 1])
+        return np.array(values)
+
+    def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
+        """Human-normalised returns at ``point``, an array ``[S]`` per game."""
+        return [
+            np.array([human_normalized(game, x) for x in self.returns(group, game, point)])
+            for game in games
+        ]
+
+    def normalized_games(self, point: float) -> list[str]:
+        """The games with a human score in which every group has a return at ``point``."""
+        return [
+            game
+            for game in self.games
+            if human_normalized(game, 0.0) is not None
+            and all(len(self.returns(group, game, point)) for group in self.groups)
+        ]
+
+
+def find_common(
+    groups: list[Group], *, unit: str, policy: str, table: str | None = None
+) -> CommonScores:
+    """Finds what groups have in common.
+
+    Args:
+        groups: the groups.
+        unit: compare at the same ``steps`` or ``hours``.
+        policy: greedy or sampled.
+        table: scores.csv or logs.csv; by default scores.csv if every run has it. The two are never
+            mixed: one is of a single agent, the other of all agents of the last hundred games.
+
+    Raises:
+        UsageError: the runs share no game, or some lack scores.csv.
+    """
+    runs = [run for group in groups for run in group.runs]
+    games = [game for game in runs[0].games if all(game in run.games for run in runs)]
+    if not games:
+        raise UsageError("The runs have no game in common")
+    missing = [run.name for run in runs if not run.has_scores]
+    if table == "scores.csv" and missing:
+        raise UsageError(
+            f"No scores.csv in {', '.join(missing)}: train with --evaluate_every, or compare "
+            "with --table logs.csv"
+        )
+    source = Source(table or ("logs.csv" if missing else "scores.csv"), policy)
+    curves = {(run.path, game): source.curve(run, game) for run in runs for game in games}
+    return CommonScores(groups, games, source, unit, curves)

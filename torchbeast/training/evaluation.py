@@ -1,0 +1,218 @@
+"""Evaluation of the agent while it trains: when it is due, and what becomes of its scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from torchbeast.core.learner import Learner, StepStats
+from torchbeast.envs.games import short_name
+from torchbeast.records.scores import POLICIES, Evaluation, GameScore
+from torchbeast.runtime.evaluator import EvaluatorProcess, Failure, Finished, Pace, Request
+from torchbeast.training.checkpointer import passed_multiple
+from torchbeast.training.recorder import Recorder
+from torchbeast.training.setup import Setup
+
+log = logging.getLogger("torchbeast")
+
+# The agent that is being evaluated; in the run's directory, removed when the run ends.
+CHECKPOINT_NAME = "evaluated.tar"
+# How often the last evaluation's scores are asked for, and with that whether the user has left.
+POLL_INTERVAL_S = 0.2
+MAX_LISTED_GAMES = 8
+
+
+class Job(NamedTuple):
+    """What is done with an agent."""
+
+    score: bool
+    film: bool
+    saliency: bool
+
+
+class AgentEvaluator:
+    """Has the agent evaluated, filmed and explained every so many steps, by one process.
+
+    While that is busy, what is due is left out: steps of evaluations are comparable between runs,
+    and training never waits. A failure is reported and never ends the run.
+
+    The learner's threads call :meth:`request_if_due`, the main thread all else.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        recorder: Recorder,
+        save_agent: Callable[[Path], bool],
+        first_step: int,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            setup: the run.
+            recorder: writes the scores.
+            save_agent: writes the agent's checkpoint; False if that fails.
+            first_step: agent steps before the first of this process.
+        """
+        self._schedule = setup.config.evaluation
+        self._agent_type = setup.config.network.agent_type
+        self._cores = min(1.0, self._schedule.evaluation_share * setup.cores)
+        self._recorder = recorder
+        self._save_agent = save_agent
+        self._checkpoint = recorder.path / CHECKPOINT_NAME
+        self._process = EvaluatorProcess()
+        self._is_alive = False
+        self._is_busy = False
+        # The last request. Of the agent that the run starts from nothing is wanted.
+        self._job = Job(score=True, film=True, saliency=True)
+        self._step, self._seconds = first_step, 0.0
+        self._scores: list[GameScore] = []
+        self._reported: set[str] = set()
+
+    def start(self) -> None:
+        """Starts the process if anything is ever due."""
+        if not any(self._schedule.intervals):
+            return
+        try:
+            self._process.start()
+            self._is_alive = True
+        except OSError as error:
+            log.error("The evaluator cannot start (%s); training continues without it", error)
+
+    def request_if_due(self, stats: StepStats) -> None:
+        """Asks for what is due after a learner step.
+
+        The learner calls this between two steps, while its weights do not change.
+        """
+        if not self._is_alive:
+            return
+        job = Job(*(passed_multiple(stats, i) for i in self._schedule.intervals))
+        if not any(job):
+            return
+        if self._is_busy:
+            self._report_once(
+                "busy",
+                f"Nothing is evaluated at step {stats.steps:,}: the evaluation of step "
+                f"{self._step:,} is not finished. A larger --evaluation_share, fewer "
+                "--evaluation_episodes or longer intervals help",
+            )
+            return
+        self._request(job, stats.steps, self._recorder.seconds(), self._cores)
+
+    def update(self, timeout: float = 0.0) -> None:
+        """Takes in what the process sent.
+
+        Args:
+            timeout: seconds to wait for it.
+        """
+        while self._is_alive:
+            try:
+                message = self._process.receive(timeout)
+            except EOFError:
+                self._is_alive = self._is_busy = False
+                log.error(
+                    "The evaluator ended (exit code %s); training continues without it",
+                    self._process.exit_code(),
+                )
+                return
+            if message is None:
+                return
+            self._take(message)
+            timeout = 0.0
+
+    def finish(self, learner: Learner, is_stopped: Callable[[], bool]) -> None:
+        """Evaluates the final agent, at full speed since nothing trains any more.
+
+        Args:
+            learner: has the agent.
+            is_stopped: whether the user does not want to wait for it.
+        """
+        seconds = self._recorder.seconds()
+        wanted = Job(*(interval > 0 for interval in self._schedule.intervals))
+        if self._step == learner.steps:
+            wanted = Job(*(x and not done for x, done in zip(wanted, self._job, strict=True)))
+        self.update()
+        if not self._is_alive or not (self._is_busy or any(wanted)):
+            return
+        log.info("Evaluating the final agent (Ctrl-C ends this)")
+        self._process.send(Pace(1.0))
+        self._await(is_stopped)
+        if self._is_alive and any(wanted) and not is_stopped():
+            self._request(wanted, learner.steps, seconds, cores=1.0)
+            self._await(is_stopped)
+
+    def disconnect(self) -> None:
+        """Makes the process end soon."""
+        self._is_alive = False
+        self._process.disconnect()
+
+    def close(self) -> None:
+        """Ends the process and removes its checkpoint."""
+        self.disconnect()
+        self._process.close()
+        self._checkpoint.unlink(missing_ok=True)
+
+    def summary(self) -> list[str]:
+        """Returns lines about the newest evaluation; none if there was none."""
+        evaluation = self._recorder.evaluation
+        return [] if evaluation is None else describe(evaluation)
+
+    def _request(self, job: Job, step: int, seconds: float, cores: float) -> None:
+        if not self._save_agent(self._checkpoint):
+            return  # It has been reported.
+        self._job, self._step, self._seconds = job, step, seconds
+        request = Request(
+            checkpoint=self._checkpoint,
+            directory=self._recorder.path,
+            xpid=self._recorder.path.name,
+            step=step,
+            agent_type=self._agent_type,
+            num_episodes=self._schedule.evaluation_episodes if job.score else 0,
+            film=job.film,
+            saliency=job.saliency,
+            cores=cores,
+        )
+        self._is_busy = True  # Before the answer can come.
+        if not self._process.send(request):
+            self._is_busy = False
+
+    def _await(self, is_stopped: Callable[[], bool]) -> None:
+        while self._is_busy and not is_stopped():
+            self.update(POLL_INTERVAL_S)
+
+    def _take(self, message: GameScore | Failure | Finished) -> None:
+        if isinstance(message, GameScore):
+            self._recorder.record_score(self._step, self._seconds, message)
+            self._scores.append(message)
+        elif isinstance(message, Failure):
+            self._report_once(message.what, f"{message.what} failed: {message.reason}")
+        else:
+            if self._scores:
+                self._recorder.record_evaluation(Evaluation(message.step, tuple(self._scores)))
+            self._scores = []
+            self._is_busy = False
+
+    def _report_once(self, kind: str, text: str) -> None:
+        if kind not in self._reported:
+            self._reported.add(kind)
+            log.warning("%s", text)
+
+
+def describe(evaluation: Evaluation) -> list[str]:
+    """Returns lines that tell an evaluation: one per policy, with the returns of a few games."""
+    lines = []
+    for policy in POLICIES:
+        scores = evaluation.select(policy)
+        parts = [f"{short_name(s.env)} {s.mean:.2f}" for s in scores]
+        if len(parts) > MAX_LISTED_GAMES:
+            parts = [f"{len(parts)} games in scores.csv"]
+        normalized = evaluation.normalized(policy)
+        if normalized is not None:
+            parts.append(
+                f"human-normalised median {normalized.median:.1%}, mean {normalized.mean:.1%} "
+                f"over {normalized.games} of {len(scores)} games"
+            )
+        lines.append(f"Step {evaluation.step:,}, {policy} actions: {', '.join(parts)}")
+    return lines
