@@ -96,6 +96,7 @@ def test_every_parameter_learns():
     torch.manual_seed(0)
     agent = make_agent(CONFIG._replace(use_popart=True, tasks=("a", "b")))
     inputs = make_inputs(steps=8)
+    inputs["task"] = torch.tensor([[0, 1, 0]] * 8, dtype=torch.int32)
     output, _ = agent(inputs, agent.initial_state(3))
     (output.policy_logits.square().sum() + output.normalized_baseline.sum()).backward()
     for name, parameter in agent.named_parameters():

@@ -30,6 +30,7 @@ def test_the_documented_agent_does_all_that_others_do(example, tmp_path, use_lst
         "frame": torch.randint(256, (3, 2, 4, 84, 84), dtype=torch.uint8),
         "reward": torch.zeros(3, 2),
         "done": torch.zeros(3, 2, dtype=torch.bool),
+        "task": torch.tensor([[0, 1]] * 3, dtype=torch.int32),
     }
     output, _ = agent.inference_copy()(inputs, agent.initial_state(2))
     assert output.policy_logits.shape == (3, 2, 6)
