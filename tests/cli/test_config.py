@@ -43,3 +43,5 @@ def test_changes_are_told_as_flags():
     assert describe_changes(before, after) == ["--name one -> two", "--spokes 36 -> default"]
     assert describe_changes(before, after, ignored=["name"]) == ["--spokes 36 -> default"]
     assert describe_changes(before, before) == []
+    after = before._replace(sizes=(2.0, 1.5))
+    assert describe_changes(before, after) == ["--sizes 3 -> 2,1.5"]

@@ -34,8 +34,8 @@ class FileWriter:
     run are gone on with from that step: what a killed run wrote after its last checkpoint is
     dropped. Without it earlier records are put aside.
 
-    Scalars go to TensorBoard and to ``loggers``, by name. The configuration that these are told is
-    the contents of ``meta``, with the flags in ``meta["args"]`` one by one.
+    Scalars go to TensorBoard and to ``loggers``, which are given by name. A logger's configuration
+    is ``meta`` with the flags of ``meta["args"]`` beside the other entries.
 
     Records never end a run: what cannot be written is said once and left out.
     """

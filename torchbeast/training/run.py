@@ -179,7 +179,7 @@ class TrainingRun:
                 else "the agent had not learned from any step yet"
             )
         return (
-            f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}. "
+            f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}.\n"
             f"To resume, run the same command with --xpid {self._setup.xpid}"
         )
 
