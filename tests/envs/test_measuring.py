@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig, make_env, measure_games
-from torchbeast.envs.measuring import measure_game
+from torchbeast.envs.measuring import NUM_FRAME_STEPS, measure_game
 
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"
 PLAY = PlayConfig(
@@ -88,6 +88,12 @@ def test_pictures_of_one_buffer_are_told_apart(pays_late):
     measured = measure_game("torchbeast.envs.mock:PaysLate-v0", PLAY)
     assert measured.frame_mean[0, 0, 0] == pytest.approx(pixels.mean())
     assert measured.frame_std == pytest.approx(pixels.std(), rel=1e-4)
+
+
+def test_frames_need_half_of_the_steps(measured):
+    fewer = measure_game(PONG, PLAY._replace(num_steps=NUM_FRAME_STEPS))
+    np.testing.assert_array_equal(fewer.frame_mean, measured[PONG].frame_mean)
+    assert fewer.frame_std == measured[PONG].frame_std
 
 
 def test_every_step_says_that_the_game_is_alive(pays_late):

@@ -12,9 +12,10 @@ import numpy as np
 from torchbeast.envs.environment import ObservationConfig, make_env
 from torchbeast.runtime.isolation import run_isolated
 
-NUM_STEPS = 1000
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
 FRAME_STEPS = range(100, 500, 4)
+# Steps of play for frames alone, and for frames and returns.
+NUM_FRAME_STEPS, NUM_RETURN_STEPS = 500, 1000
 
 
 class PlayConfig(NamedTuple):
@@ -25,6 +26,7 @@ class PlayConfig(NamedTuple):
     seed: int
     discounting: float
     clip_rewards: bool
+    num_steps: int = NUM_RETURN_STEPS
 
 
 class GameStatistics(NamedTuple):
@@ -75,7 +77,7 @@ def measure_games(
 def measure_game(
     env_id: str, config: PlayConfig, alive: Callable[[], None] = lambda: None
 ) -> GameStatistics:
-    """Measures one game in this process over ``NUM_STEPS`` random steps.
+    """Measures one game in this process over ``config.num_steps`` random steps.
 
     ``alive`` is called at each step.
     """
@@ -117,7 +119,7 @@ def _play_at_random(env_id: str, config: PlayConfig) -> Iterator[tuple[np.ndarra
     with contextlib.closing(env):
         env.action_space.seed(config.seed)
         env.reset()
-        for _ in range(NUM_STEPS):
+        for _ in range(config.num_steps):
             frame, reward, terminated, truncated, _ = env.step(env.action_space.sample())
             done = bool(terminated or truncated)
             if done:

@@ -14,6 +14,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.envs import GameStatistics, PlayConfig, atari_actions, measure_games
 from torchbeast.envs.games import is_atari, short_name
+from torchbeast.envs.measuring import NUM_FRAME_STEPS, NUM_RETURN_STEPS
 from torchbeast.envs.specs import FULL_ACTIONS
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import from_contents
@@ -166,6 +167,7 @@ def _measure(setup: Setup, tasks: list[int], seed: int) -> dict[int, GameStatist
         seed,
         config.learning.discounting,
         config.learning.clip_rewards,
+        NUM_RETURN_STEPS if config.network.use_popart else NUM_FRAME_STEPS,
     )
     measured = measure_games(
         tuple(config.games[task] for task in tasks),
