@@ -145,9 +145,11 @@ class UpdateRule:
         if optimizer_kind(state) != self._config.optimizer:
             return
         self._optimizer.load_state_dict(state)
+        # Else options of the state, such as alpha, would replace those asked for. The learning rate
+        # follows from the schedule at every step.
+        options = {k: v for k, v in self._optimizer.defaults.items() if k != "lr"}
         for group in self._optimizer.param_groups:
-            # Else options of the state, such as alpha, would replace those asked for.
-            group.update(self._optimizer.defaults)
+            group.update(options)
         if self._config.optimizer == "rmsprop" and self._config.momentum > 0:
             for parameter, averages in self._optimizer.state.items():
                 averages.setdefault("momentum_buffer", torch.zeros_like(parameter))
