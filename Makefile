@@ -6,6 +6,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 ARGS ?=
 STAMPS := $(VENV)/.stamps
+# One more than there are cores: some tests wait.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
 .PHONY: train test build lint format sanitize bench wheel fresh clean help
@@ -25,7 +27,7 @@ train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
-	$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup $(ARGS)
 	tests/cpp/build/plain/tests --gtest_brief=1
 
 build: $(STAMPS)/build

@@ -25,9 +25,10 @@ from scipy.signal import lfilter
 from torch import Tensor
 
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.core.update import OptimizerConfig, UpdateRule
+from torchbeast.core.update import UpdateRule
 from torchbeast.models import Agent, AgentConfig, make_agent
 
 BETA = 0.0003

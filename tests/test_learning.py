@@ -12,7 +12,7 @@ ENV = "tests.moving_target:MovingTarget-v0"
 def test_learns_a_moving_target(start, tmp_path):
     code, out, err = start(
         "polybeast", "--env", ENV, "--agent_type=atari", "--savedir", tmp_path, "--xpid=run",
-        "--total_steps=60000", "--num_actors=8", "--unroll_length=20", "--batch_size=4",
+        "--total_steps=40000", "--num_actors=8", "--unroll_length=20", "--batch_size=4",
         "--learning_rate=0.002", "--entropy_cost=0.005", "--discounting=0.9", "--seed=1",
     ).finish(timeout=110)  # fmt: skip
     assert code == 0, err
@@ -27,7 +27,7 @@ def test_a_synchronous_run_repeats_bit_for_bit(start, tmp_path):
     for name in ("first", "second"):
         code, _, err = start(
             "polybeast", "--env=PongNoFrameskip-v4", "--agent_type=atari", "--savedir", tmp_path,
-            "--xpid", name, "--total_steps=600", "--num_actors=1", "--num_learner_threads=1",
+            "--xpid", name, "--total_steps=300", "--num_actors=1", "--num_learner_threads=1",
             "--unroll_length=20", "--batch_size=2", "--seed=7", "--synchronous",
         ).finish()  # fmt: skip
         assert code == 0, err

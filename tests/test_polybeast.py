@@ -55,7 +55,7 @@ def test_trains_pong(start, tmp_path):
 def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     code, _, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=800",
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=400",
         "--env", games, "--use_popart", "--use_lstm", "--track_gradients",
     ).finish()  # fmt: skip
     assert code == 0, err

@@ -12,6 +12,9 @@ from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
+# One process: they share what is made once.
+pytestmark = pytest.mark.xdist_group("readme")
+
 ROOT = Path(__file__).parent.parent
 # Appended, so that they win.
 SHORT_TRAINING = ["--total_steps=700", "--agent_type=atari", "--unroll_length=20", "--num_actors=6"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import json
 import logging
 import signal
@@ -30,6 +32,8 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
         signal's number after a signal.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    # Else the interpreter's end looks for garbage among all objects of torch, for half a second.
+    atexit.register(gc.freeze)
     signals = StopSignals()
     with _default_interrupt():
         try:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.popart import TargetSums, add_sums
 from torchbeast.core.step_stats import (
     Game,
@@ -25,7 +26,7 @@ from torchbeast.core.step_stats import (
     read_stats,
 )
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.core.update import Gradients, OptimizerConfig, UpdateRule, join_gradients
+from torchbeast.core.update import Gradients, UpdateRule, join_gradients
 
 __all__ = [
     "Game",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any, NamedTuple, cast
 
 import ale_py
 import cv2
@@ -70,7 +71,10 @@ def make_env(
         env = Mock()
     elif games.is_atari(env_id):
         observation = ObservationConfig(preprocessing, frame_format, frame_height, frame_width)
-        env = _make_atari(env_id, observation, full_action_space, full_games, render_mode)
+        env = _make_atari(env_id, observation, full_action_space, full_games, render_mode, seed)
+        if seed is not None:
+            env.reset()  # The same game as after the reset below.
+        return env
     else:
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         games.import_custom(env_id)
@@ -93,11 +97,13 @@ def _make_atari(
     full_action_space: bool,
     full_games: bool,
     render_mode: str | None,
+    seed: int | None,
 ) -> gymnasium.Env:
     profile = wrappers.PROFILES[observation.preprocessing]
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner per process.
     env = gymnasium.make(
-        env_id,
+        dataclasses.replace(gymnasium.spec(env_id), entry_point=cast(Any, _SeededAtari)),
+        seed=seed,
         render_mode=render_mode,
         frameskip=1,
         repeat_action_probability=profile.sticky_action_probability,
@@ -112,6 +118,21 @@ def _make_atari(
         observation.frame_height,
         observation.frame_width,
     )
+
+
+class _SeededAtari(ale_py.AtariEnv):
+    """Gymnasium's Atari environment, seeded when it is made.
+
+    A seed that comes with a reset makes it load the game again. That takes a quarter of a second.
+    """
+
+    def __init__(self, *, seed: int | None, **options: Any) -> None:
+        self._first_seed = seed
+        super().__init__(**options)
+
+    def seed_game(self, seed: int | None = None) -> tuple[int, int]:
+        seed, self._first_seed = self._first_seed if seed is None else seed, None
+        return super().seed_game(seed)
 
 
 def derive_seed(*entropy: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.types import UsageError
-from torchbeast.core.update import check_optimizer_state
 from torchbeast.models import Agent, AgentConfig, make_agent
 
 # The first two may change while a run is stopped; the last is taken from the checkpoint.

@@ -12,9 +12,9 @@ import torch
 
 from torchbeast.cli.config import describe_changes
 from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.optimizer import optimizer_kind
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
-from torchbeast.core.update import optimizer_kind
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.training.beginning import Beginning, begin, plan_beginning

@@ -1,0 +1,86 @@
+"""The optimizers, what configures them, and checks of their saved state."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class OptimizerConfig(NamedTuple):
+    """RMSProp as in IMPALA, or Adam; the learning rate falls linearly to 0 over ``total_steps``."""
+
+    optimizer: str = "rmsprop"
+    learning_rate: float = 0.00048
+    alpha: float = 0.99
+    momentum: float = 0.0
+    epsilon: float = 0.01
+    grad_norm_clipping: float = 40.0
+    total_steps: int = 100000
+
+
+def _without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:
+    """The same optimizer without the guards that hide its methods from ``torch.compile``.
+
+    Their first call imports ``torch._dynamo``. That takes two seconds at the start of a run and one
+    at its end, and nothing here is compiled.
+    """
+    guarded = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in guarded}
+    methods["step"] = torch.no_grad()(inspect.unwrap(optimizer.step))
+    return type(optimizer.__name__, (optimizer,), methods)
+
+
+RMSprop = _without_compiler(torch.optim.RMSprop)
+Adam = _without_compiler(torch.optim.Adam)
+
+
+def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer that ``config`` describes."""
+    if config.optimizer == "adam":
+        return Adam(parameters, lr=config.learning_rate, eps=config.epsilon)
+    return RMSprop(
+        parameters,
+        lr=config.learning_rate,
+        alpha=config.alpha,
+        momentum=config.momentum,
+        eps=config.epsilon,
+    )
+
+
+def optimizer_kind(state: dict[str, Any]) -> str:
+    """Returns whose state a state dict is: ``rmsprop`` or ``adam``."""
+    return "adam" if "betas" in state["param_groups"][0] else "rmsprop"
+
+
+def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -> None:
+    """Checks that a state dict is one that :meth:`UpdateRule.load_state_dict` can load.
+
+    Args:
+        state: any object.
+        parameters: those that it should belong to, in their order.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        group = state["param_groups"][0]
+        averages = state["state"]
+        expected = {"rmsprop": {"square_avg"}, "adam": {"exp_avg", "exp_avg_sq"}}
+        names = expected[optimizer_kind(state)]
+        if group["params"] != list(range(len(parameters))) or not isinstance(averages, dict):
+            raise ValueError("optimizer_state_dict is of another network")
+        for index, values in averages.items():
+            parameter = parameters[index]
+            if not {"step", *names} <= values.keys():
+                raise ValueError(f"optimizer_state_dict lacks averages of parameter {index}")
+            for name, value in values.items():
+                if name != "step" and value.shape != parameter.shape:
+                    raise ValueError(f"optimizer_state_dict: {name} of {index} has another shape")
+                if not torch.isfinite(torch.as_tensor(value)).all():
+                    raise ValueError(f"optimizer_state_dict: {name} of {index} is not finite")
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+        raise ValueError("optimizer_state_dict is not an optimizer's state") from error
