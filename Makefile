@@ -27,7 +27,7 @@ train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
-	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup $(ARGS)
+	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 	tests/cpp/build/plain/tests --gtest_brief=1
 
 build: $(STAMPS)/build

@@ -8,9 +8,6 @@ from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.evaluate.playing import Trained
 from torchbeast.models import AgentConfig, make_agent
 
-# One process: they share what is made once.
-pytestmark = pytest.mark.xdist_group("activations")
-
 
 def cka(x, y):
     return linear_cka(*(centred_gram(torch.from_numpy(a)) for a in (x, y)))

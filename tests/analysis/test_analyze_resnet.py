@@ -11,9 +11,6 @@ from torchbeast.analysis import analyze_resnet, comparison, excitation, filter_p
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
-# One process: they share what is made once.
-pytestmark = pytest.mark.xdist_group("analyze_resnet")
-
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
 

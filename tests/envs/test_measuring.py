@@ -5,9 +5,6 @@ import pytest
 from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig, make_env, measure_games
 from torchbeast.envs.measuring import NUM_FRAME_STEPS, measure_game
 
-# One process: they share what is made once.
-pytestmark = pytest.mark.xdist_group("measuring")
-
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"
 PLAY = PlayConfig(
     DEFAULT_OBSERVATION, full_action_space=True, seed=0, discounting=0.99, clip_rewards=False

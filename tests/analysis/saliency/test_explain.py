@@ -8,9 +8,6 @@ from torchbeast.evaluate.playing import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
-# One process: they share what is made once.
-pytestmark = pytest.mark.xdist_group("explain")
-
 PONG, BREAKOUT, QBERT = (f"{g}NoFrameskip-v4" for g in ("Pong", "Breakout", "Qbert"))
 COARSE = SaliencyConfig(density=20)
 

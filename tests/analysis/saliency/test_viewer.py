@@ -16,9 +16,6 @@ from torchbeast.analysis.saliency.drawing import find_peaks, make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
 
-# One process: they share what is made once.
-pytestmark = pytest.mark.xdist_group("viewer")
-
 PLACES = [(10, 10), (10, 66), (60, 40)]
 HALF = Curves(np.full(33, 0.75), np.full(33, 0.25))
 EVEN = Curves(np.full(33, 0.5), np.full(33, 0.5))
