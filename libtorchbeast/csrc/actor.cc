@@ -1,7 +1,6 @@
 #include "actor.h"
 
 #include <chrono>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -177,8 +176,7 @@ void Actor::OnFinished() {
 }
 
 void Actor::CountFailure(const rpcenv::Failure& failure) {
-  std::optional<int32_t> task;
-  if (decoder_) task = decoder_->task();
+  const auto task = decoder_ ? std::optional<int32_t>(decoder_->task()) : std::nullopt;
   listener_->Log(LogLevel::kError, recovery_.Count(failure, task));
 }
 
@@ -215,8 +213,7 @@ void Actor::OnFirstReply() {
   auto decoder = std::make_unique<StepDecoder>(options_.num_environments);
   decoder->ReadSchema(stream_->reply());
   decoder->Check(stream_->reply());
-  int64_t row_bytes = 0;
-  for (const LeafSpec& leaf : decoder->leaf_specs()) row_bytes += leaf.NumBytes();
+  const int64_t row_bytes = decoder->RowBytes();
   const int64_t num_rows = (actor_options_.unroll_length + 1) * options_.num_environments;
   if (row_bytes > actor_options_.max_rollout_bytes / num_rows) {
     throw StreamError(StreamError::Remedy::kEndRun,

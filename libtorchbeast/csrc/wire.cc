@@ -132,6 +132,12 @@ void StepDecoder::ReadSchema(const rpcenv::Reply& reply) {
   if (task_ < 0) throw WireError("negative task");
 }
 
+int64_t StepDecoder::RowBytes() const {
+  int64_t bytes = 0;
+  for (const LeafSpec& leaf : leaf_specs_) bytes += leaf.NumBytes();
+  return bytes;
+}
+
 void StepDecoder::Check(const rpcenv::Reply& reply) const {
   auto expect = [this](int64_t size, const char* field) {
     if (size != num_environments_) {

@@ -74,7 +74,8 @@ class StepDecoder {
                 const std::byte* previous, std::byte* target) const;
 
   const SpecNest& spec() const { return spec_; }
-  const std::vector<LeafSpec>& leaf_specs() const { return leaf_specs_; }
+  // Of one environment's observation.
+  int64_t RowBytes() const;
   int32_t task() const { return task_; }
 
  private:

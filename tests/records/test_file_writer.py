@@ -2,7 +2,8 @@ import logging
 
 import pytest
 
-from torchbeast.records.file_writer import FileWriter
+from torchbeast.core.types import UsageError
+from torchbeast.records.file_writer import FileWriter, check_writable
 
 FIELDS = ["step", "loss"]
 
@@ -50,6 +51,14 @@ def test_gradients_go_on_likewise_under_one_header(make, tmp_path):
     make(last_step=20).gradients({"a/norm": 2.5}, step=40)
     text = (tmp_path / "run" / "gradients.csv").read_text()
     assert text == "step,a/norm\n20,1.5\n40,2.5\n"
+
+
+def test_a_directory_is_checked_before_it_is_made(tmp_path):
+    check_writable(str(tmp_path / "a" / "b"))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="Cannot write to --savedir .*file is no directory"):
+        check_writable(str(tmp_path / "file" / "b"))
 
 
 def test_latest_follows_the_directory(make, tmp_path):

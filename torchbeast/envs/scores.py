@@ -99,6 +99,8 @@ def find_reference(env_id: str) -> Reference:
     The human's is None where it is not published. The random agent's is published, else measured,
     and None for environments of the user's.
     """
+    if ":" in env_id:  # It may have the name of a game.
+        return Reference(None, None)
     name = short_name(env_id)
     if name in PUBLISHED:
         return Reference(*PUBLISHED[name])

@@ -27,6 +27,20 @@ def default_xpid() -> str:
     return datetime.datetime.now().strftime("torchbeast-%Y%m%d-%H%M%S")
 
 
+def check_writable(savedir: str) -> None:
+    """Checks that runs can be written to a directory, without writing anything.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    path = Path(savedir).expanduser().absolute()
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"Cannot write to --savedir {savedir}: no permission to write {nearest}")
+
+
 class FileWriter:
     """Writes a run's records.
 

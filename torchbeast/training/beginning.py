@@ -24,8 +24,9 @@ from torchbeast.training.setup import Setup
 
 log = logging.getLogger("torchbeast")
 
-# Seconds between two messages while games are measured: on a terminal, and elsewhere.
-REPORT_INTERVALS_S = (1.0, 10.0)
+# Seconds between two messages while games are measured: on a terminal where there is news, and
+# otherwise.
+NEWS_INTERVAL_S, REPORT_INTERVAL_S = 1.0, 10.0
 
 
 class Source(NamedTuple):
@@ -183,13 +184,15 @@ class _Reporter:
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._interval = REPORT_INTERVALS_S[0 if sys.stderr.isatty() else 1]
+        self._told = 0
         self._told_at = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        if time.monotonic() - self._told_at >= self._interval:
+        is_news = done > self._told and sys.stderr.isatty()
+        interval = NEWS_INTERVAL_S if is_news else REPORT_INTERVAL_S
+        if time.monotonic() - self._told_at >= interval:
             log.info("Measuring games by random play: %d of %d done", done, self._total)
-            self._told_at = time.monotonic()
+            self._told, self._told_at = done, time.monotonic()
 
 
 def _action_names(config: AgentConfig) -> tuple[str, ...] | None:

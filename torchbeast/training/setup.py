@@ -77,11 +77,6 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )
-    if config.network.use_popart and config.learning.clip_rewards:
-        log.warning(
-            "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
-            "the games, which PopArt is for, are lost before it sees them"
-        )
     return Setup(
         config=config,
         xpid=config.output.xpid or default_xpid(),
@@ -114,6 +109,11 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         )
     if xpid is not None and (xpid in ("", ".", "..", "latest") or "/" in xpid):
         raise UsageError(f"--xpid '{xpid}' cannot be the name of a run")
+    if config.network.use_popart and config.learning.clip_rewards:
+        log.warning(
+            "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
+            "the games, which PopArt is for, are lost before it sees them"
+        )
 
 
 def _allocate_servers(

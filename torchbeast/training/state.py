@@ -17,6 +17,7 @@ from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
+from torchbeast.records.file_writer import check_writable
 from torchbeast.training.beginning import Beginning, begin, plan_beginning
 from torchbeast.training.config import TrainingConfig
 from torchbeast.training.resuming import check_resumable
@@ -57,10 +58,11 @@ def resume_or_start(setup: Setup) -> RunState:
 
     Raises:
         UsageError: the checkpoint cannot be read, is damaged or of another agent, or
-            ``--init_from`` cannot be used.
+            ``--init_from`` cannot be used, or ``--savedir`` cannot be written to.
         RunError: an environment failed while a new run's games were measured.
     """
     config = setup.config
+    check_writable(config.output.savedir)
     path = checkpoint.model_path(config.output.savedir, setup.xpid)
     if config.output.disable_checkpoint or not path.exists():
         seed = _choose_seed(config, None)
