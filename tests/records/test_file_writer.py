@@ -57,7 +57,7 @@ def test_a_directory_is_checked_before_it_is_made(tmp_path):
     check_writable(str(tmp_path / "a" / "b"))
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="Cannot write to --savedir .*file is no directory"):
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*file is no directory"):
         check_writable(str(tmp_path / "file" / "b"))
 
 
