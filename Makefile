@@ -32,6 +32,9 @@ test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 
 build: $(STAMPS)/build
 
+# Else make removes what stands between a target and its sources, and looks for packages each time.
+.SECONDARY:
+
 # The packages of the system that a target needs: train, test or lint.
 $(STAMPS)/system-%: tools/install_system_packages.sh
 	sh tools/install_system_packages.sh $*

@@ -67,7 +67,7 @@ def test_a_signal_ends_everything_and_saves(start, tmp_path):
     wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
     family = run.family()
     run.process.send_signal(signum)
-    code, _, err = run.finish(timeout=20)
+    code, _, err = run.finish(timeout=120)
     assert code == 128 + signum, err
     assert "Traceback" not in err
     nothing_left(family)
@@ -88,7 +88,7 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
     wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 300)
     family = run.family()
     run.process.send_signal(signal.SIGINT)
-    code, _, err = run.finish(timeout=20)
+    code, _, err = run.finish(timeout=120)
     assert code == 130
     assert err.count("restarting it") == 2
     nothing_left(family)

@@ -211,7 +211,7 @@ def test_one_failure_wakes_the_other_threads():
     started.wait()
     waiting.start()  # The batch of one rollout is taken: it waits for its turn.
     for thread in (failing, waiting):
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
     assert sorted(type(error).__name__ for error in errors) == ["ArithmeticError", "RuntimeError"]
     learner.agent.forward = forward

@@ -18,7 +18,7 @@ class RawClient {
   explicit RawClient(const std::string& address)
       : stub_(rpcenv::EnvironmentService::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-        stream_(stub_->Step(&context_)) {}
+        stream_(stub_->Step(Patient(&context_))) {}
 
   // Sends `request`; whether a reply came.
   bool Send(const rpcenv::Request& request) {
@@ -222,6 +222,7 @@ TEST_F(EnvServerTest, InterruptionEndsRun) {
     EXPECT_TRUE(raw.Open(1));
     EXPECT_FALSE(raw.Step({0}));
     raw.Finish();
+    server.Stop();  // If it still runs.
   });
   EXPECT_THROW(server.Run({}), CtrlC);
   client.join();

@@ -211,7 +211,7 @@ TEST_F(HostileServerTest, ObservationsAboveTheLimitAreRefusedByTheServer) {
   grpc::ClientContext context;
   const auto stub = rpcenv::EnvironmentService::NewStub(
       grpc::CreateChannel(directory_.Address("large"), grpc::InsecureChannelCredentials()));
-  const auto stream = stub->Step(&context);
+  const auto stream = stub->Step(Patient(&context));
   rpcenv::Request request;
   request.mutable_open()->set_protocol_version(kProtocolVersion);
   request.mutable_open()->set_num_environments(2);

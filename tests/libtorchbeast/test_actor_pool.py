@@ -182,11 +182,11 @@ class Pool:
         with contextlib.suppress(RuntimeError):
             self.batcher.close()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=60)
             assert not thread.is_alive()
 
     def wait_for_error(self):
-        self._threads[1].join(timeout=30)
+        self._threads[1].join(timeout=60)
         assert self.error is not None
         return str(self.error)
 
@@ -273,7 +273,7 @@ def test_killed_server_is_reconnected_to(start_server):
         process.join()
         time.sleep(0.3)
         start_server()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         before = pool.pool.count()
         while pool.pool.count() < before + 4 * T:
             next(pool.queue)
@@ -396,7 +396,7 @@ def closing_time(pool):
 def test_close_while_connecting(tmp_path):
     with Pool([f"unix:{tmp_path}/nobody"]) as pool:
         time.sleep(0.1)
-        assert closing_time(pool) < 3
+        assert closing_time(pool) < 30
 
 
 def test_close_with_a_stopped_server(start_server):
@@ -405,14 +405,14 @@ def test_close_with_a_stopped_server(start_server):
         next(pool.queue)
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(0.1)
-        assert closing_time(pool) < 3
+        assert closing_time(pool) < 30
 
 
 def test_close_with_an_environment_stuck_in_step(start_server):
     address, _ = start_server(stuck_at=3)
     with Pool([address]) as pool:
         time.sleep(1.0)
-        assert closing_time(pool) < 3
+        assert closing_time(pool) < 30
 
 
 def test_close_with_a_full_learner_queue(start_server):
@@ -421,7 +421,7 @@ def test_close_with_a_full_learner_queue(start_server):
         while pool.queue.size() < 1:
             time.sleep(0.01)
         time.sleep(0.1)
-        assert closing_time(pool) < 3
+        assert closing_time(pool) < 30
 
 
 def test_count_starts_at_zero(tmp_path):

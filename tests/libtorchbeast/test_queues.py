@@ -140,7 +140,7 @@ class TestBatchingQueue:
         time.sleep(0.05)  # This thread runs on, so the other does not hold the GIL.
         assert queue.size() == 1
         assert next(queue).tolist() == [0]
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert next(queue).tolist() == [1]
 
     def test_tensors_are_released(self):
@@ -213,9 +213,9 @@ class TestDynamicBatcher:
         for caller in callers:
             caller.start()
         for caller in callers:
-            caller.join(timeout=10)
+            caller.join(timeout=60)
         batcher.close()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert all(results[i].tolist() == [[2 * i] * 3] for i in range(20))
 
     def answer(self, inputs, outputs):
@@ -238,7 +238,7 @@ class TestDynamicBatcher:
         except Exception as error:
             errors.append(error)
         del batch
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         return errors
 
     def test_dropped_batch_raises_in_compute(self):
@@ -271,7 +271,7 @@ class TestDynamicBatcher:
         thread = threading.Thread(target=call)
         thread.start()
         next(batcher).set_outputs(torch.ones(3))
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert "along dimension 1 of [3]" in errors[0]
 
     def test_one_row_per_call_is_accepted(self):
@@ -298,7 +298,7 @@ class TestDynamicBatcher:
         while batcher.size() == 0:
             time.sleep(0.001)
         batcher.close()
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert len(errors) == 1
         with pytest.raises(actorpool.ClosedBatchingQueue):
             batcher.compute(torch.ones(1, 1))

@@ -84,7 +84,7 @@ def run_pool(address, tls):
     rollout = next(queue, None)
     batcher.close()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
     return rollout, errors
 
@@ -106,7 +106,7 @@ def run_until_log(address, tls, text, caplog):
         assert thread.is_alive()
         time.sleep(0.05)
     queue.close()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
 
 
@@ -147,6 +147,6 @@ def test_plain_servers_are_refused(tmp_path):
     thread.start()
     rollout, errors = run_pool(address, tls)
     plain.stop()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert rollout is None
     assert "the server does not use TLS" in str(errors[0])

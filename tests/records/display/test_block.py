@@ -22,6 +22,7 @@ def make_games(make_game):
 def python_output(monkeypatch):
     """Lets Python's output go to a terminal, as in a program that was started there."""
     handlers = []
+    monkeypatch.setenv("TERM", "xterm")
 
     def connect(terminal):
         monkeypatch.setattr(sys, "stdout", terminal.stream)
