@@ -58,14 +58,14 @@ $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	touch $@
 
 tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc tests/cpp/*.h) tests/cpp/Makefile $(STAMPS)/system-test
-	$(MAKE) --no-print-directory -C tests/cpp KIND=$*
+	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=$*
 
 lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
-	$(MAKE) --no-print-directory -C tests/cpp annotations
+	$(MAKE) --silent --no-print-directory -C tests/cpp annotations
 
 format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
