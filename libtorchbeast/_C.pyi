@@ -153,7 +153,8 @@ class Server:
 
     ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; one that other machines can reach needs
     ``tls``, PEM texts (certificate, key, root). ``task`` is the index of the game among the
-    learner's tasks. Environments follow Gymnasium or the older gym. Their observations must have
+    learner's tasks. Environments follow Gymnasium or the older gym; ``truncated`` must be a bool,
+    since TorchBeast's multi-task extension had the task there. Their observations must have
     the element types of their ``observation_space``, if they have one. All streams together have at
     most ``max_environments``. ``env_class`` is TorchBeast's name for ``env_init``.
     """

@@ -116,6 +116,20 @@ def test_equal_steps_are_compared_if_asked_for(directory, tmp_path):
     }
 
 
+def test_what_was_there_in_2019_can_be_asked_for(directory, tmp_path):
+    assert run("--load_path", directory, "--comp_between", "--comp_num_models=1", "--save_dir",
+               tmp_path, "--metric", "default", "kernels", "optimal_kernels",
+               "--models", "Pong=Pong,MultiTask=MultiTask,Both=Both") == 0  # fmt: skip
+    rows = read(tmp_path)
+    assert {row["comparison"] for row in rows} == set(analyze_resnet.COMPARISONS[:3])
+    sums = {
+        match: [float(row["sum"]) for row in rows if row["match"] == match]
+        for match in ("default", "kernels", "optimal_kernels")
+    }
+    assert sums["kernels"] == pytest.approx(sums["default"])
+    assert all(np.less(sums["optimal_kernels"], sums["kernels"]))
+
+
 def test_agents_can_be_named(directory, tmp_path):
     assert run("--load_path", directory, "--models", "a=Pong,b=Breakout", "--save_dir", tmp_path,
                "--comp_no_optimal", "--comp_between", "single_single") == 0  # fmt: skip

@@ -36,6 +36,18 @@ def test_distances_equal_a_plain_loop():
     assert filters.optimal(a, b) == pytest.approx((best, best / 4, best / squares))
 
 
+def test_kernels_are_compared_for_themselves():
+    """As in 2019: the mean is per kernel, and kernels of different filters may be a pair."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 2, 3, 3))
+    order = rng.permutation(6)
+    b = a.reshape(6, 3, 3)[order].reshape(3, 2, 3, 3)
+    one, other = filters.kernels(a), filters.kernels(b)
+    assert filters.in_order(one, other).sum == pytest.approx(filters.in_order(a, b).sum)
+    assert filters.in_order(one, other).mean == pytest.approx(filters.in_order(a, b).mean / 2)
+    assert filters.optimal(one, other).sum == 0 < filters.optimal(a, b).sum
+
+
 def test_the_relative_distance_is_blind_to_scale():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 50, 20, 3, 3))

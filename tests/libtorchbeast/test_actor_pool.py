@@ -56,6 +56,7 @@ class Counting:
             if "text" in bad:
                 raise ValueError(bad["text"])
             frame, reward = bad.get("frame", frame), bad.get("reward", reward)
+            truncated = bad.get("truncated", truncated)
         assert isinstance(action, int)
         return frame, reward, over and not truncated, truncated, info
 
@@ -321,6 +322,8 @@ def test_only_the_failing_environment_is_made_anew(start_server):
         ({"reward": float("-inf")}, "its reward is -inf"),
         ({"reward": 1e300}, "its reward is 1000"),
         ({"reward": None}, "its reward is None, which is no number"),
+        ({"truncated": 0}, "its step() returned 0 for `truncated`, which is no bool"),
+        ({"truncated": 2}, "belongs into Server(task=...)"),
         (
             {"frame": np.zeros((4, 2, 3), np.float32)},
             r"its observation is float32[4, 2, 3], the first one was uint8[4, 2, 3]",

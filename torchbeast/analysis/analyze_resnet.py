@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchbeast.analysis.agents import RunAgent
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
-METRICS = ("default", "optimal", "rebasin", "cka")
+METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -43,7 +43,13 @@ def make_parser() -> argparse.ArgumentParser:
     add = group.add_argument
     add("--models", help="Agents: name=directory in --load_path,... (default: all there).")
     add("--comp_num_models", type=positive, default=10, help="Checkpoints of each agent.")
-    add("--comp_between", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
+    add(
+        "--comp_between",
+        nargs="*",
+        choices=COMPARISONS,
+        default=list(COMPARISONS),
+        help="Which agents are compared (default: all of these; without a value the first three).",
+    )
     add("--match_num_models", action="store_true", help="Compare at equal steps.")
     add("--comp_no_optimal", action="store_true", help="Filters in order only.")
     add("--comp_single_single_model", help="single_single: this agent with each other one only.")
@@ -53,7 +59,8 @@ def make_parser() -> argparse.ArgumentParser:
         choices=METRICS,
         default=["default", "optimal", "rebasin"],
         help="How filters are paired: in order; the best in each layer; carried through the "
-        "network. cka: likeness of the layers' responses to a game (not by default).",
+        "network. Not by default: kernels, optimal_kernels: each kernel of a filter for itself, "
+        "as in 2019. cka: likeness of the layers' responses to a game.",
     )
     add("--cka_game", help="Game to respond to (default: the first that both agents know).")
     add("--cka_frames", type=positive, default=256, help="Of the game (default: %(default)s).")
@@ -78,8 +85,18 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of the modes that look at one or two checkpoints."""
     group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
     add = group.add_argument
-    add("--layer", default="feat_conv0", help="A layer's name or number (0 to 14).")
-    add("--filter", type=natural, help="One filter (default: the whole layer, as a sheet).")
+    add("--layer", "--layer_index", default="feat_conv0", help="A layer's name or number, 0 to 14.")
+    add(
+        "--filter",
+        "--filter_index",
+        type=natural,
+        help="One filter (default: the whole layer, as a sheet).",
+    )
+    add(
+        "--pairwise_comp",
+        action="store_true",
+        help="Accepted as in 2019, without effect: _filter_comp always compares all pairs.",
+    )
     add("--other", type=Path, help="_filter_comp, similarity: the second checkpoint.")
     add(
         "--control",
@@ -105,7 +122,7 @@ def filter_comp(flags: argparse.Namespace) -> None:
         print(f"{agent.name}: {agent.kind}, {len(agent.checkpoints)} checkpoints")
     pairs = comparison.make_pairs(
         agents,
-        flags.comp_between,
+        flags.comp_between or COMPARISONS[:3],
         flags.comp_num_models,
         match_steps=flags.match_num_models,
         only=flags.comp_single_single_model,

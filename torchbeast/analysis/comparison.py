@@ -120,10 +120,17 @@ def carried(pair: Pair) -> dict[str, Distance]:
     return filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
 
 
+def of_kernels(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
+    """A measure that looks at each kernel of a layer for itself, as in 2019."""
+    return in_each_layer(lambda a, b: function(filters.kernels(a), filters.kernels(b)))
+
+
 MEASURES: dict[str, Measure] = {
     "default": in_each_layer(filters.in_order),
     "optimal": in_each_layer(filters.optimal),
     "rebasin": carried,
+    "kernels": of_kernels(filters.in_order),
+    "optimal_kernels": of_kernels(filters.optimal),
 }
 
 

@@ -92,6 +92,11 @@ def optimal(a: np.ndarray, b: np.ndarray) -> Distance:
     return _total(distances[linear_sum_assignment(distances)], a, b)
 
 
+def kernels(layer: np.ndarray) -> np.ndarray:
+    """The kernels of a layer ``[O, I, k, k]`` as filters of one channel, ``[O * I, 1, k, k]``."""
+    return layer.reshape(-1, 1, *layer.shape[2:])
+
+
 def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
     """The layers that have the same shape in both; other frames differ in the first and in "fc"."""
     names = [name for name in a if a[name].shape == b[name].shape]

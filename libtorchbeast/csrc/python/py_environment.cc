@@ -67,6 +67,17 @@ double ReadReward(nb::handle value) {
   return reward;
 }
 
+// std::runtime_error for an integer: in TorchBeast's multi-task extension step() returned (observation,
+// reward, done, task, info), where every task but the first would look like a time limit.
+bool ReadTruncated(nb::handle value) {
+  if (nb::isinstance<nb::int_>(value) && !nb::isinstance<nb::bool_>(value)) {
+    throw std::runtime_error("its step() returned " + std::string(nb::repr(value).c_str()) +
+                             " for `truncated`, which is no bool; a game's index belongs into "
+                             "Server(task=...)");
+  }
+  return IsTrue(value);
+}
+
 // The items of a gymnasium Dict or Tuple space; none for other spaces.
 nb::object SubSpaces(nb::handle space) { return nb::getattr(space, "spaces", nb::none()); }
 
@@ -167,7 +178,7 @@ class PythonEnvironment final : public Environment {
     Result result;
     result.reward = ReadReward(nb::object(returned[1]));
     result.terminated = IsTrue(nb::object(returned[2]));
-    result.truncated = gymnasium && IsTrue(nb::object(returned[3]));
+    result.truncated = gymnasium && ReadTruncated(nb::object(returned[3]));
     const nb::object info = returned[gymnasium ? 4 : 3];
     if (!gymnasium && result.terminated && IsTrue(Lookup(info, "TimeLimit.truncated"))) {
       result.terminated = false;
