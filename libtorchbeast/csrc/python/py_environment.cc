@@ -67,8 +67,9 @@ double ReadReward(nb::handle value) {
   return reward;
 }
 
-// std::runtime_error for an integer: in TorchBeast's multi-task extension step() returned (observation,
-// reward, done, task, info), where every task but the first would look like a time limit.
+// std::runtime_error for an integer: in TorchBeast's multi-task extension step() returned
+// (observation, reward, done, task, info), where every task but the first would look like a time
+// limit.
 bool ReadTruncated(nb::handle value) {
   if (nb::isinstance<nb::int_>(value) && !nb::isinstance<nb::bool_>(value)) {
     throw std::runtime_error("its step() returned " + std::string(nb::repr(value).c_str()) +

@@ -15,6 +15,11 @@ constexpr std::chrono::seconds kExitTimeout{3};
 
 // Python is about to exit: calls that wait are to end.
 std::atomic<bool> exiting{false};
+// They had their time: from now on the GIL is the main thread's alone. The stable ABI has nothing
+// that tells when Python itself begins to end.
+std::atomic<bool> exited{false};
+// The thread that ends the interpreter. Written before `exited`.
+std::thread::id main_thread;
 std::atomic<int> num_blocking_calls{0};
 
 struct InterpreterExit : std::exception {};
@@ -31,20 +36,16 @@ void EndBlockingCalls() {
   while (num_blocking_calls > 0 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  main_thread = std::this_thread::get_id();
+  exited = true;
 }
 
 }  // namespace
 
-bool InterpreterEnds() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
+bool TooLateForGil() { return exited && std::this_thread::get_id() != main_thread; }
 
 GilLock::GilLock() {
-  if (InterpreterEnds() && !PyGILState_Check()) StopForEver();
+  if (TooLateForGil()) StopForEver();
   state_ = PyGILState_Ensure();
 }
 
@@ -56,7 +57,7 @@ BlockingCall::BlockingCall() {
 }
 
 BlockingCall::~BlockingCall() {
-  if (InterpreterEnds()) StopForEver();
+  if (TooLateForGil()) StopForEver();
   PyEval_RestoreThread(state_);
   --num_blocking_calls;
 }

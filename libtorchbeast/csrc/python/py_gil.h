@@ -9,10 +9,10 @@
 
 namespace torchbeast {
 
-// Whether Python finalizes, so that only the thread that does it may hold the GIL.
-bool InterpreterEnds();
+// Whether another thread ends the interpreter: this one must not ask for the GIL any more.
+bool TooLateForGil();
 
-// Holds the GIL in a scope. Never returns from the constructor if the interpreter ends.
+// Holds the GIL in a scope. Never returns from the constructor if it is too late for that.
 class GilLock {
  public:
   GilLock();
@@ -41,10 +41,10 @@ class BlockingCall {
 // To be called without the GIL; see sync.h's Poll.
 void CheckSignals();
 
-// Deletes `object` with the GIL. Keeps it for ever if the interpreter ends.
+// Deletes `object` with the GIL. Keeps it for ever if it is too late for that.
 template <typename T>
 void DeleteWithGil(T* object) {
-  if (!nanobind::is_alive() || (InterpreterEnds() && !PyGILState_Check())) return;
+  if (!nanobind::is_alive() || TooLateForGil()) return;
   GilLock gil;
   delete object;
 }
