@@ -48,7 +48,7 @@ def rows(kind):
 
 
 def find(name):
-    """The module or attribute that a dotted name stands for. Raises ImportError if there is none."""
+    """The module or attribute that a dotted name stands for; ImportError if there is none."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -202,6 +202,14 @@ def test_the_learner_of_2019_starts_no_servers(monkeypatch):
     assert polybeast_learner.main(["--pipes_basename=unix:/x"]).pipes_basename == "unix:/x"
 
 
+def test_a_server_that_was_stopped_before_does_not_run(tmp_path):
+    from libtorchbeast import Server
+
+    server = Server(lambda: None, f"unix:{tmp_path}/socket")
+    server.stop()
+    server.run()
+
+
 def test_a_game_is_made_by_the_names_of_2019():
     env = atari_wrappers.make_atari("PongNoFrameskip-v4", full_action_space=True)
     made = atari_wrappers.wrap_deepmind(env, clip_rewards=False, frame_stack=True, scale=False)
@@ -209,7 +217,7 @@ def test_a_game_is_made_by_the_names_of_2019():
     assert made.observation_space.shape == (4, 84, 84)
     assert made.action_space.n == 18
     for options in ({}, {"clip_rewards": False}, {"episode_life": False}, {"scale": True}):
-        with pytest.raises(ValueError, match="make_env|clip_rewards=False"):
+        with pytest.raises(ValueError, match=r"make_env|clip_rewards=False"):
             atari_wrappers.wrap_deepmind(env, **options)
     with pytest.raises(ValueError, match="max_episode_steps"):
         atari_wrappers.make_atari("PongNoFrameskip-v4", max_episode_steps=10)
