@@ -188,6 +188,20 @@ def test_the_preset_is_what_the_page_says():
     }
 
 
+@pytest.mark.parametrize(
+    ("program", "modes"),
+    [
+        ("polybeast", "train test test_render record env_info"),
+        ("monobeast", "train test test_render"),
+        ("analysis.analyze_resnet", "filter_vis filter_comp _filter_comp filter_comp_plot"),
+    ],
+)
+def test_modes_of_2019_are_there(program, modes):
+    parser = find(f"torchbeast.{program}").make_parser()
+    for mode in modes.split():
+        assert parser.parse_args(["--mode", mode]).mode == mode
+
+
 def test_flags_cannot_be_abbreviated(capsys):
     with pytest.raises(SystemExit):
         polybeast.make_parser().parse_args(["--total=1000"])
