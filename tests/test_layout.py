@@ -30,6 +30,8 @@ ALLOWED = {
     "evaluator": BASE | {"cli", "core", "records", "models", "envs", "evaluate", "analysis"},
     "polybeast_env": BASE | {"cli", "envs"} | NATIVE,
     "polybeast": BASE | {"cli", "core", "evaluate", "training"} | NATIVE,
+    "polybeast_learner": {"polybeast"},
+    "atari_wrappers": {"envs"},
     "monobeast": BASE | {"cli", "core", "evaluate", "training"},
     "saliency": BASE | {"cli", "core", "records", "models", "envs", "evaluate", "analysis"},
 }

@@ -9,6 +9,7 @@ import torchbeast
 
 PROGRAMS = {
     "polybeast": "train, test, watch and film agents; environments behind a C++ actor pool",
+    "polybeast_learner": "polybeast --no_start_servers, under its name of 2019",
     "polybeast_env": "serve environments to a learner, here or on another machine",
     "monobeast": "the same as polybeast on one machine, without compiled code",
     "saliency": "show where an agent looks",

@@ -16,7 +16,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.0005,
         "entropy_cost": 0.003,
     },
-    # The program of 2019.
+    # What flags can bring back of 2019; docs/migrating.md lists what else differs.
     "2019": {"fixed_input_scale": True, "torch_initial_weights": True, "beta_per": "batch"},
 }
 
