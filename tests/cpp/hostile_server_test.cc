@@ -145,7 +145,8 @@ TEST_F(HostileServerTest, OneThatRefusesEndsTheRunAtOnce) {
   for (auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::INVALID_ARGUMENT,
                     grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::PERMISSION_DENIED}) {
     const std::string error =
-        Run([code](ServerStream*) { return grpc::Status(code, "protocol version 2"); });
+        Run([code](ServerStream*) { return grpc::Status(code, "protocol version 2"); },
+            std::chrono::seconds(60));
     EXPECT_NE(error.find("it refuses this actor pool: protocol version 2"), std::string::npos)
         << error;
   }

@@ -57,7 +57,7 @@ inline void WaitFor(const std::function<bool()>& condition) {
 // time that only a fault can take.
 inline grpc::ClientContext* Patient(grpc::ClientContext* context) {
   context->set_wait_for_ready(true);
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
   return context;
 }
 
