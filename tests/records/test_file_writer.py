@@ -54,11 +54,11 @@ def test_gradients_go_on_likewise_under_one_header(make, tmp_path):
 
 
 def test_a_directory_is_checked_before_it_is_made(tmp_path):
-    check_writable(str(tmp_path / "a" / "b"))
+    check_writable(str(tmp_path / "a"), "b")
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"Cannot write to --savedir .*file is no directory"):
-        check_writable(str(tmp_path / "file" / "b"))
+        check_writable(str(tmp_path / "file"), "b")
 
 
 def test_latest_follows_the_directory(make, tmp_path):

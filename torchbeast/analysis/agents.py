@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torchbeast.analysis.filters import Weights, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
+from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
 
@@ -128,7 +129,7 @@ class SnapshotReader:
             state = checkpoint.load(path)["model_state_dict"]
             return Snapshot(agent.name, step, path, read_weights(state))
         except UsageError as error:
-            log.warning("Left out: %s", str(error).splitlines()[0])  # Names the file.
+            log.warning("Left out: %s", first_line(error))  # Names the file.
         except (KeyError, ValueError) as error:
-            log.warning("%s is left out: %s", path, str(error).splitlines()[0])
+            log.warning("%s is left out: %s", path, first_line(error))
         return None

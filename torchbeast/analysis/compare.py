@@ -20,6 +20,7 @@ from torchbeast.analysis.common_scores import CommonScores, find_common
 from torchbeast.analysis.groups import Group, describe_differences, group_runs
 from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.runs import find_runs
+from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, amount
 from torchbeast.core.types import UsageError
 from torchbeast.records.scores import POLICIES
@@ -181,12 +182,7 @@ def compare(flags: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
-    try:
-        compare(flags)
-    except UsageError as error:
-        print(f"compare: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command("compare", lambda _: compare(flags))
 
 
 if __name__ == "__main__":

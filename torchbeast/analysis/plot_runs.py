@@ -18,6 +18,7 @@ from matplotlib.ticker import EngFormatter
 
 from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
+from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
@@ -177,13 +178,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
-    try:
-        for path in plot(flags):
-            print(path)
-    except UsageError as error:
-        print(f"plot_runs: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command("plot_runs", lambda _: print(*plot(flags), sep="\n"))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import gymnasium
 
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.text import first_line
 
 # Constant frames, for tests and benchmarks; see mock.py.
 MOCK = "Mock"
@@ -166,5 +167,4 @@ def import_custom(env_id: str) -> None:
         importlib.import_module(module)
         gymnasium.spec(name)
     except Exception as error:  # A module may raise anything.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"Cannot find environment '{env_id}': {reason}") from error
+        raise UsageError(f"Cannot find environment '{env_id}': {first_line(error)}") from error

@@ -7,11 +7,14 @@ import contextlib
 import gymnasium
 
 from torchbeast.envs.environment import make_env
-from torchbeast.envs.games import all_games, parse_games
+from torchbeast.envs.games import all_games, is_atari, parse_games
+from torchbeast.envs.specs import atari_actions
 
 
 def action_names(env_id: str) -> list[str]:
     """What an agent's actions 0, 1, ... do in a game."""
+    if is_atari(env_id):
+        return list(atari_actions(env_id))
     with contextlib.closing(make_env(env_id)) as env:
         return name_actions(env)
 

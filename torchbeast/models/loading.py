@@ -14,6 +14,7 @@ from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
+from torchbeast.runtime.text import first_line
 
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
 
@@ -82,8 +83,7 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         if set(missing) - {"frame_mean", "frame_scale"} or unexpected:
             raise KeyError(f"parameters {sorted({*missing, *unexpected})}")
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{path} holds no agent of this program: {reason}") from error
+        raise UsageError(f"{path} holds no agent of this program: {first_line(error)}") from error
     return agent.eval()
 
 

@@ -27,13 +27,13 @@ def default_xpid() -> str:
     return datetime.datetime.now().strftime("torchbeast-%Y%m%d-%H%M%S")
 
 
-def check_writable(savedir: str) -> None:
-    """Checks that runs can be written to a directory, without writing anything.
+def check_writable(savedir: str, xpid: str) -> None:
+    """Checks that a run can be written to ``savedir``, without writing anything.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: it cannot.
     """
-    path = Path(savedir).expanduser().absolute()
+    path = Path(savedir).expanduser().absolute() / xpid
     nearest = next(place for place in (path, *path.parents) if place.exists())
     if not nearest.is_dir():
         raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
@@ -64,10 +64,9 @@ class FileWriter:
         loggers: Mapping[str, Logger] | None = None,
     ) -> None:
         self.path = Path(savedir).expanduser().absolute() / xpid
+        check_writable(savedir, xpid)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.path, os.W_OK):
-                raise PermissionError(f"no permission to write to {self.path}")
         except OSError as error:
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
         self._handler = _QuietFileHandler(self.path / "out.log")

@@ -61,11 +61,15 @@ class Progress:
         self._start = clock()
         self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
 
+    def seconds(self) -> float:
+        """How long the run has trained, in seconds; earlier parts of a resumed run included."""
+        return self._clock() - self._start
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run continues to count from, as plain values."""
         with self._lock:
             return {
-                "seconds": self._clock() - self._start,
+                "seconds": self.seconds(),
                 "returns": [list(returns) for returns in self._returns],
                 "games": list(self._games),
                 "task_steps": list(self._task_steps),

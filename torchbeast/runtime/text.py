@@ -1,4 +1,4 @@
-"""How numbers are written for people."""
+"""How numbers and errors are written for people."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ def counted(number: int, noun: str) -> str:
     ('1 learner thread', '2 learner threads')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def first_line(error: BaseException) -> str:
+    r"""The first line of an error's text; its type where it has no text.
+
+    >>> first_line(ValueError("no\nmore")), first_line(ValueError())
+    ('no', 'ValueError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def human_time(seconds: float) -> str:

@@ -99,7 +99,7 @@ class AgentEvaluator:
                 "--evaluation_episodes or longer intervals help",
             )
             return
-        self._request(job, stats.steps, self._recorder.seconds(), self._cores)
+        self._request(job, stats.steps, self._recorder.progress.seconds(), self._cores)
 
     def update(self, timeout: float = 0.0) -> None:
         """Takes in what the process sent.
@@ -129,7 +129,7 @@ class AgentEvaluator:
             learner: has the agent.
             is_stopped: whether the user does not want to wait for it.
         """
-        seconds = self._recorder.seconds()
+        seconds = self._recorder.progress.seconds()
         wanted = Job(*(interval > 0 for interval in self._schedule.intervals))
         if self._step == learner.steps:
             wanted = Job(*(x and not done for x, done in zip(wanted, self._job, strict=True)))

@@ -110,11 +110,6 @@ class Recorder:
         if learner.learner_steps % GRADIENT_INTERVAL == 0:
             self._writer.gradients(describe_gradients(learner.agent), step=learner.steps)
 
-    def seconds(self) -> float:
-        """Returns how long the run has trained, in seconds."""
-        seconds: float = self.progress.state_dict()["seconds"]
-        return seconds
-
     def record_score(self, step: int, seconds: float, score: GameScore) -> None:
         """Writes the score of one game under one policy.
 

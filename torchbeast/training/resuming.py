@@ -10,6 +10,7 @@ import torch
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.types import UsageError
 from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.text import first_line
 
 # The first two may change while a run is stopped; the last is taken from the checkpoint.
 FREE_FIELDS = ("beta", "beta_per", "clip_reward_input")
@@ -50,9 +51,9 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         if "random_state" in contents:
             torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"{path} is damaged ({reason}): move it away to begin anew, or choose another --xpid"
+            f"{path} is damaged ({first_line(error)}): move it away to begin anew, or choose "
+            "another --xpid"
         ) from error
 
 

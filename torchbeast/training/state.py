@@ -18,6 +18,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.records.file_writer import check_writable
+from torchbeast.runtime.text import first_line
 from torchbeast.training.beginning import Beginning, begin, plan_beginning
 from torchbeast.training.config import TrainingConfig
 from torchbeast.training.resuming import check_resumable
@@ -62,7 +63,7 @@ def resume_or_start(setup: Setup) -> RunState:
         RunError: an environment failed while a new run's games were measured.
     """
     config = setup.config
-    check_writable(config.output.savedir)
+    check_writable(config.output.savedir, setup.xpid)
     path = checkpoint.model_path(config.output.savedir, setup.xpid)
     if config.output.disable_checkpoint or not path.exists():
         seed = _choose_seed(config, None)
@@ -139,7 +140,7 @@ def _list_changes(
         log.warning(
             "%s cannot be used (%s): flags that changed since then are not listed",
             run / "meta.json",
-            str(error).splitlines()[0],
+            first_line(error),
         )
         return []
 

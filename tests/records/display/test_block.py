@@ -35,6 +35,21 @@ def python_output(monkeypatch):
         logging.getLogger().removeHandler(handler)
 
 
+@pytest.fixture
+def show_block(make_terminal, make_games, make_snapshot, python_output):
+    """Shows a block of six games in a terminal where Python's output scrolls above it."""
+
+    def show():
+        terminal = make_terminal()
+        python_output(terminal)
+        display = make_display()
+        snapshot = make_snapshot(*make_games(6))
+        display.refresh(snapshot)
+        return terminal, display, snapshot
+
+    return show
+
+
 @pytest.mark.parametrize("number", [1, 6, 62])
 def test_the_block_is_redrawn_in_place(make_terminal, make_games, make_snapshot, number):
     terminal = make_terminal()
@@ -58,14 +73,8 @@ def test_fewer_lines_leave_nothing_of_those_before(make_terminal, make_games, ma
     assert terminal.screen == ["", *block_lines(last, 79, 21)]
 
 
-def test_what_python_says_scrolls_above_the_block(
-    make_terminal, make_games, make_snapshot, python_output
-):
-    terminal = make_terminal()
-    python_output(terminal)
-    display = make_display()
-    snapshot = make_snapshot(*make_games(6))
-    display.refresh(snapshot)
+def test_what_python_says_scrolls_above_the_block(show_block):
+    terminal, display, snapshot = show_block()
     said = []
     for i in range(20):
         logging.getLogger("torchbeast").warning("warning %d", i)
@@ -87,14 +96,8 @@ def test_what_python_says_scrolls_above_the_block(
     assert terminal.text == text
 
 
-def test_a_message_of_many_lines_scrolls_above_the_block(
-    make_terminal, make_games, make_snapshot, python_output
-):
-    terminal = make_terminal()
-    python_output(terminal)
-    display = make_display()
-    snapshot = make_snapshot(*make_games(6))
-    display.refresh(snapshot)
+def test_a_message_of_many_lines_scrolls_above_the_block(show_block):
+    terminal, display, snapshot = show_block()
     logging.getLogger("torchbeast").error("Traceback\n  a\n  b\nError")
     said = ["Traceback", "  a", "  b", "Error"]
     assert terminal.text == [*said, "", *block_lines(snapshot, 79, 21)]

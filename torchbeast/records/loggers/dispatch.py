@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.loggers.protocol import Logger, RunInfo, describe
+from torchbeast.records.loggers.protocol import Logger, RunInfo
+from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
 
@@ -56,7 +57,7 @@ class Loggers:
                 resume_id = logger.open(run._replace(resume_id=known.get(name)))
             except Exception as error:
                 self.close()
-                raise UsageError(f"--logger {name} cannot start: {describe(error)}") from error
+                raise UsageError(f"--logger {name} cannot start: {first_line(error)}") from error
             if resume_id is not None:
                 ids[name] = str(resume_id)
             self._workers.append(_Worker(name, logger))
@@ -113,7 +114,7 @@ class _Worker:
                 self._logger.scalars(item.values, item.step)
             self._logger.close()
         except Exception as error:
-            self._leave_out(describe(error))
+            self._leave_out(first_line(error))
 
     def _leave_out(self, reason: str) -> None:
         if not self._is_out.is_set():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.text import first_line
 
 # The loggers with names of their own: module and class.
 NAMED = {
@@ -93,9 +94,4 @@ def _load(name: str) -> Logger:
             ) from error
         raise UsageError(f"--logger {name}: {error}") from error
     except Exception as error:
-        raise UsageError(f"--logger {name}: {describe(error)}") from error
-
-
-def describe(error: Exception) -> str:
-    """The first line of an exception's text, or its type."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"--logger {name}: {first_line(error)}") from error
