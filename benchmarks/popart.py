@@ -177,7 +177,7 @@ def gradient_norms(beta_per: str, reward: float) -> tuple[float, float, list[flo
     losses = rollout_losses(agent, env, actor, (), LossConfig(clip_rewards=False))
     rule = UpdateRule(agent, OptimizerConfig(grad_norm_clipping=CLIPPING), lambda: None)
     gradients = rule.gradients(losses, by_task=True)
-    norms = rule.apply(gradients, 0.0, losses.targets)
+    norms = rule.prepare(gradients, losses.targets)
     total = float(norms.total)
     return total, min(1.0, CLIPPING / total), [float(norms.by_task[i]) for i in range(4)]
 

@@ -45,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.training import TrainingRun, prepare
+    from torchbeast.training import TrainingRun, lock_run, prepare
     from torchbeast.training.actors import ActorProcesses
     from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
@@ -55,6 +55,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
     if num_buffers < batch_size + 1:
         raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(lock_run(config.output.savedir, setup.xpid))
         run = stack.enter_context(TrainingRun(setup, signals, SharedWeights, queue_size=batch_size))
         agent = run.learner.agent
         buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)

@@ -47,13 +47,14 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.core.weights import PublishedWeights
     from torchbeast.runtime import servers as servers_lib
-    from torchbeast.training import TrainingRun, prepare
+    from torchbeast.training import TrainingRun, lock_run, prepare
     from torchbeast.training.pipeline import Pipeline
 
     check_compiled()
     setup = prepare(config)
     check_pool(setup)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(lock_run(config.output.savedir, setup.xpid))
         run = stack.enter_context(
             TrainingRun(
                 setup,

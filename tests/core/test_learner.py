@@ -4,6 +4,7 @@ import threading
 import pytest
 import torch
 
+from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW
 from torchbeast.core.learner import (
     Learner,
     LearnerClosed,
@@ -11,7 +12,7 @@ from torchbeast.core.learner import (
     rollouts_at_once,
 )
 from torchbeast.core.losses import LossConfig, rollout_losses
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.models import AgentConfig, make_agent
 
 CONFIG = AgentConfig(
@@ -283,3 +284,44 @@ def test_a_thread_takes_about_as_many_rows_as_the_agent_likes(
     batch_size, unroll_length, threads, rows, expected
 ):
     assert rollouts_at_once(batch_size, unroll_length, threads, rows) == expected
+
+
+@pytest.mark.parametrize("use_popart", [False, True])
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 3e38])
+def test_an_update_that_is_not_finite_changes_nothing(use_popart, reward):
+    learner, steps = make_learner(
+        1, use_popart=use_popart, loss=LossConfig(clip_rewards=False, baseline_cost=1e5)
+    )
+    learner.learn(*make_rollout(0, task=1), ())
+    before = copy.deepcopy(learner.state_dict())
+    env, actor = make_rollout(1, task=1)
+    env.reward[2] = reward
+    learner.learn(env, actor, ())
+    after = learner.state_dict()
+    for name in ("model_state_dict", "optimizer_state_dict"):
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
+    assert steps[0].fault is None
+    assert "the loss of B-v0" in steps[1].fault
+    assert [step.skipped_updates for step in steps] == [0, 1]
+    # The steps were taken, and count.
+    assert after["steps"] == after["task_steps"][1] == 2 * T
+
+    learner.learn(*make_rollout(2, task=0), ())
+    assert steps[2].fault is None
+    resumed, _ = make_learner(1, use_popart=use_popart)
+    resumed.load_state_dict(learner.state_dict())
+    resumed.learn(*make_rollout(1), ())
+    assert resumed.state_dict()["skipped_updates"] == 1
+
+
+def test_a_learner_that_diverged_says_so():
+    learner, steps = make_learner(1)
+    env, actor = make_rollout(0)
+    env.reward[:] = float("nan")
+    for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
+        learner.learn(env, actor, ())
+    assert not learner.is_diverged
+    with pytest.raises(RunError, match="diverged: 10 updates in a row"):
+        learner.learn(env, actor, ())
+    assert learner.is_diverged
+    assert len(steps) == MAX_SKIPPED_IN_A_ROW - 1

@@ -92,6 +92,19 @@ def test_nothing_is_read_from_the_device_before_the_statistics(use_popart, optim
     losses = rollout_losses(agent, env, actor, (), LossConfig())
     gradients = rule.gradients(losses)
     part = collect_part(losses, env, versions, 3, len(TASKS))
-    norms = rule.apply(gradients, 0.1, losses.targets)
+    norms = rule.prepare(gradients, losses.targets)
+    rule.apply(0.1)
     with pytest.raises(NotImplementedError):
         read_stats(join_parts(part, part), norms)
+
+
+def test_steps_with_a_loss_that_is_not_finite_are_counted_by_task():
+    task = make_env().task[:-1].long()
+    per_step = torch.ones(T, B)
+    per_step[0, 1] = float("nan")
+    per_step[2, 1] = float("inf")
+    losses = Losses(per_step, *[torch.tensor(0.0)] * 5, task.float(), task)
+    part = collect_part(losses, make_env(), None, 0, len(TASKS))
+    stats = read_stats(join_parts(part, part), GradientNorms(torch.tensor(0.5), {}))
+    assert stats.task_steps == [2 * T, 0, 2 * T]
+    assert stats.faulty_steps == [0, 0, 4]

@@ -19,7 +19,8 @@ def make_rule(**options):
 
 
 def step(agent, rule):
-    rule.apply(Gradients([torch.ones_like(p) for p in agent.parameters()], {}), 0.1, None)
+    rule.prepare(Gradients([torch.ones_like(p) for p in agent.parameters()], {}), None)
+    rule.apply(0.1)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

@@ -105,3 +105,13 @@ def test_a_server_yields_the_same_rows(tmp_path):
         # flags out, and the recurrent state is the initial one.
         first = 1 if name in ("done", "game_over") else 0
         assert torch.equal(column[first:], wanted[first:]), name
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e39])
+def test_a_reward_that_is_not_finite_is_an_error(reward):
+    env = Scripted()
+    env.step = lambda action: (env._observe(), reward, False, False, {})
+    stream = EnvStream(env, task=0)
+    stream.initial()
+    with pytest.raises(ValueError, match="its reward is"):
+        stream.step(0)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
 from torchbeast.training import prepare
 from torchbeast.training.checkpointer import Checkpointer
@@ -66,3 +67,41 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     assert not make_checkpointer(make_config()).save()
     assert "Cannot save" in caplog.text
     assert (finished_run / "model.tar").read_bytes() == before
+
+
+def test_the_checkpoint_before_is_kept(make_config, finished_run, make_checkpointer):
+    before = (finished_run / "model.tar").read_bytes()
+    checkpointer = make_checkpointer(make_config())
+    checkpointer._learner.steps += 1
+    for _ in range(2):
+        assert checkpointer.save()
+        assert (finished_run / "model.previous.tar").read_bytes() == before
+        before = (finished_run / "model.tar").read_bytes()
+    assert sorted(p.name for p in finished_run.glob("model*")) == [
+        "model.previous.tar",
+        "model.tar",
+    ]
+
+
+@pytest.mark.parametrize("damaged", ["a weight", "an average of the optimizer"])
+def test_what_is_not_finite_is_never_saved(
+    make_config, finished_run, make_checkpointer, caplog, damaged
+):
+    before = (finished_run / "model.tar").read_bytes()
+    checkpointer = make_checkpointer(make_config())
+    learner = checkpointer._learner
+    bias = learner.agent.policy.bias
+    average = learner._rule._optimizer.state[bias]["square_avg"]
+    (bias.data if damaged == "a weight" else average)[0] = float("inf")
+    assert not checkpointer.save()
+    assert "is not finite" in caplog.text
+    assert (finished_run / "model.tar").read_bytes() == before
+
+
+def test_a_run_that_cannot_be_resumed_names_the_checkpoint_before(
+    make_config, finished_run, make_checkpointer
+):
+    make_checkpointer(make_config()).save()
+    (finished_run / "model.tar").write_bytes(b"damaged")
+    with pytest.raises(UsageError, match=r"model\.previous\.tar beside it"):
+        resume_or_start(prepare(make_config()))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
+from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.popart import TargetSums, add_sums
@@ -25,7 +26,7 @@ from torchbeast.core.step_stats import (
     join_parts,
     read_stats,
 )
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.update import Gradients, UpdateRule, join_gradients
 
 __all__ = [
@@ -71,6 +72,7 @@ class Learner:
         num_tasks = len(agent.config.tasks)
         self.task_steps = [0] * num_tasks
         self._loss_config = loss
+        self._skipped = SkippedUpdates()
         self._total_steps = optimizer.total_steps
         self._on_step = on_step
         self._rule = UpdateRule(agent, optimizer, on_gradients)
@@ -97,6 +99,7 @@ class Learner:
 
         Raises:
             LearnerClosed: all steps are done, or the learner was closed.
+            RunError: training has diverged.
             RuntimeError: another thread failed.
         """
         num_rollouts = env.done.shape[1]
@@ -116,22 +119,47 @@ class Learner:
         """Of the next step."""
         return self._rule.learning_rate(self.steps)
 
+    @property
+    def is_diverged(self) -> bool:
+        """Whether the run ends because its updates are not finite; the weights are worthless."""
+        return self._skipped.is_diverged
+
+    def check_weights(self) -> None:
+        """Raises RunError if a weight is not finite: no further update can mend that."""
+        name = self._rule.find_faulty_weight()
+        if name is not None:
+            raise RunError(
+                f"training diverged: {name} is not finite at step {self.steps:,}; a lower "
+                "--learning_rate may help"
+            )
+
     def _measures_tasks(self) -> bool:
         return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0
 
     def _update(self, batch: Part) -> None:
         learning_rate = self.learning_rate()
-        norms = self._rule.apply(batch.gradients, learning_rate, batch.targets)
+        norms = self._rule.prepare(batch.gradients, batch.targets)
         stats = read_stats(batch.stats, norms)
+        fault = None
+        if is_finite(stats):
+            self._rule.apply(learning_rate)
+        else:
+            tasks = self.agent.config.tasks
+            fault = describe_fault(stats, tasks, self._rule.faulty_gradients())
         self.task_steps = [a + b for a, b in zip(self.task_steps, stats.task_steps, strict=True)]
         self.steps += sum(stats.task_steps)
         self.learner_steps += 1
+        self._skipped.record(fault, self.steps)
+        if fault is not None:
+            self.check_weights()
         # Told about while the weights stand still.
         self._on_step(
             StepStats(
                 steps=self.steps,
                 learner_steps=self.learner_steps,
                 learning_rate=learning_rate,
+                skipped_updates=self._skipped.total,
+                fault=fault,
                 **stats._asdict(),
             )
         )
@@ -148,6 +176,7 @@ class Learner:
                 "steps": self.steps,
                 "learner_steps": self.learner_steps,
                 "task_steps": list(self.task_steps),
+                "skipped_updates": self._skipped.total,
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -157,6 +186,7 @@ class Learner:
         self.steps = state["steps"]
         self.learner_steps = state["learner_steps"]
         self.task_steps = list(state["task_steps"])
+        self._skipped.total = state.get("skipped_updates", 0)
 
 
 def _join(a: Part, b: Part) -> Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -53,13 +54,22 @@ class StepStats(NamedTuple):
     """Norm of the gradient of each task's losses alone, before clipping. Empty in most steps: see
     ``TASK_GRADIENT_INTERVAL``."""
 
+    faulty_steps: Sequence[int] = ()
+    """Agent steps in this batch whose loss is not finite, by task."""
+
+    skipped_updates: int = 0
+    """Learner steps so far that left the weights as they were: see ``fault``."""
+
+    fault: str | None = None
+    """What was not finite in this batch, so that the weights did not learn from it."""
+
 
 class PartStats(NamedTuple):
     """What is recorded of a part of a batch. All on the device."""
 
     sums: Tensor
-    """float64 ``[7 + K]``: losses (total, policy gradient, baseline, entropy), value error, entropy
-    of the policy, policy lag times steps, steps by task."""
+    """float64 ``[7 + 2 K]``: losses (total, policy gradient, baseline, entropy), value error,
+    entropy of the policy, policy lag times steps; steps by task; those whose loss is not finite."""
 
     rows: Tensor
     """float64 ``[4, N]``: of each row, whether a game ended there, and the fields of ``Game``."""
@@ -79,6 +89,7 @@ class BatchStats(NamedTuple):
     games: list[Game]
     task_steps: list[int]
     task_grad_norms: dict[int, float]
+    faulty_steps: list[int]
 
 
 def collect_part(
@@ -108,10 +119,12 @@ def collect_part(
         lag,
     )
     # Not bincount, which waits for the device.
-    steps = (task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)).sum(0)
+    is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
+    is_faulty = ~losses.per_step.detach().isfinite().flatten().unsqueeze(-1)
+    counts = torch.cat([is_task.sum(0), (is_task & is_faulty).sum(0)])
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
-        torch.cat([torch.stack([x.to(torch.float64) for x in values]), steps.to(torch.float64)]),
+        torch.cat([torch.stack([x.to(torch.float64) for x in values]), counts.to(torch.float64)]),
         torch.stack([x[1:].flatten().to(torch.float64) for x in ends]),
     )
 
@@ -127,7 +140,8 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
     sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
     total, policy_gradient, baseline, entropy_loss, value_error, entropy, lag = sums[:7].tolist()
-    task_steps = [int(count) for count in sums[7:].tolist()]
+    counts = [int(count) for count in sums[7:].tolist()]
+    task_steps, faulty_steps = counts[: len(counts) // 2], counts[len(counts) // 2 :]
     batch_steps = sum(task_steps)
     norm, *task_norms = gradients.tolist()
     return BatchStats(
@@ -142,6 +156,7 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
         games=_finished_games(rows.view(4, -1)),
         task_steps=task_steps,
         task_grad_norms=dict(zip(norms.by_task, task_norms, strict=True)),
+        faulty_steps=faulty_steps,
     )
 
 

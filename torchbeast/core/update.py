@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchbeast.core.losses import Losses
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer, optimizer_kind
-from torchbeast.core.popart import PopArtLayer, TargetSums
+from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
 
 
 class Gradients(NamedTuple):
@@ -31,7 +31,10 @@ class GradientNorms(NamedTuple):
 
 
 class UpdateRule:
-    """Changes the weights of an agent. Nothing in :meth:`apply` waits for the device.
+    """Changes the weights of an agent, in two steps that do not wait for the device.
+
+    :meth:`prepare` takes the gradients of a batch and returns their norms, :meth:`apply` changes
+    the weights. A caller that dislikes the norms does not call :meth:`apply`: nothing has changed.
 
     With PopArt and a step per target, as van Hasselt et al. publish it: the losses are normalised
     by statistics that contain their targets, the head is rescaled to the new statistics, and the
@@ -50,11 +53,14 @@ class UpdateRule:
         self, agent: Any, config: OptimizerConfig, on_gradients: Callable[[], None]
     ) -> None:
         """``on_gradients`` is called when the parameters of ``agent`` have their gradients."""
+        self._agent = agent
         self._parameters = [p for p in agent.parameters() if p.requires_grad]
         self._popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
         self._config = config
         self._on_gradients = on_gradients
         self._optimizer = make_optimizer(self._parameters, config)
+        self._norm: Tensor | None = None
+        self._moved: Moments | None = None
 
     def gradients(self, losses: Losses, *, by_task: bool = False) -> Gradients:
         """Computes the gradient of the sum of ``losses``.
@@ -78,44 +84,73 @@ class UpdateRule:
         total = [torch.stack(parts).sum(0) for parts in zip(*separate.values(), strict=True)]
         return Gradients(total, separate)
 
-    def apply(
-        self, gradients: Gradients, learning_rate: float, targets: TargetSums | None
-    ) -> GradientNorms:
-        """Makes one step.
+    def prepare(self, gradients: Gradients, targets: TargetSums | None) -> GradientNorms:
+        """Takes the gradients of the next step.
 
         Args:
             gradients: of a whole batch. They are changed in place.
-            learning_rate: of this step.
             targets: sums of the batch's value targets, with PopArt.
+
+        Returns:
+            Their norms.
         """
-        follows = self._popart is not None and self._popart.beta_per == "batch"
-        if targets is not None and not follows:
-            self._adopt_statistics(gradients, targets)
+        self._moved = None
+        if self._popart is not None and targets is not None:
+            self._moved = self._popart.moved(targets)
+            if self._popart.beta_per == "target":
+                self._rescale_head(gradients, self._moved)
         for parameter, gradient in zip(self._parameters, gradients.total, strict=True):
             parameter.grad = gradient
-        self._on_gradients()
+        self._norm = torch.nn.utils.get_total_norm(gradients.total)
         by_task = {
             task: torch.nn.utils.get_total_norm(part) for task, part in gradients.by_task.items()
         }
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.grad_norm_clipping)
+        return GradientNorms(self._norm, by_task)
+
+    def apply(self, learning_rate: float) -> None:
+        """Makes one step with the gradients that were prepared."""
+        assert self._norm is not None
+        self._on_gradients()
+        torch.nn.utils.clip_grads_with_norm_(
+            self._parameters, self._config.grad_norm_clipping, self._norm
+        )
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
+        follows = self._popart is not None and self._popart.beta_per == "batch"
+        if not follows:
+            self._adopt_statistics()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        if targets is not None and follows:
-            self._adopt_statistics(None, targets)
-        return GradientNorms(norm, by_task)
+        if follows:
+            self._adopt_statistics()
 
-    def _adopt_statistics(self, gradients: Gradients | None, targets: TargetSums) -> None:
-        """Moves PopArt's statistics and head, and ``gradients`` with them."""
+    def find_faulty_weight(self) -> str | None:
+        """The name of a parameter or buffer that is not finite."""
+        for name, tensor in self._agent.state_dict().items():
+            if not torch.isfinite(tensor).all():
+                return str(name)
+        return None
+
+    def faulty_gradients(self) -> list[str]:
+        """Names of the parameters whose prepared gradients are not finite."""
+        return [
+            name
+            for name, parameter in self._agent.named_parameters()
+            if parameter.grad is not None and not torch.isfinite(parameter.grad).all()
+        ]
+
+    def _rescale_head(self, gradients: Gradients, new: Moments) -> None:
+        """Changes ``gradients`` to those with respect to the head that fits ``new``."""
         assert self._popart is not None
-        new = self._popart.moved(targets)
-        if gradients is not None:
-            head = (self._popart.weight, self._popart.bias)
-            weight, bias = (next(i for i, p in enumerate(self._parameters) if p is q) for q in head)
-            for part in (gradients.total, *gradients.by_task.values()):
-                self._popart.rescale_gradients(part[weight], part[bias], new)
-        self._popart.adopt(new)
+        head = (self._popart.weight, self._popart.bias)
+        weight, bias = (next(i for i, p in enumerate(self._parameters) if p is q) for q in head)
+        for part in (gradients.total, *gradients.by_task.values()):
+            self._popart.rescale_gradients(part[weight], part[bias], new)
+
+    def _adopt_statistics(self) -> None:
+        """Moves PopArt's statistics and head."""
+        if self._popart is not None and self._moved is not None:
+            self._popart.adopt(self._moved)
 
     def learning_rate(self, steps: int) -> float:
         """Of a step after ``steps`` agent steps."""

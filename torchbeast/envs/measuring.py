@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from torchbeast.envs.environment import ObservationConfig, make_env
+from torchbeast.envs.stream import check_reward
 from torchbeast.runtime.isolation import run_isolated
 
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
@@ -124,4 +125,4 @@ def _play_at_random(env_id: str, config: PlayConfig) -> Iterator[tuple[np.ndarra
             done = bool(terminated or truncated)
             if done:
                 frame, _ = env.reset()
-            yield frame, float(reward), done
+            yield frame, check_reward(reward), done

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import gymnasium
 import numpy as np
 
 from torchbeast.core.types import EnvStep
+
+
+def check_reward(reward: float) -> float:
+    """Rounds a reward to float32. Raises ValueError if it is not finite then."""
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(reward))
+    if not math.isfinite(rounded):
+        raise ValueError(f"its reward is {reward}")
+    return rounded
 
 
 class EnvStream:
@@ -40,9 +51,13 @@ class EnvStream:
         )
 
     def step(self, action: int) -> EnvStep:
-        """Steps the environment; the row that ``action`` leads to."""
+        """Steps the environment; the row that ``action`` leads to.
+
+        Raises:
+            ValueError: its reward is not finite.
+        """
         frame, reward, terminated, truncated, info = self.env.step(action)
-        reward = float(np.float32(reward))
+        reward = check_reward(reward)
         self._steps += 1
         self._return += reward
         done = bool(terminated or truncated)

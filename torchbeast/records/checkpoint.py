@@ -7,9 +7,11 @@ shows what is in them.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,10 +103,25 @@ def intermediate_path(run: Path, step: int) -> Path:
     return run / "intermediate" / f"model.{step:09d}.tar"
 
 
-def save(path: Path, contents: dict[str, Any]) -> None:
+def previous_path(path: Path) -> Path:
+    """Where the checkpoint that ``path`` had before is kept.
+
+    >>> previous_path(Path("run/model.tar")).as_posix()
+    'run/model.previous.tar'
+    """
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> None:
     """Writes ``contents`` to ``path`` or leaves what was there.
 
-    Raises OSError if it cannot be written, for example on a full disk.
+    Args:
+        path: the file.
+        contents: tensors and plain values.
+        keep_previous: whether what was there is kept as :func:`previous_path`.
+
+    Raises:
+        OSError: it cannot be written, for example on a full disk.
     """
     # torch writing into a file hides the reason when the disk is full.
     buffer = io.BytesIO()
@@ -116,6 +133,8 @@ def save(path: Path, contents: dict[str, Any]) -> None:
             file.write(buffer.getbuffer())
             file.flush()
             os.fsync(file.fileno())
+        if keep_previous:
+            _keep(path)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -125,6 +144,18 @@ def save(path: Path, contents: dict[str, Any]) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _keep(path: Path) -> None:
+    """Gives the file ``path`` its second name, so that there is a whole file at any moment."""
+    temporary = path.with_name(path.name + ".previous.tmp")
+    temporary.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.link(path, temporary)
+        except PermissionError:  # A file system without hard links.
+            shutil.copyfile(path, temporary)
+        os.replace(temporary, previous_path(path))
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ STATS_FIELDS = [
     "grad_norm",
     "learning_rate",
     "policy_lag",
+    "skipped_updates",
 ]
 LOG_FIELDS = [
     "step",
@@ -85,6 +86,7 @@ def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
         "losses/value_loss": stats.value_loss,
         "losses/entropy": stats.entropy,
         "losses/grad_norm": stats.grad_norm,
+        "losses/skipped_updates": stats.skipped_updates,
     }
     for task, norm in stats.task_grad_norms.items():
         scalars[f"losses/grad_norm/{names[task]}"] = norm

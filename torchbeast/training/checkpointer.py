@@ -26,6 +26,20 @@ def passed_multiple(stats: StepStats, interval: int) -> bool:
     return interval > 0 and stats.steps // interval > before // interval
 
 
+def find_not_finite(contents: dict[str, Any]) -> str | None:
+    """The name of a weight, or of the optimizer's average of a parameter, that is not finite."""
+    averages = contents.get("optimizer_state_dict", {}).get("state", {})
+    tensors = contents["model_state_dict"] | {
+        f"{name} of parameter {parameter}": average
+        for parameter, values in averages.items()
+        for name, average in values.items()
+    }
+    for name, tensor in tensors.items():
+        if not torch.isfinite(torch.as_tensor(tensor)).all():
+            return str(name)
+    return None
+
+
 class Checkpointer:
     """Saves a run: ``model.tar`` to resume from, and copies of the agent.
 
@@ -68,18 +82,23 @@ class Checkpointer:
     def save(self) -> bool:
         """Saves the run, unless there is nothing to save yet or checkpoints are disabled.
 
+        The checkpoint before is kept beside it. Weights that are not finite are never saved, nor
+        those of a run that has diverged.
+
         Returns:
             False if the checkpoint could not be written.
         """
         if self._config.disable_checkpoint or self._learner.learner_steps == 0:
             return True
+        if self._learner.is_diverged:
+            return False
         contents = {
             **self._agent_contents(),
             "progress": self._progress.state_dict(),
             "seed": self._seed,
             "random_state": torch.get_rng_state(),
         }
-        if not self._write(self.path, contents):
+        if not self._write(self.path, contents, keep_previous=True):
             return False
         self.saved_step = contents["steps"]
         return True
@@ -109,9 +128,13 @@ class Checkpointer:
     def _agent_contents(self) -> dict[str, Any]:
         return {**self._learner.state_dict(), **self._observation._asdict()}
 
-    def _write(self, path: Path, contents: dict[str, Any]) -> bool:
+    def _write(self, path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> bool:
+        faulty = find_not_finite(contents)
+        if faulty is not None:
+            log.error("Cannot save %s: %s is not finite", path, faulty)
+            return False
         try:
-            checkpoint.save(path, contents)
+            checkpoint.save(path, contents, keep_previous=keep_previous)
         except OSError as error:
             log.error("Cannot save %s (an earlier one stays as it is): %s", path, error)
             return False

@@ -37,6 +37,8 @@ REPORT_INTERVAL_S = 5.0
 LOOK_INTERVAL_S = 1.0
 # Learner steps between two rows of gradients.csv.
 GRADIENT_INTERVAL = 20
+# The first skipped updates are all announced, later ones in intervals.
+FIRST_SKIPPED, SKIPPED_INTERVAL = 20, 1000
 
 
 class Recorder:
@@ -101,6 +103,8 @@ class Recorder:
     def record_step(self, stats: StepStats) -> None:
         """Takes in the statistics of a learner step."""
         self.progress.record(stats)
+        if stats.fault is not None:
+            _warn_of_skipped(stats)
         self._writer.scalars(step_scalars(stats, self._names), stats.steps)
         for game in stats.games:
             self._writer.scalars(game_scalars(game, self._names), stats.steps)
@@ -189,6 +193,17 @@ class Recorder:
         self._logged_step = snapshot.steps
         self._writer.log(log_row(snapshot))
         self._writer.scalars(snapshot_scalars(snapshot), snapshot.steps)
+
+
+def _warn_of_skipped(stats: StepStats) -> None:
+    count = stats.skipped_updates
+    if count <= FIRST_SKIPPED or count % SKIPPED_INTERVAL == 0:
+        log.warning(
+            "Step %s: the weights skip an update that is not finite, the %s. of the run (%s)",
+            f"{stats.steps:,}",
+            f"{count:,}",
+            stats.fault,
+        )
 
 
 def _describe_run(setup: Setup, state: RunState) -> dict[str, Any]:

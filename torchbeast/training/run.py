@@ -141,6 +141,7 @@ class TrainingRun:
             saved = self._checkpointer.save()
             summary = self._recorder.finish(last_queues, self.learner)
         if self.threads.error is not None and self._signals.received is None:
+            self.learner.check_weights()  # Else sampling from NaN would be named as the reason.
             raise self.threads.error
         if not self._is_interrupted():
             self._evaluator.finish(self.learner, self._is_interrupted)

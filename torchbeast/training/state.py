@@ -17,7 +17,6 @@ from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
-from torchbeast.records.file_writer import check_writable
 from torchbeast.runtime.text import first_line
 from torchbeast.training.beginning import Beginning, begin, plan_beginning
 from torchbeast.training.config import TrainingConfig
@@ -59,17 +58,15 @@ def resume_or_start(setup: Setup) -> RunState:
 
     Raises:
         UsageError: the checkpoint cannot be read, is damaged or of another agent, or
-            ``--init_from`` cannot be used, or ``--savedir`` cannot be written to.
+            ``--init_from`` cannot be used.
         RunError: an environment failed while a new run's games were measured.
     """
     config = setup.config
-    check_writable(config.output.savedir, setup.xpid)
     path = checkpoint.model_path(config.output.savedir, setup.xpid)
     if config.output.disable_checkpoint or not path.exists():
         seed = _choose_seed(config, None)
         return RunState(seed, beginning=plan_beginning(setup, seed))
-    contents = checkpoint.load(path)
-    check_resumable(contents, path, setup.agent)
+    contents = _load_run(path, setup.agent)
     if config.network.init_from is not None:
         log.info("--init_from is ignored: the run resumes from its own checkpoint")
     saved_seed = contents.get("seed")
@@ -80,6 +77,18 @@ def resume_or_start(setup: Setup) -> RunState:
     if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
         changes.append("the optimizer, whose running averages begin anew")
     return RunState(seed, contents, tuple(changes))
+
+
+def _load_run(path: Path, agent: AgentConfig) -> dict[str, Any]:
+    """The contents of a run's checkpoint. Raises UsageError if it cannot be resumed."""
+    try:
+        contents = checkpoint.load(path)
+        check_resumable(contents, path, agent)
+    except UsageError as error:
+        previous = checkpoint.previous_path(path)
+        hint = f" ({previous.name} beside it is the checkpoint before)" if previous.exists() else ""
+        raise UsageError(f"{error}{hint}") from error
+    return contents
 
 
 def make_learner(
