@@ -32,10 +32,19 @@ def fail():
     raise ZeroDivisionError("the third step")
 
 
+def hang_once():
+    """Hangs with Python's lock held, unless the file exists that HANG_ONCE names. Makes it."""
+    path = os.environ["HANG_ONCE"]
+    if not os.path.exists(path):
+        open(path, "x").close()
+        ctypes.PyDLL(None).pause()
+
+
 for name, misbehave in {
     "Exits-v0": lambda: sys.exit("bye"),
     "EndsAtOnce-v0": lambda: os._exit(0),
     "Crashes-v0": lambda: ctypes.string_at(0),
     "Raises-v0": fail,
+    "HangsOnce-v0": hang_once,
 }.items():
     gymnasium.register(name, Hostile, kwargs={"misbehave": misbehave})

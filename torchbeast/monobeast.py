@@ -86,7 +86,9 @@ def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
     observation = setup.config.observation._asdict()
     env_options = {**observation, "full_action_space": setup.full_action_space}
     tasks = actor_tasks(setup.shares)
-    return ActorConfig(tasks, agent.config, env_options, agent.compute_dtype, seed)
+    return ActorConfig(
+        tasks, agent.config, env_options, agent.compute_dtype, seed, setup.config.step_timeout_s
+    )
 
 
 def learner_loop(

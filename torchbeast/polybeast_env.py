@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import multiprocessing
 import multiprocessing.connection
 import os
 import sys
@@ -21,13 +20,11 @@ from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
 from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.threads import StopSignals
-from torchbeast.runtime.workers import Lives
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import Lives, fork_context, start_worker
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
-
-# A server process ends with this when its address cannot be had: trying again would not help.
-EXIT_ADDRESS = 3
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -63,10 +60,17 @@ class SupervisorConfig(NamedTuple):
     """Certificate, key and root, as text."""
     private_directory: bool
     """Whether the sockets' directory is to be removed at the end."""
+    step_timeout_s: float
 
 
-def serve(config: SupervisorConfig, index: int, generation: int) -> None:
-    """A server process: serves one game until it is killed."""
+def serve(
+    config: SupervisorConfig, index: int, generation: int, watchdog: Watchdog, errors: Any
+) -> None:
+    """A server process: serves one game until it is killed.
+
+    ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
+    mistaken for that of an environment that ends its process.
+    """
     from libtorchbeast import Server
     from torchbeast.envs import derive_seed, make_env
     from torchbeast.runtime.workers import begin_worker
@@ -77,19 +81,20 @@ def serve(config: SupervisorConfig, index: int, generation: int) -> None:
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
-        return make_env(
-            config.games[task],
-            **config.observation._asdict(),
-            full_action_space=config.full_action_space,
-            seed=derive_seed(config.seed, index, generation, next(counter)),
-        )
+        with watchdog.inside(index):
+            env = make_env(
+                config.games[task],
+                **config.observation._asdict(),
+                full_action_space=config.full_action_space,
+                seed=derive_seed(config.seed, index, generation, next(counter)),
+            )
+        return watchdog.watch(index, env)
 
     address = servers_lib.server_address(config.pipes_basename, index)
     try:
         Server(env_init, address, task, config.tls).run()
     except (RuntimeError, ValueError) as error:
-        print(f"polybeast_env: error: {error}", file=sys.stderr, flush=True)
-        os._exit(EXIT_ADDRESS)
+        errors.send(str(error))
 
 
 class Supervisor:
@@ -98,10 +103,11 @@ class Supervisor:
     def __init__(self, config: SupervisorConfig) -> None:
         # A forked process shares the pages of what was imported; the fork server itself never
         # creates a gRPC object, which would not survive it.
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torchbeast.envs", "libtorchbeast"])
+        self._context = fork_context("torchbeast.envs", "libtorchbeast")
         self._config = config
         self._servers: list[Any] = [None] * config.num_servers
+        self._errors: list[Any] = [None] * config.num_servers
+        self._watchdog = Watchdog(self._context, config.num_servers, config.step_timeout_s)
         self._lives = Lives("polybeast_env", "server", config.num_servers)
 
     def start(self) -> None:
@@ -110,22 +116,28 @@ class Supervisor:
 
     def _start_one(self, index: int) -> None:
         generation = self._lives.begin(index)
+        self._errors[index], theirs = self._context.Pipe(duplex=False)
         self._servers[index] = self._context.Process(
-            target=serve, args=(self._config, index, generation), name=f"env-{index}"
+            target=serve,
+            args=(self._config, index, generation, self._watchdog, theirs),
+            name=f"env-{index}",
         )
-        self._servers[index].start()
+        start_worker(self._servers[index])
+        theirs.close()  # So that the pipe ends with the server.
 
     def watch(self, timeout: float) -> str | None:
-        """Restarts dead servers; returns why it cannot go on, if so."""
+        """Replaces servers that died or hang; returns why it cannot go on, if so."""
         multiprocessing.connection.wait([s.sentinel for s in self._servers], timeout)
         for index, server in enumerate(self._servers):
+            if self._watchdog.is_hung(index):
+                self._watchdog.end(server)
             if server.is_alive():
                 continue
-            address = servers_lib.server_address(self._config.pipes_basename, index)
-            if server.exitcode == EXIT_ADDRESS:
-                return f"server {index} cannot serve {address}"
+            with contextlib.suppress(EOFError), self._errors[index] as errors:
+                if errors.poll():
+                    return str(errors.recv())
             try:
-                self._lives.end(index, server.exitcode)
+                self._lives.end(index, *self._watchdog.explain(index, server.exitcode))
             except RunError as error:
                 return str(error)
             self._start_one(index)
@@ -141,8 +153,7 @@ class Supervisor:
         if self._config.pipes_basename.startswith("unix:"):
             for index in range(len(self._servers)):
                 address = servers_lib.server_address(self._config.pipes_basename, index)
-                with contextlib.suppress(OSError):
-                    os.unlink(address.removeprefix("unix:"))
+                servers_lib.remove_dead_socket(address.removeprefix("unix:"))
             if self._config.private_directory:
                 directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
                 with contextlib.suppress(OSError):
@@ -180,6 +191,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
         tls=servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
         private_directory=flags.parent_pid is not None and flags.private_directory,
+        step_timeout_s=flags.step_timeout_s,
     )
 
 

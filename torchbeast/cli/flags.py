@@ -85,6 +85,13 @@ def add_env_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seed", type=natural, help="Seed of everything random (default: a new one every run)."
     )
+    group.add_argument(
+        "--step_timeout_s",
+        type=positive,
+        default=300,
+        help="Seconds after which a step of an environment counts as hung: its process is "
+        "replaced (default: %(default)s).",
+    )
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from torchbeast.core.types import EnvStep
 
 
-def check_reward(reward: float) -> float:
+def check_reward(reward: SupportsFloat) -> float:
     """Rounds a reward to float32. Raises ValueError if it is not finite then."""
     with np.errstate(over="ignore"):
-        rounded = float(np.float32(reward))
+        rounded = float(np.float32(float(reward)))
     if not math.isfinite(rounded):
         raise ValueError(f"its reward is {reward}")
     return rounded

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -64,6 +66,27 @@ def socket_directory(basename: str | None) -> Iterator[str]:
         yield f"unix:{directory}/env"
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def remove_dead_socket(path: str) -> None:
+    """Removes the socket file of a server that was killed; not one that somebody listens on."""
+    try:
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
+        client.setblocking(False)
+        # The servers' lock: between the binding of a socket and listening on it, it looks dead.
+        with contextlib.suppress(OSError):
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        except OSError:
+            pass  # Busy, another user's, or not there.
+    os.close(directory)
 
 
 class EnvServers:

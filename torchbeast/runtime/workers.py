@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import multiprocessing
 import signal
 import sys
 import time
+from multiprocessing.context import ForkServerContext
+from typing import Any
 
 from torchbeast.core.types import RunError
 
 # A worker that dies this often in succession, each time within MIN_LIFE_S of its start, dies of it.
 MAX_QUICK_DEATHS = 5
 MIN_LIFE_S = 10.0
+# A fork server that is dying takes requests that it cannot serve.
+MAX_START_ATTEMPTS = 20
 
 
 def end_with_parent() -> None:
@@ -27,6 +33,26 @@ def begin_worker() -> None:
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def fork_context(*modules: str) -> ForkServerContext:
+    """A ``multiprocessing`` context whose children are forks of a fresh process with ``modules``.
+
+    That process has no threads, and ends with this one, however this one ends.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torchbeast.runtime.fork_server", *modules])
+    return context
+
+
+def start_worker(process: Any) -> None:
+    """Starts a process of :func:`fork_context`, in the moment of the fork server's death, too."""
+    for _ in range(MAX_START_ATTEMPTS - 1):
+        with contextlib.suppress(EOFError, OSError):
+            process.start()
+            return
+        time.sleep(0.1)
+    process.start()
 
 
 class Lives:
@@ -46,16 +72,25 @@ class Lives:
         self._starts[index] += 1
         return self._starts[index] - 1
 
-    def end(self, index: int, exit_code: int | None) -> None:
-        """Worker ``index`` died and will be replaced. Raises RunError if that would not help."""
-        quick = time.monotonic() - self._started_at[index] < MIN_LIFE_S
+    def end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
+        """Worker ``index`` died and will be replaced.
+
+        Args:
+            index: of the worker.
+            reason: why, as ``died (exit code 1)``.
+            hung_s: how long it had hung.
+
+        Raises:
+            RunError: replacing it would not help.
+        """
+        quick = time.monotonic() - self._started_at[index] - hung_s < MIN_LIFE_S
         self._quick_deaths[index] = self._quick_deaths[index] + 1 if quick else 0
         if self._quick_deaths[index] >= MAX_QUICK_DEATHS:
             raise RunError(
-                f"{self._kind} {index} died {MAX_QUICK_DEATHS} times right after its start"
+                f"{self._kind} {index} {reason}, {MAX_QUICK_DEATHS} times right after its start"
             )
         print(
-            f"{self._program}: {self._kind} {index} died (exit code {exit_code}), restarting it",
+            f"{self._program}: {self._kind} {index} {reason}, restarting it",
             file=sys.stderr,
             flush=True,
         )

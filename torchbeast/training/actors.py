@@ -7,18 +7,24 @@ else waiting for it.
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
 import multiprocessing.connection
 import queue
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import AgentConfig
-from torchbeast.runtime.workers import Lives
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import Lives, fork_context, start_worker
 from torchbeast.training.shared import RolloutBuffers, SharedWeights
+
+# How long environments get to close.
+CLOSING_S = 1.0
 
 
 class ActorConfig(NamedTuple):
@@ -30,6 +36,7 @@ class ActorConfig(NamedTuple):
     env_options: dict[str, Any]
     compute_dtype: torch.dtype
     seed: int
+    step_timeout_s: float
 
 
 def act(
@@ -38,6 +45,7 @@ def act(
     generation: int,
     weights: SharedWeights,
     buffers: RolloutBuffers,
+    watchdog: Watchdog,
     pipe: Any,
 ) -> None:
     """An actor process: fills the buffers it is given until the pipe closes."""
@@ -50,17 +58,16 @@ def act(
     seed = derive_seed(config.seed, index, generation)
     torch.manual_seed(seed)
     task = config.tasks[index]
-    env = EnvStream(make_env(config.agent.tasks[task], seed=seed, **config.env_options), task)
+    with watchdog.inside(index):
+        env = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
     agent = make_agent(config.agent)
     agent.compute_dtype = config.compute_dtype
     agent = agent.inference_copy()
-    with torch.inference_mode():
-        row, output, state = env.initial(), None, agent.initial_state(1)
-        while True:
-            try:
-                rollout = buffers[pipe.recv()]
-            except EOFError:
-                return
+    with contextlib.closing(watchdog.watch(index, env)) as env, torch.inference_mode():
+        stream = EnvStream(env, task)
+        row, output, state = stream.initial(), None, agent.initial_state(1)
+        for buffer in _receive_buffers(pipe):
+            rollout = buffers[buffer]
             version = weights.copy_to(agent)
             # Row 0 is the last of the rollout before.
             for saved, value in zip(rollout.initial_state, state, strict=True):
@@ -68,7 +75,7 @@ def act(
             for t in range(buffers.num_rows):
                 if t > 0:
                     assert output is not None
-                    row = env.step(int(output.action))
+                    row = stream.step(int(output.action))
                     rollout.write_agent_output(t, output)
                 elif output is not None:
                     rollout.write_agent_output(0, output)
@@ -77,7 +84,20 @@ def act(
                 if t < buffers.num_rows - 1:
                     inputs = EnvOutput(*(field[t : t + 1] for field in rollout.env))
                     output, state = agent(inputs, state, sample=True)
+
+
+def _receive_buffers(pipe: Any) -> Iterator[int]:
+    """The buffers to fill, until the pipe is closed. Asking for the next one returns the last."""
+    while True:
+        try:
+            buffer = pipe.recv()
+        except (EOFError, OSError):
+            return
+        yield buffer
+        try:
             pipe.send(None)
+        except OSError:
+            return
 
 
 class ActorProcesses:
@@ -93,14 +113,14 @@ class ActorProcesses:
         num_actors = len(config.tasks)
         # Forks of a fresh process that has torch imported, but never used: they start at once and
         # share its pages. A fork of this process would inherit its threads half.
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torchbeast.training.actors", "torchbeast.envs"])
+        self._context = fork_context("torchbeast.training.actors", "torchbeast.envs")
         self._config = config
         self._weights = weights
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
         self._lives = Lives("monobeast", "actor", num_actors)
+        self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for buffer in range(len(buffers)):
@@ -119,20 +139,27 @@ class ActorProcesses:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        for process in self._actors:
-            if process is not None:
-                process.kill()
-        for process, pipe in zip(self._actors, self._pipes, strict=True):
-            if process is not None:
-                process.join()
+        # An actor that waits for a buffer closes its environment now; others are not waited for.
+        for pipe in self._pipes:
+            if pipe is not None:
                 pipe.close()
+        started = [process for process in self._actors if process is not None]
+        deadline = time.monotonic() + CLOSING_S
+        for process in started:
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+        for process in started:
+            process.join()
 
     def run(self) -> None:
         """Keeps the actors at work until :meth:`stop`. Raises RunError if one cannot live."""
         while not self._stopped.is_set():
             self._hand_out()
             sources = {pipe: index for index, pipe in enumerate(self._pipes)}
-            for ready in multiprocessing.connection.wait([*sources, self._wake_reader]):
+            for index in filter(self._watchdog.is_hung, sources.values()):
+                self._watchdog.end(self._actors[index])  # Its pipe says so in a moment.
+            everybody = [*sources, self._wake_reader]
+            for ready in multiprocessing.connection.wait(everybody, timeout=1.0):
                 if ready is self._wake_reader:
                     self._wake_reader.recv_bytes()
                 else:
@@ -181,12 +208,13 @@ class ActorProcesses:
                 self._lives.begin(index),
                 self._weights,
                 self.buffers,
+                self._watchdog,
                 theirs,
             ),
             name=f"actor-{index}",
             daemon=True,
         )
-        self._actors[index].start()
+        start_worker(self._actors[index])
         theirs.close()  # So that the pipe ends with the actor.
         self._pipes[index] = ours
         self._waiting.append(index)
@@ -225,5 +253,5 @@ class ActorProcesses:
             self._waiting.remove(index)
         if self._stopped.is_set():
             return
-        self._lives.end(index, process.exitcode)
+        self._lives.end(index, *self._watchdog.explain(index, process.exitcode))
         self._start(index)

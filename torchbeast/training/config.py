@@ -132,6 +132,8 @@ class TrainingConfig(NamedTuple):
     """None: the seed of the run's checkpoint, or a new one."""
     preset: str
     observation: ObservationConfig
+    step_timeout_s: float
+    """Seconds after which a step of an environment counts as hung."""
     network: NetworkConfig
     learning: LearningConfig
     optimizer: OptimizerConfig

@@ -1,0 +1,119 @@
+"""Faults of real processes: what dies, what hangs, what collides (docs/reliability.md)."""
+
+import csv
+import signal
+import time
+
+import psutil
+import pytest
+
+FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
+MOCK = ["--env=Mock", "--fixed_input_scale"]
+
+
+def wait_until(condition, timeout=120):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def wait_for_steps(run, directory, more=1):
+    """Waits until the run has learned from so many steps more."""
+    before = last_step(directory)
+    wait_until(lambda: run.process.poll() is not None or last_step(directory) >= before + more)
+    if run.process.poll() is not None:
+        pytest.fail(run.finish()[2])
+
+
+def last_step(run):
+    """The last step in a run's logs.csv; 0 before there is one."""
+    try:
+        with open(run / "logs.csv") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        return 0
+    return int(rows[-1]["step"]) if rows else 0
+
+
+def find(run, text):
+    """A process of the run whose command line contains ``text``."""
+    return next(p for p in run.family() if any(text in word for word in p.cmdline()))
+
+
+def nothing_left(run, family):
+    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 5)
+    assert not list(run.tmp.glob("torchbeast-*"))
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
+    start, tmp_path, monkeypatch, program
+):
+    monkeypatch.setenv("HANG_ONCE", str(tmp_path / "hung"))
+    code, _, err = start(
+        program, *FAST, "--env=tests.hostile:HangsOnce-v0", "--fixed_input_scale",
+        "--savedir", tmp_path, "--total_steps=100", "--step_timeout_s=1", "--num_actors=1",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    assert (tmp_path / "hung").exists()
+    assert "hung in its environment for 1 s, restarting it" in err
+    assert "in hang_once" in err  # Of the traceback.
+
+
+def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
+    run = start("polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
+    wait_for_steps(run, tmp_path / "run")
+    family = run.family()
+    find(run, "torchbeast.polybeast_env").kill()
+    code, _, err = run.finish()
+    assert code == 1
+    assert "polybeast: error: the environment servers ended (exit code -9)" in err
+    assert (tmp_path / "run" / "model.tar").exists()
+    nothing_left(run, family)
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path, program):
+    run = start(program, *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
+    wait_for_steps(run, tmp_path / "run")
+    find(run, "multiprocessing.forkserver").kill()
+    wait_for_steps(run, tmp_path / "run", 100)
+    family = run.family()
+    run.process.send_signal(signal.SIGINT)
+    code, _, err = run.finish()
+    assert code == 130, err
+    assert "restarting it" in err
+    nothing_left(run, family)
+
+
+def test_a_killed_learner_takes_all_along_within_seconds(start, tmp_path):
+    run = start("monobeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
+    wait_for_steps(run, tmp_path / "run")
+    family = run.family()
+    run.process.kill()
+    nothing_left(run, family)
+
+
+def test_a_second_run_leaves_the_first_ones_sockets_and_files_alone(start, tmp_path):
+    pipes = f"--pipes_basename=unix:{tmp_path}/pipe"
+    options = [*FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9"]
+    first = start("polybeast", *options, pipes, "--checkpoint_interval_s=1")
+    wait_for_steps(first, tmp_path / "run")
+    code, _, err = start("polybeast", *options).finish()
+    assert code == 2
+    assert "Another process writes" in err
+    assert err.count("\n") == 1
+    code, _, err = start("polybeast", *options, "--xpid=other", pipes).finish()
+    assert code == 1
+    assert "Address is in use" in err
+    server = psutil.Process(find(first, "torchbeast.polybeast_env").pid)
+    sockets = sorted(tmp_path.glob("pipe.*"))
+    assert sockets
+    # New connections go to the socket files.
+    find(first, "multiprocessing.forkserver").kill()
+    wait_for_steps(first, tmp_path / "run", 100)
+    assert server.is_running()
+    first.process.send_signal(signal.SIGINT)
+    assert first.finish()[0] == 130
+    assert not list(tmp_path.glob("pipe.*"))

@@ -1,0 +1,97 @@
+"""Noticing worker processes whose environments hang.
+
+A process that hangs cannot say so, and code that holds Python's lock stops all of its threads. So
+each worker notes in shared memory when it entered its environment, and its parent looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+# How long a hung process gets to show where it hangs.
+TRACEBACK_S = 1.0
+
+
+class Watchdog:
+    """Notes when each of some workers entered its environment. Can be sent to child processes."""
+
+    def __init__(self, context: Any, count: int, timeout_s: float) -> None:
+        """Watches nobody yet.
+
+        Args:
+            context: the ``multiprocessing`` context that starts the workers.
+            count: how many workers there are.
+            timeout_s: seconds after which a call counts as hung.
+        """
+        self.timeout_s = timeout_s
+        self._entered = context.RawArray("d", count)  # By time.monotonic; 0: outside.
+
+    @contextlib.contextmanager
+    def inside(self, index: int) -> Iterator[None]:
+        """A context in which worker ``index`` is in its environment."""
+        self._entered[index] = time.monotonic()
+        yield
+        self._entered[index] = 0.0
+
+    def watch(self, index: int, env: Any) -> Any:
+        """Returns ``env``, with worker ``index`` noted while it is inside.
+
+        The environment's process shows where each thread is when :meth:`end` ends it.
+        """
+        faulthandler.enable()
+        return _Watched(env, self._entered, index)
+
+    def is_hung(self, index: int) -> bool:
+        """Whether worker ``index`` has been inside for longer than ``timeout_s``."""
+        entered = self._entered[index]
+        return entered > 0 and time.monotonic() - entered > self.timeout_s
+
+    def end(self, process: Any) -> None:
+        """Ends a hung worker, a ``multiprocessing`` process, with a traceback."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGABRT)
+        process.join(TRACEBACK_S)
+        process.kill()
+        process.join()
+
+    def explain(self, index: int, exit_code: int | None) -> tuple[str, float]:
+        """Why worker ``index`` ended, and how long it had hung; for :class:`Lives`. Forgets it."""
+        hung, self._entered[index] = self.is_hung(index), 0.0
+        if hung:
+            return f"hung in its environment for {self.timeout_s:g} s", self.timeout_s
+        return f"died (exit code {exit_code})", 0.0
+
+
+class _Watched:
+    """An environment whose calls are noted while they last."""
+
+    def __init__(self, env: Any, entered: Any, index: int) -> None:
+        self._env = env
+        self._entered = entered
+        self._index = index
+
+    def step(self, action: Any) -> Any:
+        self._entered[self._index] = time.monotonic()
+        result = self._env.step(action)
+        self._entered[self._index] = 0.0
+        return result
+
+    def reset(self, **options: Any) -> Any:
+        self._entered[self._index] = time.monotonic()
+        result = self._env.reset(**options)
+        self._entered[self._index] = 0.0
+        return result
+
+    def close(self) -> None:
+        self._entered[self._index] = time.monotonic()
+        self._env.close()
+        self._entered[self._index] = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
