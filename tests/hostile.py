@@ -40,11 +40,21 @@ def hang_once():
         ctypes.PyDLL(None).pause()
 
 
+class HangsOnce(Hostile):
+    """Hangs at its third step, once; when it is closed it makes the file that CLOSED names."""
+
+    def __init__(self):
+        super().__init__(hang_once)
+
+    def close(self):
+        open(os.environ["CLOSED"], "w").close()
+
+
+gymnasium.register("HangsOnce-v0", HangsOnce)
 for name, misbehave in {
     "Exits-v0": lambda: sys.exit("bye"),
     "EndsAtOnce-v0": lambda: os._exit(0),
     "Crashes-v0": lambda: ctypes.string_at(0),
     "Raises-v0": fail,
-    "HangsOnce-v0": hang_once,
 }.items():
     gymnasium.register(name, Hostile, kwargs={"misbehave": misbehave})

@@ -51,6 +51,7 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     start, tmp_path, monkeypatch, program
 ):
     monkeypatch.setenv("HANG_ONCE", str(tmp_path / "hung"))
+    monkeypatch.setenv("CLOSED", str(tmp_path / "closed"))
     code, _, err = start(
         program, *FAST, "--env=tests.hostile:HangsOnce-v0", "--fixed_input_scale",
         "--savedir", tmp_path, "--total_steps=100", "--step_timeout_s=1", "--num_actors=1",
@@ -59,6 +60,7 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     assert (tmp_path / "hung").exists()
     assert "hung in its environment for 1 s, restarting it" in err
     assert "in hang_once" in err  # Of the traceback.
+    assert (tmp_path / "closed").exists()
 
 
 def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):

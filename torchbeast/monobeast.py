@@ -80,15 +80,18 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 
 def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
+    import torch
+
+    from torchbeast.core.precision import choose_dtype
     from torchbeast.runtime.allocation import actor_tasks
     from torchbeast.training.actors import ActorConfig
 
     observation = setup.config.observation._asdict()
     env_options = {**observation, "full_action_space": setup.full_action_space}
     tasks = actor_tasks(setup.shares)
-    return ActorConfig(
-        tasks, agent.config, env_options, agent.compute_dtype, seed, setup.config.step_timeout_s
-    )
+    # Actors act on the CPU, wherever the agent learns.
+    dtype = choose_dtype(setup.config.machine.precision, torch.device("cpu"))
+    return ActorConfig(tasks, agent.config, env_options, dtype, seed, setup.config.step_timeout_s)
 
 
 def learner_loop(

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "errors.h"
+#include "socket_path.h"
+#include "transport.h"
 
 namespace torchbeast {
 
@@ -77,6 +79,7 @@ void Actor::Release() {
 }
 
 void Actor::Connect() {
+  if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
   stream_ =
       std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
                                   actor_options_.newest_plane, queue_, this);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,6 +37,15 @@ bool SomebodyListens(const std::string& path) {
   const bool listens = connected || errno == EAGAIN || errno == EINPROGRESS || errno == EACCES;
   close(fd);
   return listens;
+}
+
+void CheckOwner(const std::string& path) {
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) return;  // Nobody is there yet.
+  if (status.st_uid == geteuid() || status.st_uid == 0) return;
+  throw std::runtime_error("Socket " + path + " belongs to user " + std::to_string(status.st_uid) +
+                           ", not to user " + std::to_string(geteuid()) +
+                           " who runs this program: not connecting");
 }
 
 SocketDirectoryLock::SocketDirectoryLock(const std::string& path) {

@@ -12,6 +12,10 @@ namespace torchbeast {
 // Whether a server listens on `path`, even one that is stopped.
 bool SomebodyListens(const std::string& path);
 
+// Throws std::runtime_error if `path` is the socket of another user, neither this one nor root:
+// in a directory that everybody can write to, anybody can wait there for a client.
+void CheckOwner(const std::string& path);
+
 // An exclusive lock on the directory of `path`, held for the moments in which a server binds or
 // unbinds. Leaves no file behind.
 class SocketDirectoryLock {

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -388,6 +389,16 @@ def test_one_failing_stream_of_two_ends_the_pool(start_server):
 def test_missing_server_is_an_error_after_the_timeout(tmp_path):
     with Pool([f"unix:{tmp_path}/nobody"], connect_timeout_s=0.3) as pool:
         assert "No environment server answered at" in pool.wait_for_error()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_socket_is_not_connected_to(tmp_path):
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(str(tmp_path / "server"))
+        squatter.listen()
+        os.chown(tmp_path / "server", 12345, -1)
+        with Pool([f"unix:{tmp_path}/server"]) as pool:
+            assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 
 def closing_time(pool):

@@ -2,6 +2,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -100,6 +101,16 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     stats = {"mean_episode_return": np.float64(-20.5), "step": np.int64(7)}
     torch.save({**CONTENTS, "stats": stats}, path)
     assert checkpoint.load(path)["stats"] == stats
+
+
+def test_a_compressed_archive_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "model.tar"
+    checkpoint.save(path, {"model_state_dict": {"w": torch.zeros(10_000_000)}})
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(tmp_path / "bomb.tar", "w") as bomb:
+        for entry in whole.infolist():
+            bomb.writestr(entry.filename, whole.read(entry), zipfile.ZIP_DEFLATED)
+    with pytest.raises(UsageError, match="not a checkpoint that can be trusted"):
+        checkpoint.load(tmp_path / "bomb.tar")
 
 
 KILLED_WHILE_SAVING = """

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,7 @@ def load(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UsageError(f"No checkpoint at {path}{_hint(path)}")
     try:
+        _check_size(path)
         with torch.serialization.safe_globals(_NUMPY_SCALARS):
             contents = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -179,6 +181,17 @@ def load(path: Path) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise UsageError(f"{path} was written by a later version of this program")
     return contents
+
+
+def _check_size(path: Path) -> None:
+    """Raises ValueError for a file that is much larger in memory than on disk.
+
+    PyTorch writes a ZIP archive without compression.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                raise ValueError("it is compressed")
 
 
 def _hint(path: Path) -> str:

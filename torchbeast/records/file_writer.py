@@ -19,6 +19,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
+from torchbeast.records.tables import go_on_with
 
 log = logging.getLogger("torchbeast")
 
@@ -77,9 +78,9 @@ class FileWriter:
         self._write_meta(meta)
         self._fields = fields
         self._failed: set[str] = set()
-        self._go_on_with("logs.csv", last_step, header=",".join(fields))
-        self._go_on_with("scores.csv", last_step, header=",".join(SCORE_FIELDS))
-        self._go_on_with("gradients.csv", last_step)
+        go_on_with(self.path / "logs.csv", last_step, header=",".join(fields))
+        go_on_with(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
+        go_on_with(self.path / "gradients.csv", last_step)
         self._append("logs.csv", fields)
         self._link_latest()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
@@ -127,25 +128,6 @@ class FileWriter:
             if name not in self._failed:
                 self._failed.add(name)
                 log.error("Cannot write %s: %s", self.path / name, error)
-
-    def _go_on_with(self, name: str, last_step: int | None, header: str | None = None) -> None:
-        """Leaves a table of earlier with its rows up to ``last_step``, or puts it aside.
-
-        Aside goes what belongs to another attempt or has other columns than ``header``.
-        """
-        path = self.path / name
-        rows = path.read_text().splitlines() if path.exists() else []
-        if not rows:
-            return
-        if last_step is None or header not in (None, rows[0]):
-            path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))
-            return
-        # The last row may be half a one.
-        kept = [r for r in rows[1:] if r.count(",") == rows[0].count(",")]
-        kept = [r for r in kept if int(r.partition(",")[0]) <= last_step]
-        temporary = path.with_suffix(".csv.tmp")
-        temporary.write_text("\n".join([rows[0], *kept]) + "\n")
-        temporary.replace(path)
 
     def _write_meta(self, meta: dict[str, Any]) -> None:
         text = json.dumps({**meta, **environment_facts()}, indent=2, default=str)

@@ -152,7 +152,10 @@ class TrainingRun:
         if signum is not None and saved:
             print(self._describe_saved(), flush=True)
         if not saved:
-            raise RunError("the last steps are not saved")
+            error = "the last steps are not saved"
+            if signum is None:
+                raise RunError(error)
+            log.error("%s", error[0].upper() + error[1:])
         return 0 if signum is None else 128 + signum
 
     def _is_interrupted(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import NamedTuple
 
 from torchbeast.core.types import UsageError
@@ -17,6 +18,10 @@ from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.training.config import TrainingConfig
 
 log = logging.getLogger("torchbeast")
+
+# Bytes in a run's name. File systems allow 255, and files beside the directory get longer names.
+MAX_RUN_NAME = 200
+RESERVED_NAMES = ("", ".", "..", "latest")
 
 
 class Setup(NamedTuple):
@@ -100,6 +105,16 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
     )
 
 
+def is_run_name(xpid: str) -> bool:
+    """Whether a run's directory can have this name.
+
+    >>> is_run_name("pong-1"), is_run_name("latest"), is_run_name("a/b"), is_run_name("a" * 201)
+    (True, False, False, False)
+    """
+    is_short = len(os.fsencode(xpid)) <= MAX_RUN_NAME
+    return is_short and xpid.isprintable() and "/" not in xpid and xpid not in RESERVED_NAMES
+
+
 def _check(config: TrainingConfig, spec: EnvSpec) -> None:
     num_actions, xpid = config.network.num_actions, config.output.xpid
     if num_actions is not None and num_actions != spec.num_actions:
@@ -107,8 +122,11 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
             f"--num_actions {num_actions} contradicts the games, which have "
             f"{spec.num_actions}; leave it out"
         )
-    if xpid is not None and (xpid in ("", ".", "..", "latest") or "/" in xpid):
-        raise UsageError(f"--xpid '{xpid}' cannot be the name of a run")
+    if xpid is not None and not is_run_name(xpid):
+        raise UsageError(
+            f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: 'latest', a path, or "
+            f"more than {MAX_RUN_NAME} bytes or other than printable characters"
+        )
     if config.network.use_popart and config.learning.clip_rewards:
         log.warning(
             "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
