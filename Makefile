@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-.PHONY: train test build lint format sanitize bench wheel fresh clean help
+.PHONY: train test build lint format sanitize soak bench wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -18,6 +18,7 @@ help:
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style and types"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
+	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
 	@echo "make bench     run all benchmarks"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
 	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
@@ -75,6 +76,9 @@ format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1
 	tests/cpp/build/address/tests --gtest_brief=1
+
+soak: build $(STAMPS)/python-test
+	$(PYTHON) tools/soak.py $(ARGS)
 
 bench: build $(STAMPS)/python-test
 	for script in benchmarks/[a-z]*.py; do $(PYTHON) $$script || exit 1; done

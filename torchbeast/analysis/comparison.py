@@ -196,5 +196,5 @@ def load(directory: Path) -> list[Row]:
         ]
     except OSError as error:
         raise UsageError(f"No {path}: run --mode filter_comp first") from error
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
         raise UsageError(f"{path} is not what --mode filter_comp writes") from error

@@ -11,6 +11,8 @@ import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.checkpoint import read_meta
+from torchbeast.records.scores import SCORE_FIELDS
+from torchbeast.records.tables import Table
 
 
 class Curve(NamedTuple):
@@ -40,20 +42,16 @@ class RunRecords:
         self.path = path
         self.name = path.resolve().name
         try:
-            with open(path / "logs.csv", newline="") as file:
-                reader = csv.DictReader(file)
-                rows = list(reader)
-                self._fields = reader.fieldnames or []
+            self._logs = Table(path / "logs.csv")
         except OSError as error:
             raise UsageError(f"{path} is no run: {error.strerror}") from error
-        if not rows or "step" not in self._fields:
+        if not self._logs.rows or "step" not in self._logs.fields:
             raise UsageError(f"{path / 'logs.csv'} has no records yet")
-        self._rows = rows
 
     @property
     def games(self) -> list[str]:
         prefix = "mean_episode_return/"
-        return [f.removeprefix(prefix) for f in self._fields if f.startswith(prefix)]
+        return [f.removeprefix(prefix) for f in self._logs.fields if f.startswith(prefix)]
 
     @functools.cached_property
     def flags(self) -> dict[str, Any]:
@@ -64,40 +62,43 @@ class RunRecords:
     @property
     def has_scores(self) -> bool:
         """Whether the run was evaluated while it trained."""
-        return bool(self._score_rows)
+        return self._scores is not None and bool(self._scores.rows)
 
     @functools.cached_property
-    def _score_rows(self) -> list[dict[str, str]]:
-        try:
-            with open(self.path / "scores.csv", newline="") as file:
-                # The last row may be half a one.
-                return [row for row in csv.DictReader(file) if None not in row.values()]
-        except FileNotFoundError:
-            return []
+    def _scores(self) -> Table | None:
+        path = self.path / "scores.csv"
+        if not path.exists():
+            return None
+        table = Table(path)
+        if table.fields != SCORE_FIELDS:
+            raise UsageError(f"{path} is not what --evaluate_every writes")
+        return table
 
     def score_curve(self, game: str, policy: str) -> Curve:
         """The game's scores under one policy, ``greedy`` or ``sampled``, from scores.csv."""
-        rows = [r for r in self._score_rows if (r["game"], r["policy"]) == (game, policy)]
+        table = self._scores
+        rows = (
+            [r for r in table.rows if (r["game"], r["policy"]) == (game, policy)] if table else []
+        )
         columns = ("step", "seconds", "mean", "std")
-        steps, seconds, mean, std = (np.array([float(r[c]) for r in rows]) for c in columns)
+        steps, seconds, mean, std = (
+            table.column(name, rows) if table else np.empty(0) for name in columns
+        )
         return Curve(self.name, steps, seconds / 3600, mean, std)
-
-    def _column(self, name: str) -> np.ndarray:
-        return np.array([float(row.get(name) or "nan") for row in self._rows])
 
     def curve(self, game: str) -> Curve:
         """Mean return of the last hundred full games of training, from the first full game on."""
-        mean = self._column(f"mean_episode_return/{game}")
+        logs = self._logs
+        mean = logs.column(f"mean_episode_return/{game}")
         known = np.isfinite(mean)
-        std = np.nan_to_num(self._column(f"std_episode_return/{game}"))
-        has_game_steps = f"steps/{game}" in self._fields
+        std, game_steps = f"std_episode_return/{game}", f"steps/{game}"
         return Curve(
             self.name,
-            self._column("step")[known],
-            self._column("seconds")[known] / 3600,
+            logs.column("step")[known],
+            logs.column("seconds")[known] / 3600,
             mean[known],
-            std[known],
-            self._column(f"steps/{game}")[known] if has_game_steps else None,
+            np.nan_to_num(logs.column(std))[known] if std in logs.fields else 0 * mean[known],
+            logs.column(game_steps)[known] if game_steps in logs.fields else None,
         )
 
     def gradient_norms(self) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
@@ -105,17 +106,15 @@ class RunRecords:
         path = self.path / "gradients.csv"
         if not path.exists():
             return None
-        with open(path, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if None not in row.values()]
-        names = [n.removesuffix("/norm") for n in (rows[0] if rows else {}) if n.endswith("/norm")]
-        norms = {n: np.array([float(row[f"{n}/norm"]) for row in rows]) for n in names}
-        return np.array([float(row["step"]) for row in rows]), norms
+        table = Table(path)
+        names = [n.removesuffix("/norm") for n in table.fields if n.endswith("/norm")]
+        return table.column("step"), {n: table.column(f"{n}/norm") for n in names}
 
     def moments(self, game: str) -> Moments | None:
         """None without PopArt."""
-        if f"mu/{game}" not in self._fields:
+        if f"mu/{game}" not in self._logs.fields:
             return None
-        columns = (self._column(name) for name in ("step", f"mu/{game}", f"sigma/{game}"))
+        columns = (self._logs.column(name) for name in ("step", f"mu/{game}", f"sigma/{game}"))
         return Moments(self.name, *columns)
 
 
@@ -155,7 +154,7 @@ def read_reference(path: Path) -> dict[str, Curve]:
             points.setdefault(short_name(row[game]), []).append(point)
     except OSError as error:
         raise UsageError(f"--reference {path}: {error.strerror}") from error
-    except (IndexError, StopIteration, ValueError) as error:
+    except (IndexError, StopIteration, ValueError, TypeError, csv.Error) as error:
         raise UsageError(
             f"--reference {path}: needs columns env, agent_steps and return_mean"
         ) from error

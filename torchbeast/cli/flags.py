@@ -148,6 +148,19 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     add("--num_inference_threads", type=positive, help="Default: by cores.")
     add("--max_learner_queue_size", type=positive, help="Rollouts (default: batch_size).")
     add(
+        "--max_environment_failures",
+        type=positive,
+        default=3,
+        help="How often an environment may raise an exception, or a server break the protocol, "
+        "within --failure_window_s until the run ends (default: %(default)s).",
+    )
+    add(
+        "--failure_window_s",
+        type=positive,
+        default=600,
+        help="Seconds after which a failure is forgotten (default: %(default)s).",
+    )
+    add(
         "--synchronous",
         action="store_true",
         help="Act only with weights that have learned from all steps before. With --num_actors 1, "

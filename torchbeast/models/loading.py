@@ -19,6 +19,10 @@ from torchbeast.runtime.text import first_line
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
 
 
+# Numbers in the mean pictures of an agent's games: some 3,500 Atari games.
+MAX_BUFFER_NUMBERS = 100_000_000
+
+
 def make_agent(config: AgentConfig) -> Agent:
     """A new agent. Raises UsageError if its type cannot be found."""
     return find_agent_type(config.agent_type)(config)
@@ -68,6 +72,8 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
             values = dict(contents["agent"])
             for name in ("observation_shape", "tasks"):
                 values[name] = tuple(values[name])
+            if not values["tasks"]:
+                raise ValueError("it names no game")
             config = AgentConfig(**values)
             if config.agent_type not in AGENTS and config.agent_type != agent_type:
                 raise UsageError(
@@ -77,6 +83,8 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         else:
             config = config_from_state(state, checkpoint.read_meta(path))
             state = convert_state(state, config)
+        if config.agent_type in AGENTS:
+            _check_sizes(state, config)
         agent = make_agent(config)
         # Buffers that did not exist in 2019 keep their defaults, which are what 2019 did.
         missing, unexpected = agent.load_state_dict(state, strict=False)
@@ -85,6 +93,27 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UsageError(f"{path} holds no agent of this program: {first_line(error)}") from error
     return agent.eval()
+
+
+def _check_sizes(state: dict[str, torch.Tensor], config: AgentConfig) -> None:
+    """Raises ValueError unless an agent's memory is that of its weights in the file.
+
+    A small file can name a large network, or hold one number that stands for many.
+    """
+    with torch.device("meta"):
+        agent = make_agent(config)
+    for name, parameter in agent.named_parameters():
+        saved = state[name]
+        if saved.shape != parameter.shape:
+            raise ValueError(f"{name} is {list(saved.shape)} instead of {list(parameter.shape)}")
+    # Earlier formats have buffers of other shapes.
+    if sum(buffer.numel() for buffer in agent.buffers()) > MAX_BUFFER_NUMBERS:
+        raise ValueError(
+            f"{len(config.tasks)} games of {list(config.observation_shape)} are too many"
+        )
+    for name, saved in state.items():
+        if saved.untyped_storage().nbytes() < saved.numel() * saved.element_size():
+            raise ValueError(f"{name} has fewer numbers than its shape")
 
 
 def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> AgentConfig:

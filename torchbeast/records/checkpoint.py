@@ -213,7 +213,7 @@ def read_meta(path: Path) -> dict[str, Any]:
     """The ``meta.json`` beside a checkpoint (or above ``intermediate``); empty if there is none."""
     try:
         meta = json.loads((run_of(path) / "meta.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return meta if isinstance(meta, dict) else {}
 

@@ -19,7 +19,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
-from torchbeast.records.tables import go_on_with
+from torchbeast.records.tables import resume_table
 
 log = logging.getLogger("torchbeast")
 
@@ -78,9 +78,9 @@ class FileWriter:
         self._write_meta(meta)
         self._fields = fields
         self._failed: set[str] = set()
-        go_on_with(self.path / "logs.csv", last_step, header=",".join(fields))
-        go_on_with(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
-        go_on_with(self.path / "gradients.csv", last_step)
+        resume_table(self.path / "logs.csv", last_step, header=",".join(fields))
+        resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
+        resume_table(self.path / "gradients.csv", last_step)
         self._append("logs.csv", fields)
         self._link_latest()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}

@@ -1,40 +1,82 @@
-"""The tables of a run that is gone on with."""
+"""The tables of a run: read to be shown, and shortened when the run is resumed."""
 
 from __future__ import annotations
 
+import csv
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
+
+from torchbeast.core.types import UsageError
 
 log = logging.getLogger("torchbeast")
 
 
-def go_on_with(path: Path, last_step: int | None, header: str | None = None) -> None:
-    """Leaves a table of earlier with its rows up to a step, or puts it aside.
+class Table:
+    """A CSV file with a header, as a run writes it while others read it."""
 
-    Aside goes what belongs to another attempt, has other columns, or is damaged.
+    def __init__(self, path: Path) -> None:
+        """Reads a table. A last row that is not complete is left out.
+
+        Raises:
+            OSError: the file cannot be read.
+            UsageError: it is no such table.
+        """
+        self._path = path
+        try:
+            with open(path, newline="") as file:
+                reader = csv.DictReader(file)
+                rows = list(reader)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(f"{path} is damaged: {error}") from error
+        self.fields = list(reader.fieldnames or [])
+        # Missing cells are None, superfluous ones have the key None.
+        self.rows = [row for row in rows if None not in row.values() and None not in row]
+
+    def column(self, name: str, rows: Sequence[Mapping[str, str]] | None = None) -> np.ndarray:
+        """The numbers of a column, of all rows or of some; NaN for empty cells.
+
+        Raises:
+            UsageError: there is no such column, or something else is in it.
+        """
+        rows = self.rows if rows is None else rows
+        try:
+            return np.array([float(row[name] or "nan") for row in rows])
+        except KeyError:
+            raise UsageError(f"{self._path} has no column {name}") from None
+        except ValueError as error:
+            raise UsageError(f"{self._path} is damaged: {name}: {error}") from error
+
+
+def resume_table(path: Path, last_step: int | None, header: str | None = None) -> None:
+    """Keeps the rows of a table up to a step, or renames the table.
+
+    A table of another attempt, with other columns, or a damaged one is renamed.
 
     Args:
         path: the table, a CSV file whose first column is the step; need not be there.
-        last_step: the step; None for a new attempt.
-        header: the line of column names to be gone on with; None for any.
+        last_step: the step; None for a new run.
+        header: the line of column names that the table must have; None for any.
     """
     try:
         rows = path.read_text().splitlines() if path.exists() else []
         if not rows:
             return
         if last_step is None or header not in (None, rows[0]):
-            _put_aside(path)
+            _rename(path)
             return
-        # The last row may be half a one.
+        # A killed run may have written half of its last row.
         kept = [r for r in rows[1:] if r.count(",") == rows[0].count(",")]
         kept = [r for r in kept if int(r.partition(",")[0]) <= last_step]
     except ValueError as error:  # UnicodeDecodeError is one.
-        log.warning("%s is damaged (%s): put aside as %s", path, error, _put_aside(path).name)
+        log.warning("%s is damaged (%s): renamed to %s", path, error, _rename(path).name)
         return
     temporary = path.with_suffix(".csv.tmp")
     temporary.write_text("\n".join([rows[0], *kept]) + "\n")
     temporary.replace(path)
 
 
-def _put_aside(path: Path) -> Path:
+def _rename(path: Path) -> Path:
     return path.rename(path.with_suffix(f".{int(path.stat().st_mtime)}.csv"))

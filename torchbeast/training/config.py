@@ -108,6 +108,8 @@ class PoolConfig(NamedTuple):
     num_inference_threads: int | None = None
     max_learner_queue_size: int | None = None
     synchronous: bool = False
+    max_environment_failures: int = 3
+    failure_window_s: float = 600.0
 
 
 class ServersConfig(NamedTuple):

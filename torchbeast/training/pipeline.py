@@ -113,6 +113,8 @@ class Pipeline:
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
             tls=load_tls(config.servers.tls_dir),
+            max_environment_failures=config.pool.max_environment_failures,
+            failure_window_s=config.pool.failure_window_s,
             # Servers replace an environment that hangs. This is for those that cannot.
             step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
         )

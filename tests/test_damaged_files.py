@@ -1,0 +1,231 @@
+"""Damaged and malicious files: each is refused in one line, or read, and takes little memory."""
+
+import io
+import pickle
+import random
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchbeast.analysis.comparison import load as load_comparison
+from torchbeast.analysis.runs import RunRecords, read_reference
+from torchbeast.core.types import UsageError
+from torchbeast.evaluate.actions import read_actions
+from torchbeast.models.loading import from_contents
+from torchbeast.records import checkpoint
+from torchbeast.records.tables import resume_table
+
+ROOT = Path(__file__).parent.parent
+GOOD = ROOT / "models" / "Pong" / "model.tar"
+
+
+def refused_or_read(read, *arguments):
+    """Whether ``read`` refuses, in one line. Any other error is a failure."""
+    try:
+        read(*arguments)
+    except UsageError as error:
+        message = str(error)
+    else:
+        return False
+    assert message.count("\n") == 0
+    assert message
+    return True
+
+
+class RunsCode:
+    def __reduce__(self):
+        return print, ("this was run",)
+
+
+def zipped(contents, compression=zipfile.ZIP_STORED):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in contents.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def saved(contents):
+    buffer = io.BytesIO()
+    torch.save(contents, buffer)
+    return buffer.getvalue()
+
+
+def damaged_checkpoints():
+    """Names and bytes."""
+    good = GOOD.read_bytes()
+    chance = random.Random(0)
+    yield "empty", b""
+    yield "text", b"This is no checkpoint."
+    yield "zeros", bytes(10_000)
+    yield "pickle that runs code", pickle.dumps(RunsCode())
+    yield "checkpoint that runs code", saved({"model_state_dict": {"w": RunsCode()}})
+    yield "empty archive", zipped({})
+    yield "archive of something else", zipped({"a.txt": b"a"})
+    yield (
+        "archive with a bad pickle",
+        zipped({"archive/data.pkl": b"\x80\x02", "archive/version": "3"}),
+    )
+    yield (
+        "deep pickle",
+        zipped({"archive/data.pkl": b"\x80\x02" + b"(" * 100_000, "archive/version": "3"}),
+    )
+    yield (
+        "bomb",
+        zipped(
+            {"archive/data.pkl": pickle.dumps({}), "archive/data/0": bytes(10**8)},
+            zipfile.ZIP_DEFLATED,
+        ),
+    )
+    yield "list", saved([1, 2])
+    yield "no weights", saved({"steps": 1})
+    yield "weights are a number", saved({"model_state_dict": 1})
+    yield "weights without names", saved({"model_state_dict": {1: torch.zeros(1)}})
+    yield "weights that are text", saved({"model_state_dict": {"policy.weight": "w"}})
+    yield "format is text", saved({"model_state_dict": {}, "format": "1"})
+    yield "of a later version", saved({"model_state_dict": {}, "format": 99})
+    for i in range(15):
+        yield f"truncated {i}", good[: len(good) * i // 15]
+    for i in range(25):
+        flipped = bytearray(good)
+        # The ends of an archive hold its structure; the middle is numbers.
+        position = chance.choice((chance.randrange(5000), len(good) - 1 - chance.randrange(5000)))
+        flipped[position] ^= 1 << chance.randrange(8)
+        yield f"flipped {i}", bytes(flipped)
+
+
+def read_agent(path):
+    from_contents(checkpoint.load(path), path)
+
+
+def test_checkpoints(tmp_path, capfd):
+    contents = checkpoint.load(GOOD)
+    agent = contents["agent"]
+    cases = dict(damaged_checkpoints())
+    for name, value in {
+        "negative size": {"observation_shape": (-1, 84, 84)},
+        "huge network": {"num_actions": 10**12},
+        "large network": {"num_actions": 10**7},
+        "large pictures": {"observation_shape": (4, 10**5, 10**5)},
+        "many games": {"tasks": ("Pong",) * 10**4},
+        "no tasks": {"tasks": ()},
+        "unknown agent type": {"agent_type": "nothing"},
+        "agent type of a module": {"agent_type": "os:system"},
+        "unknown field": {"other": 1},
+        "number for a name": {"agent_type": 5},
+    }.items():
+        cases[name] = saved({**contents, "agent": {**agent, **value}})
+    state = contents["model_state_dict"]
+    wide = {k: torch.zeros((), dtype=v.dtype).expand(v.shape) for k, v in state.items()}
+    cases["weights of one number"] = saved({**contents, "model_state_dict": wide})
+    accepted = []
+    for name, data in cases.items():
+        path = tmp_path / "model.tar"
+        path.write_bytes(data)
+        try:
+            if not refused_or_read(read_agent, path):
+                accepted.append(name)
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+    # A flipped bit may only change a weight, which nobody can know.
+    assert [name for name in accepted if not name.startswith("flipped")] == []
+    assert "this was run" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "5", "null", '{"args": 5}', '{"args": {"env": 5}}', "\x00", "[" * 100_000],
+)
+def test_meta_files(tmp_path, text):
+    (tmp_path / "meta.json").write_text(text)
+    assert isinstance(checkpoint.read_meta(tmp_path / "model.tar"), dict)
+    (tmp_path / "meta.json").write_bytes(b"\xff\xfe" + text.encode())
+    assert checkpoint.read_meta(tmp_path / "model.tar") == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"a", b"1.5", b"\xff\xff", b"-1", b"99", b"tensor(1", b"1 2 x", b"9" * 5000, b"\x00", b"1e3"],
+)
+def test_action_files(tmp_path, data):
+    path = tmp_path / "actions"
+    path.write_bytes(data)
+    assert refused_or_read(read_actions, str(path), 6)
+
+
+HEADER = b"step,seconds,mean_episode_return/Pong,std_episode_return/Pong,steps/Pong\n"
+
+
+ROW = b"1,2,3,0,1\n"
+TABLES = {
+    "no columns": b"\n",
+    "other columns": b"a,b\n1,2\n",
+    "few columns": b"step\n1\n",
+    "no rows": HEADER,
+    "text for a number": HEADER + b"1,2,x,0,1\n",
+    "not UTF-8": HEADER + ROW + b"\xff\xff,1,1,1,1\n",
+    "zero bytes": HEADER + ROW + b"\x00,1,1,1,1\n",
+    "half a row": HEADER + ROW + b"2,3",
+    "a long row": HEADER + b"1,2,3,0,1,5,6\n",
+    "an open quote": HEADER + b'"1,2,3\n',
+    "a long field": HEADER + b"1," + b"9" * 200_000 + b",3,0,1\n",
+    "a column missing": HEADER.replace(b"seconds", b"") + ROW,
+    "a large number": HEADER + b"1" + b"0" * 5000 + b",2,3,0,1\n",
+    "headers for rows": HEADER * 3,
+    "a byte order mark": b"\xef\xbb\xbf" + HEADER + ROW,
+}
+
+
+@pytest.mark.parametrize("data", TABLES.values(), ids=list(TABLES))
+def test_tables(tmp_path, data):
+    for name in ("logs.csv", "scores.csv", "gradients.csv", "filter_comp.csv"):
+        (tmp_path / name).write_bytes(data)
+
+    def read_run():
+        run = RunRecords(tmp_path)
+        assert run.games in ([], ["Pong"])
+        for game in run.games:
+            run.curve(game)
+        run.moments("Pong")
+
+    refused_or_read(read_run)
+    (tmp_path / "logs.csv").write_bytes(HEADER + ROW)
+    run = RunRecords(tmp_path)
+    assert refused_or_read(run.score_curve, "Pong", "greedy")
+    refused_or_read(run.gradient_norms)
+    assert refused_or_read(load_comparison, tmp_path) or data.count(b"\n") == 1
+    refused_or_read(read_reference, tmp_path / "filter_comp.csv")
+    resume_table(tmp_path / "gradients.csv", last_step=10)  # Renames what it cannot read.
+
+
+LOADED_IN_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+from torchbeast.core.types import UsageError
+from torchbeast.records import checkpoint
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    checkpoint.load(Path(sys.argv[1]))
+except UsageError:
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_bomb_takes_little_memory(tmp_path):
+    zeros = saved({"model_state_dict": {"w": torch.zeros(250_000_000)}})
+    with zipfile.ZipFile(io.BytesIO(zeros)) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    (tmp_path / "model.tar").write_bytes(zipped(contents, zipfile.ZIP_DEFLATED))
+    assert (tmp_path / "model.tar").stat().st_size < 2_000_000
+    result = subprocess.run(
+        [sys.executable, "-c", LOADED_IN_LITTLE_MEMORY, tmp_path / "model.tar"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert int(result.stdout) < 50
