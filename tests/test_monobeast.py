@@ -57,7 +57,7 @@ def test_resumes_where_it_stopped_and_polybeast_goes_on_with_it(start, tmp_path)
     for module, steps in (("monobeast", 200), ("monobeast", 400), ("polybeast", 600)):
         code, _, err = start(module, *options, f"--total_steps={steps}").finish()
         assert code == 0, err
-    assert "Going on at step 400" in err
+    assert "Resuming at step 400" in err
     assert checkpoint.load(tmp_path / "run" / "model.tar")["steps"] == 600
 
 

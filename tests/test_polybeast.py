@@ -125,7 +125,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     total = stopped["steps"] + 600
     code, _, err = start("polybeast", *options, f"--total_steps={total}").finish()
     assert code == 0, err
-    assert f"Going on at step {stopped['steps']:,}" in err
+    assert f"Resuming at step {stopped['steps']:,}" in err
     assert f"Changed since then: --total_steps {stopped['steps']} -> {total}" in err
     contents = checkpoint.load(model)
     assert contents["steps"] == sum(contents["task_steps"]) == total
@@ -158,6 +158,17 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
     assert "Cannot save" in err
     assert "polybeast: error: the last steps are not saved" in err
     assert "Traceback" not in err
+
+
+def test_a_run_that_cannot_save_says_so_after_a_signal_too(start, tmp_path):
+    (tmp_path / "run" / "model.tar.tmp").mkdir(parents=True)
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--env=Mock")
+    log = tmp_path / "run" / "logs.csv"
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+    run.process.send_signal(signal.SIGTERM)
+    code, _, err = run.finish()
+    assert code == 143, err
+    assert "The last steps are not saved" in err
 
 
 def wait_until(condition, timeout=300):

@@ -49,6 +49,17 @@ def test_calls_that_last_are_seen_from_outside(timeout_s):
     assert not watchdog.is_hung(1)
 
 
+def test_what_raises_is_not_hung():
+    watchdog = Watchdog(fork_context(), 1, timeout_s=0.0)
+    watched = watchdog.watch(0, Env(watchdog))
+    with pytest.raises(TypeError):
+        watched.reset(other=1)
+    assert not watchdog.is_hung(0)
+    with pytest.raises(ZeroDivisionError), watchdog.inside(0):
+        raise ZeroDivisionError
+    assert not watchdog.is_hung(0)
+
+
 def hang(watchdog):
     with watchdog.inside(0):
         signal.pause()

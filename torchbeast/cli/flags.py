@@ -130,7 +130,7 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="auto",
-        help="Of the convolutions; auto: bfloat16 where the hardware has it.",
+        help="Precision of the convolutions; auto: bfloat16 where the hardware has it.",
     )
     return group
 

@@ -46,8 +46,8 @@ class FileWriter:
     """Writes a run's records.
 
     ``fields`` are the columns of logs.csv, fixed for the run. With ``last_step`` the records of a
-    run are gone on with from that step: what a killed run wrote after its last checkpoint is
-    dropped. Without it earlier records are put aside.
+    run are resumed at that step: rows that a killed run wrote after its last checkpoint are
+    dropped. Without it the files of earlier records are renamed.
 
     Scalars go to TensorBoard and to ``loggers``, which are given by name. A logger's configuration
     is ``meta`` with the flags of ``meta["args"]`` beside the other entries.

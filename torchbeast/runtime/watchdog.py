@@ -36,8 +36,10 @@ class Watchdog:
     def inside(self, index: int) -> Iterator[None]:
         """A context in which worker ``index`` is in its environment."""
         self._entered[index] = time.monotonic()
-        yield
-        self._entered[index] = 0.0
+        try:
+            yield
+        finally:
+            self._entered[index] = 0.0
 
     def watch(self, index: int, env: Any) -> Any:
         """Returns ``env``, with worker ``index`` noted while it is inside.
@@ -77,21 +79,20 @@ class _Watched:
         self._index = index
 
     def step(self, action: Any) -> Any:
-        self._entered[self._index] = time.monotonic()
-        result = self._env.step(action)
-        self._entered[self._index] = 0.0
-        return result
+        return self._call(self._env.step, action)
 
     def reset(self, **options: Any) -> Any:
-        self._entered[self._index] = time.monotonic()
-        result = self._env.reset(**options)
-        self._entered[self._index] = 0.0
-        return result
+        return self._call(self._env.reset, **options)
 
     def close(self) -> None:
+        self._call(self._env.close)
+
+    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
         self._entered[self._index] = time.monotonic()
-        self._env.close()
-        self._entered[self._index] = 0.0
+        try:
+            return function(*arguments, **options)
+        finally:
+            self._entered[self._index] = 0.0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)

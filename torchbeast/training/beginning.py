@@ -27,6 +27,8 @@ log = logging.getLogger("torchbeast")
 # Seconds between two messages while games are measured: on a terminal where there is news, and
 # otherwise.
 NEWS_INTERVAL_S, REPORT_INTERVAL_S = 1.0, 10.0
+# With more games than this, each is played for fewer steps before a run starts.
+MAX_LONG_GAMES = 16
 
 
 class Source(NamedTuple):
@@ -168,7 +170,7 @@ def _measure(setup: Setup, tasks: list[int], seed: int) -> dict[int, GameStatist
         seed,
         config.learning.discounting,
         config.learning.clip_rewards,
-        NUM_RETURN_STEPS if config.network.use_popart else NUM_FRAME_STEPS,
+        _choose_num_steps(len(tasks), config.network.use_popart),
     )
     measured = measure_games(
         tuple(config.games[task] for task in tasks),
@@ -177,6 +179,11 @@ def _measure(setup: Setup, tasks: list[int], seed: int) -> dict[int, GameStatist
         on_progress=_Reporter(len(tasks)),
     )
     return dict(zip(tasks, measured, strict=True))
+
+
+def _choose_num_steps(num_games: int, use_popart: bool) -> int:
+    """Steps of random play in each game: more where returns matter, unless it would take long."""
+    return NUM_RETURN_STEPS if use_popart and num_games <= MAX_LONG_GAMES else NUM_FRAME_STEPS
 
 
 class _Reporter:

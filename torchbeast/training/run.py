@@ -188,7 +188,7 @@ class TrainingRun:
         )
 
     def _announce_resumption(self, state: RunState) -> None:
-        log.info("Going on at step %s of %s", f"{self.learner.steps:,}", self._checkpointer.path)
+        log.info("Resuming at step %s from %s", f"{self.learner.steps:,}", self._checkpointer.path)
         for change in state.changes:
             log.info("Changed since then: %s", change)
 
