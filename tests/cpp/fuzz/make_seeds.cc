@@ -118,6 +118,8 @@ void SaveAll(const std::filesystem::path& directory) {
   SaveObservation(directory, "all_types", SpecNest(all_types));
   SaveObservation(directory, "six_dimensions", LeafSpec{DType::kInt16, {1, 2, 1, 2, 1, 2}});
   SaveObservation(directory, "no_elements", LeafSpec{DType::kFloat32, {3, 0, 1 << 20}});
+  SaveObservation(directory, "huge_strides",
+                  LeafSpec{DType::kUint8, {0, 1 << 28, 1 << 28, 1 << 28}});
   SaveObservation(directory, "many_planes", LeafSpec{DType::kUint8, {64, 1, 1}});
   SpecNest nested = LeafSpec{DType::kBool, {}};
   for (int depth = 0; depth < 8; ++depth) {
