@@ -84,7 +84,7 @@ FUZZ_BUILD := tests/cpp/build/fuzz
 
 # libFuzzer writes new inputs into the first directory only: the kept ones stay as they are.
 fuzz: $(STAMPS)/system-fuzz
-	$(MAKE) --silent --no-print-directory -C tests/cpp fuzz
+	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=fuzz fuzzers
 	for end in reply request; do \
 	    mkdir -p $(FUZZ_BUILD)/corpus/$$end && \
 	    $(FUZZ_BUILD)/$${end}_fuzzer -runs=$(RUNS) -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
