@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-.PHONY: train test build lint format sanitize soak bench wheel fresh clean help
+.PHONY: train test build lint format sanitize fuzz soak bench wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -18,6 +18,8 @@ help:
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style and types"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
+	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
+
 	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
 	@echo "make bench     run all benchmarks"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
@@ -36,7 +38,7 @@ build: $(STAMPS)/build
 # Else make removes what stands between a target and its sources, and looks for packages each time.
 .SECONDARY:
 
-# The packages of the system that a target needs: train, test or lint.
+# The packages of the system that a target needs: train, test, lint or fuzz.
 $(STAMPS)/system-%: tools/install_system_packages.sh
 	sh tools/install_system_packages.sh $*
 	mkdir -p $(STAMPS)
@@ -58,24 +60,39 @@ $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	touch $@
 
-tests/cpp/build/%/tests: $(SOURCES) $(wildcard tests/cpp/*.cc tests/cpp/*.h) tests/cpp/Makefile $(STAMPS)/system-test
+CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/cpp/fuzz/*.h)
+
+tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/system-test
 	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=$*
 
 lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
+	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS)
 	$(MAKE) --silent --no-print-directory -C tests/cpp annotations
 
 format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
-	clang-format -i $(filter %.cc %.h,$(SOURCES)) tests/cpp/*.cc tests/cpp/*.h
+	clang-format -i $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS)
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1
 	tests/cpp/build/address/tests --gtest_brief=1
+
+RUNS ?= 1000000
+FUZZ_BUILD := tests/cpp/build/fuzz
+
+# libFuzzer writes new inputs into the first directory only: the kept ones stay as they are.
+fuzz: $(STAMPS)/system-fuzz
+	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=fuzz fuzzers
+	for end in reply request; do \
+	    mkdir -p $(FUZZ_BUILD)/corpus/$$end && \
+	    $(FUZZ_BUILD)/$${end}_fuzzer -runs=$(RUNS) -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
+	        -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/$$end- \
+	        $(FUZZ_BUILD)/corpus/$$end tests/cpp/fuzz/corpus/$$end || exit 1; \
+	done
 
 soak: build $(STAMPS)/python-test
 	$(PYTHON) tools/soak.py $(ARGS)

@@ -4,6 +4,7 @@
 #   install_system_packages.sh train    compiler, Python headers and venv, gRPC and protobuf
 #   install_system_packages.sh test     the same and GoogleTest
 #   install_system_packages.sh lint     the first, GoogleTest, clang and clang-format
+#   install_system_packages.sh fuzz     the first, GoogleTest, clang and libFuzzer
 #
 # Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
 set -eu
@@ -15,6 +16,11 @@ have() { command -v "$1" >/dev/null 2>&1; }
 have_headers() {
     python3 -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
+}
+
+have_libfuzzer() {
+    echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+        clang++ -fsanitize=fuzzer,address,undefined -x c++ - -o /dev/null
 }
 
 # require NAME APT DNF BREW COMMAND...: adds a line to $missing if COMMAND fails.
@@ -41,6 +47,10 @@ find_missing() {
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
         require "clang" clang clang llvm have clang++
         require "clang-format" clang-format clang-tools-extra clang-format have clang-format
+    elif [ "$target" = fuzz ]; then
+        require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
+        require "clang" clang clang llvm have clang++
+        require "libFuzzer" libclang-rt-dev compiler-rt llvm have_libfuzzer
     fi
 }
 

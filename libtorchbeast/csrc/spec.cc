@@ -1,5 +1,6 @@
 #include "spec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -80,13 +81,14 @@ LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec) {
   }
   LeafSpec result;
   result.dtype = static_cast<DType>(static_cast<int>(spec.dtype()) - 1);
+  // An empty dimension counts as one: the strides of an empty array must not overflow either.
   int64_t bytes = ItemSize(result.dtype);
   for (int64_t dim : spec.shape()) {
     if (dim < 0) throw WireError("negative dimension");
     if (dim > kMaxMessageBytes || bytes * dim > kMaxMessageBytes) {
       throw WireError("array of more than " + std::to_string(kMaxMessageBytes) + " bytes");
     }
-    bytes *= dim;
+    bytes *= std::max<int64_t>(dim, 1);
     result.shape.Append(dim);
   }
   return result;

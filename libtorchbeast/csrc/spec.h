@@ -39,7 +39,8 @@ struct LeafSpec {
 using SpecNest = nest::Nest<LeafSpec>;
 
 rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec);
-// WireError for an unknown type, a bad rank, a negative dimension or more than kMaxMessageBytes.
+// WireError for an unknown type, a bad rank, a negative dimension or more than kMaxMessageBytes,
+// where empty dimensions count as one.
 LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec);
 rpcenv::Spec EncodeSpec(const SpecNest& spec);
 // WireError also for more than kMaxLeaves arrays.

@@ -158,6 +158,9 @@ TEST(SpecTest, RefusesWhatIsNoArray) {
   EXPECT_THROW(decode(99, {1}), WireError);
   EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {-1}), WireError);
   EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {int64_t{1} << 62, int64_t{1} << 62}), WireError);
+  EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {0, 1 << 28, 1 << 28, 1 << 28}), WireError);
+  EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {1 << 28, 0, 2}), WireError);
+  EXPECT_EQ(decode(rpcenv::DTYPE_UINT8, {1 << 28, 0}).NumBytes(), 0);
   EXPECT_THROW(decode(rpcenv::DTYPE_UINT8, {1, 1, 1, 1, 1, 1, 1}), WireError);
   EXPECT_THROW(DecodeSpec(rpcenv::Spec()), WireError);
   rpcenv::Spec unsorted;
