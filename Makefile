@@ -19,7 +19,6 @@ help:
 	@echo "make lint      check style and types"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
-
 	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
 	@echo "make bench     run all benchmarks"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
@@ -31,7 +30,6 @@ train: build
 
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
-	tests/cpp/build/plain/tests --gtest_brief=1
 
 build: $(STAMPS)/build
 

@@ -216,11 +216,11 @@ except UsageError:
 
 
 def test_a_bomb_takes_little_memory(tmp_path):
-    zeros = saved({"model_state_dict": {"w": torch.zeros(250_000_000)}})
+    zeros = saved({"model_state_dict": {"w": torch.zeros(50_000_000)}})
     with zipfile.ZipFile(io.BytesIO(zeros)) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     (tmp_path / "model.tar").write_bytes(zipped(contents, zipfile.ZIP_DEFLATED))
-    assert (tmp_path / "model.tar").stat().st_size < 2_000_000
+    assert (tmp_path / "model.tar").stat().st_size < 500_000
     result = subprocess.run(
         [sys.executable, "-c", LOADED_IN_LITTLE_MEMORY, tmp_path / "model.tar"],
         capture_output=True,

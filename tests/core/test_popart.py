@@ -97,15 +97,16 @@ def test_outputs_are_preserved_by_every_update():
     layer = PopArtLayer(8, 3, beta=0.1)
     inputs = torch.randn(16, 8, generator=generator, dtype=torch.float64)
     before, _ = layer(inputs)
-    for i in range(10000):
+    for i in range(5000):
         # Tasks come and go, and each has a scale of its own that changes now and then.
         task = torch.randint(1 + i // 100 % 3, (4, 2), generator=generator)
         scale = 10.0 ** (-3 + 8 * ((i // 500 * 7 + task) % 5) / 4)
         targets = (torch.randn(4, 2, generator=generator, dtype=torch.float64) + 1) * scale
         update(layer, targets, task)
         after, normalized = layer(inputs)
-        torch.testing.assert_close(after, before, rtol=1e-6, atol=0)
-        torch.testing.assert_close(normalized * layer.sigma + layer.mu, after)
+        # Not assert_close, which takes longer than all the rest.
+        assert torch.allclose(after, before, rtol=1e-6, atol=0)
+        assert torch.allclose(normalized * layer.sigma + layer.mu, after, rtol=1e-7, atol=1e-7)
         before = after
     assert layer.sigma.max() > 1
 
