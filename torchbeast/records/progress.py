@@ -81,7 +81,8 @@ class Progress:
         self._start = now - state.get("seconds", 0.0)
         self._points = collections.deque([(now, step)], maxlen=NUM_POINTS)
         for returns, saved in zip(self._returns, state.get("returns", []), strict=False):
-            returns.extend(saved)
+            # Earlier versions saved returns that were not finite.
+            returns.extend(value for value in saved if math.isfinite(value))
         self._games = list(state.get("games", self._games))
         self._task_steps = list(state.get("task_steps", self._task_steps))
 
