@@ -72,11 +72,12 @@ def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
     wait_for_steps(run, tmp_path / "run")
     family = run.family()
     find(run, "torchbeast.polybeast_env").kill()
+    run.process.wait(timeout=60)
+    nothing_left(run, family)
     code, _, err = run.finish()
     assert code == 1
     assert "polybeast: error: the environment servers ended (exit code -9)" in err
     assert (tmp_path / "run" / "model.tar").exists()
-    nothing_left(run, family)
 
 
 @pytest.mark.parametrize("program", ["polybeast", "monobeast"])
