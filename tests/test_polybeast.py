@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -293,6 +294,8 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
     ).finish()
     assert code == 1
     assert f"Address is in use: unix:{tmp_path}/pipe.0" in err
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "pipe.0"))  # The first one's, which stays.
     assert "polybeast: error: the environment servers ended" in err
     assert "Traceback" not in err
     first.process.terminate()
