@@ -1,52 +1,32 @@
 """Faults of real processes: what dies, what hangs, what collides (docs/reliability.md)."""
 
-import csv
 import signal
-import time
 
-import psutil
 import pytest
+
+from tests.processes import nothing_left, read_logs, wait_until
 
 FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
 MOCK = ["--env=Mock", "--fixed_input_scale", "--agent_type=atari"]
 
 
-def wait_until(condition, timeout=120):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def last_step(run):
+    """The last step in a run's logs.csv; 0 before there is one."""
+    rows = read_logs(run)
+    return int(rows[-1]["step"]) if rows else 0
 
 
 def wait_for_steps(run, directory, more=1):
     """Waits until the run has learned from so many steps more."""
     before = last_step(directory)
-    wait_until(lambda: run.process.poll() is not None or last_step(directory) >= before + more)
+    wait_until(lambda: run.process.poll() is not None or last_step(directory) >= before + more, 120)
     if run.process.poll() is not None:
         pytest.fail(run.finish()[2])
-
-
-def last_step(run):
-    """The last step in a run's logs.csv; 0 before there is one."""
-    try:
-        with open(run / "logs.csv") as file:
-            rows = list(csv.DictReader(file))
-    except FileNotFoundError:
-        return 0
-    return int(rows[-1]["step"]) if rows else 0
 
 
 def find(run, text):
     """A process of the run whose command line contains ``text``."""
     return next(p for p in run.family() if any(text in word for word in p.cmdline()))
-
-
-def nothing_left(run, family):
-    _, alive = psutil.wait_procs(family, timeout=5)
-    for process in alive:  # They would hold the pipes of the run open.
-        process.kill()
-    assert not alive
-    assert not list(run.tmp.glob("torchbeast-*"))
 
 
 @pytest.mark.parametrize("program", ["polybeast", "monobeast"])
@@ -72,7 +52,7 @@ def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
     family = run.family()
     find(run, "torchbeast.polybeast_env").kill()
     run.process.wait(timeout=60)
-    nothing_left(run, family)
+    nothing_left(run, family, timeout=5)
     code, _, err = run.finish()
     assert code == 1
     assert "polybeast: error: the environment servers ended (exit code -9)" in err
@@ -90,7 +70,7 @@ def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path, prog
     code, _, err = run.finish()
     assert code == 130, err
     assert "restarting it" in err
-    nothing_left(run, family)
+    nothing_left(run, family, timeout=5)
 
 
 def test_a_second_run_of_the_same_name_is_refused(start, tmp_path):

@@ -1,14 +1,13 @@
 """MonoBeast as users run it: real processes, real games, real signals."""
 
-import csv
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.processes import nothing_left, read_logs, wait_until
 from torchbeast import monobeast
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint
@@ -17,25 +16,6 @@ ROOT = Path(__file__).parent.parent
 FAST = ["--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
 ENDLESS = [*FAST, "--total_steps=1e9"]
 TWO_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
-
-
-def read_logs(run):
-    path = run / "logs.csv"
-    if not path.exists():
-        return []
-    with open(path) as file:
-        return list(csv.DictReader(file))
-
-
-def wait_until(condition, timeout=60):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def nothing_left(family):
-    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 10)
 
 
 @pytest.mark.parametrize("extra", [["--use_popart", "--use_lstm"], ["--agent_type=resnet"]])
@@ -64,19 +44,19 @@ def test_resumes_where_it_stopped_and_polybeast_goes_on_with_it(start, tmp_path)
 def test_a_signal_ends_everything_and_saves(start, tmp_path):
     signum = signal.SIGTERM
     run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
-    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
+    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0, timeout=60)
     family = run.family()
     run.process.send_signal(signum)
     code, _, err = run.finish(timeout=120)
     assert code == 128 + signum, err
     assert "Traceback" not in err
-    nothing_left(family)
+    nothing_left(run, family, timeout=10)
     assert checkpoint.load(tmp_path / "run" / "model.tar")["steps"] > 0
 
 
 def test_a_killed_actor_is_replaced(start, tmp_path):
     run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_buffers=3")
-    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
+    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0, timeout=60)
     # The fork server's children are the actors.
     parents = {p.pid: p.ppid() for p in run.family()}
     actors = [p for p in run.family() if parents.get(p.ppid()) == run.process.pid]
@@ -85,21 +65,21 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
         actor.kill()
     before = int(read_logs(tmp_path / "run")[-1]["step"])
     # With three buffers it could not go on if one of them were lost.
-    wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 300)
+    wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 300, timeout=60)
     family = run.family()
     run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish(timeout=120)
     assert code == 130
     assert err.count("restarting it") == 2
-    nothing_left(family)
+    nothing_left(run, family, timeout=10)
 
 
 def test_a_killed_learner_takes_its_actors_and_its_evaluator_along(start, tmp_path):
     run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=1e9")
-    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0)
+    wait_until(lambda: len(read_logs(tmp_path / "run")) > 0, timeout=60)
     family = run.family()
     run.process.kill()
-    nothing_left(family)
+    nothing_left(run, family, timeout=10)
 
 
 def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_path):

@@ -5,13 +5,13 @@ import csv
 import json
 import signal
 import socket
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
+from tests.processes import all_end, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint
@@ -24,11 +24,6 @@ FAST = [
     "--num_actors=4",
 ]
 ENDLESS = [*FAST, "--total_steps=1e9"]
-
-
-def read_logs(run):
-    with open(run / "logs.csv") as file:
-        return list(csv.DictReader(file))
 
 
 def test_trains_pong(start, tmp_path):
@@ -172,18 +167,6 @@ def test_a_run_that_cannot_save_says_so_after_a_signal_too(start, tmp_path):
     assert "The last steps are not saved" in err
 
 
-def wait_until(condition, timeout=300):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def nothing_left(run, family):
-    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family))
-    assert not list(run.tmp.glob("torchbeast-*"))
-
-
 def has_child(run, module):
     """Whether the run has a child process that runs ``module``."""
     for process in run.family()[1:]:
@@ -282,7 +265,7 @@ def test_killed_learner_takes_its_servers_and_its_evaluator_along(start, tmp_pat
     wait_until(lambda: len(run.family()) > 4)
     family = run.family()
     run.process.kill()
-    wait_until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family))
+    all_end(family)
     wait_until(lambda: not list(run.tmp.glob("torchbeast-*")))
 
 

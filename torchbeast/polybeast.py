@@ -115,7 +115,7 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
         f"--env={','.join(config.games)}",
         *(f"--{name}={value}" for name, value in config.observation._asdict().items()),
         f"--seed={seed}",
-        f"--step_timeout_s={config.step_timeout_s:g}",
+        f"--step_timeout_s={config.step_timeout_s}",
         *(["--full_action_space"] if setup.full_action_space else []),
         *([f"--tls_dir={tls_dir}"] if tls_dir else []),
     ]

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from torchbeast.core.types import ShapeError
+
+
+def find_not_finite(tensors: Mapping[str, Any]) -> list[str]:
+    """The names of the tensors, or numbers, that are not finite everywhere."""
+    return [
+        name for name, value in tensors.items() if not torch.isfinite(torch.as_tensor(value)).all()
+    ]
 
 
 def check_rank(rank: int, **tensors: Tensor) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
+from torchbeast.core.checks import find_not_finite
 from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
@@ -126,10 +127,10 @@ class Learner:
 
     def check_weights(self) -> None:
         """Raises RunError if a weight is not finite: no further update can mend that."""
-        name = self._rule.find_faulty_weight()
-        if name is not None:
+        faulty = find_not_finite(self.agent.state_dict())
+        if faulty:
             raise RunError(
-                f"training diverged: {name} is not finite at step {self.steps:,}; a lower "
+                f"training diverged: {faulty[0]} is not finite at step {self.steps:,}; a lower "
                 "--learning_rate may help"
             )
 

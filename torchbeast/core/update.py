@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchbeast.core.checks import find_not_finite
 from torchbeast.core.losses import Losses
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer, optimizer_kind
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
@@ -124,20 +125,10 @@ class UpdateRule:
         if follows:
             self._adopt_statistics()
 
-    def find_faulty_weight(self) -> str | None:
-        """The name of a parameter or buffer that is not finite."""
-        for name, tensor in self._agent.state_dict().items():
-            if not torch.isfinite(tensor).all():
-                return str(name)
-        return None
-
     def faulty_gradients(self) -> list[str]:
         """Names of the parameters whose prepared gradients are not finite."""
-        return [
-            name
-            for name, parameter in self._agent.named_parameters()
-            if parameter.grad is not None and not torch.isfinite(parameter.grad).all()
-        ]
+        named = self._agent.named_parameters()
+        return find_not_finite({name: p.grad for name, p in named if p.grad is not None})
 
     def _rescale_head(self, gradients: Gradients, new: Moments) -> None:
         """Changes ``gradients`` to those with respect to the head that fits ``new``."""

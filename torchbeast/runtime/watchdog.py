@@ -47,7 +47,7 @@ class Watchdog:
         The environment's process shows where each thread is when :meth:`end` ends it.
         """
         faulthandler.enable()
-        return _Watched(env, self._entered, index)
+        return _Watched(env, self, index)
 
     def is_hung(self, index: int) -> bool:
         """Whether worker ``index`` has been inside for longer than ``timeout_s``."""
@@ -73,26 +73,22 @@ class Watchdog:
 class _Watched:
     """An environment whose calls are noted while they last."""
 
-    def __init__(self, env: Any, entered: Any, index: int) -> None:
+    def __init__(self, env: Any, watchdog: Watchdog, index: int) -> None:
         self._env = env
-        self._entered = entered
+        self._watchdog = watchdog
         self._index = index
 
     def step(self, action: Any) -> Any:
-        return self._call(self._env.step, action)
+        with self._watchdog.inside(self._index):
+            return self._env.step(action)
 
     def reset(self, **options: Any) -> Any:
-        return self._call(self._env.reset, **options)
+        with self._watchdog.inside(self._index):
+            return self._env.reset(**options)
 
     def close(self) -> None:
-        self._call(self._env.close)
-
-    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        self._entered[self._index] = time.monotonic()
-        try:
-            return function(*arguments, **options)
-        finally:
-            self._entered[self._index] = 0.0
+        with self._watchdog.inside(self._index):
+            self._env.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from torchbeast.core.checks import find_not_finite
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.records import checkpoint
 from torchbeast.records.progress import Progress
@@ -26,18 +27,14 @@ def passed_multiple(stats: StepStats, interval: int) -> bool:
     return interval > 0 and stats.steps // interval > before // interval
 
 
-def find_not_finite(contents: dict[str, Any]) -> str | None:
-    """The name of a weight, or of the optimizer's average of a parameter, that is not finite."""
+def name_tensors(contents: dict[str, Any]) -> dict[str, Any]:
+    """The weights in a checkpoint and the optimizer's averages, by name."""
     averages = contents.get("optimizer_state_dict", {}).get("state", {})
-    tensors = contents["model_state_dict"] | {
+    return contents["model_state_dict"] | {
         f"{name} of parameter {parameter}": average
         for parameter, values in averages.items()
         for name, average in values.items()
     }
-    for name, tensor in tensors.items():
-        if not torch.isfinite(torch.as_tensor(tensor)).all():
-            return str(name)
-    return None
 
 
 class Checkpointer:
@@ -129,9 +126,9 @@ class Checkpointer:
         return {**self._learner.state_dict(), **self._observation._asdict()}
 
     def _write(self, path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> bool:
-        faulty = find_not_finite(contents)
-        if faulty is not None:
-            log.error("Cannot save %s: %s is not finite", path, faulty)
+        faulty = find_not_finite(name_tensors(contents))
+        if faulty:
+            log.error("Cannot save %s: %s is not finite", path, faulty[0])
             return False
         try:
             checkpoint.save(path, contents, keep_previous=keep_previous)

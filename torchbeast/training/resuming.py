@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchbeast.core.checks import find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.types import UsageError
 from torchbeast.models import Agent, AgentConfig, make_agent
@@ -78,9 +79,9 @@ def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:
     """Raises an error if ``state`` is not the state of ``agent``, or not finite."""
     agent.load_state_dict(state)
-    for name, value in agent.state_dict().items():
-        if not torch.isfinite(value).all():
-            raise ValueError(f"{name} is not finite")
+    faulty = find_not_finite(agent.state_dict())
+    if faulty:
+        raise ValueError(f"{faulty[0]} is not finite")
 
 
 def _check_counts(contents: dict[str, Any], num_tasks: int) -> None:

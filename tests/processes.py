@@ -1,0 +1,45 @@
+"""Watching runs that are processes: what they have written, and what is left of them."""
+
+import csv
+import time
+
+import psutil
+
+
+def wait_until(condition, timeout=300):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def read_logs(run):
+    """The rows of a run's logs.csv; none before there is one."""
+    path = run / "logs.csv"
+    if not path.exists():
+        return []
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def all_end(family, timeout=300):
+    """Checks that all processes of a run end."""
+    try:
+        wait_until(lambda: not any(map(is_alive, family)), timeout)
+    finally:
+        for process in filter(is_alive, family):  # They would hold the pipes of the run open.
+            process.kill()
+
+
+def is_alive(process):
+    # A zombie has ended; nobody may be there to hear of it.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def nothing_left(run, family, timeout=300):
+    """Checks that all processes of a run end, and that its sockets are gone then."""
+    all_end(family, timeout)
+    assert not list(run.tmp.glob("torchbeast-*"))
