@@ -1,14 +1,7 @@
 // libFuzzer's entry points.
-#include <google/protobuf/stubs/logging.h>
-
 #include "fuzzers.h"
 #include "mutator.h"
 #include "rpcenv.pb.h"
-
-extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  google::protobuf::SetLogHandler(nullptr);  // A line for every string that is not UTF-8.
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   torchbeast::FuzzReply(data, size);
