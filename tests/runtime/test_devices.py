@@ -20,6 +20,22 @@ def test_the_second_gpu_acts_where_there_is_one(monkeypatch, count, acting):
     assert devices == Devices(torch.device("cuda", 0), torch.device("cuda", acting))
 
 
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        (1, [(0, 0), (0, 0)]),
+        (2, [(0, 0), (1, 1)]),
+        (3, [(0, 2), (1, 1)]),
+        (4, [(0, 2), (1, 3)]),
+    ],
+)
+def test_each_rank_learns_on_a_gpu_of_its_own(monkeypatch, gpus, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    ranks = [choose_devices(index=index, count=2) for index in range(2)]
+    assert [(d.learner.index, d.inference.index) for d in ranks] == expected
+
+
 def test_to_the_cpu_tensors_pass_as_they_are():
     lane = Lane(CPU)
     tensors = (torch.ones(2), (torch.zeros(3), ()))

@@ -2,6 +2,8 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.allocation import environments_per_task
+from torchbeast.runtime.ranks import Ranks
+from torchbeast.runtime.threads import available_cores
 from torchbeast.training import prepare
 
 THREE_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
@@ -60,3 +62,30 @@ def test_without_a_pool_the_actors_are_per_game(make_config):
 def test_what_cannot_be_is_refused(make_config, arguments, message):
     with pytest.raises(UsageError, match=message):
         prepare(make_config(f"--env={THREE_GAMES}", *arguments))
+
+
+def test_ranks_of_a_machine_share_its_cores(make_config):
+    config = make_config()
+    machine = config.machine._replace(cores=None)
+    config = config._replace(machine=machine)
+    assert prepare(config, Ranks(1, 2, 1, 2)).cores == max(1, available_cores() // 2)
+    assert prepare(config, Ranks(1, 2, 0, 1)).cores == available_cores()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--synchronous"], "--synchronous is for one process"),
+        (["--pipes_basename=unix:/tmp/a"], "--pipes_basename is for one rank"),
+    ],
+)
+def test_what_ranks_cannot_do_is_refused(make_config, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        prepare(make_config(*arguments), Ranks(0, 2, 0, 2))
+
+
+def test_a_run_of_several_ranks_needs_a_name(make_config):
+    config = make_config()
+    config = config._replace(output=config.output._replace(xpid=None))
+    with pytest.raises(UsageError, match="name the run with --xpid"):
+        prepare(config, Ranks(0, 2, 0, 2))

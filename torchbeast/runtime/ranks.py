@@ -11,6 +11,8 @@ import contextlib
 import io
 import os
 import sys
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -155,12 +157,53 @@ def join_ranks(ranks: Ranks, *, cuda: bool) -> Iterator[None]:
         # gloo would listen on the interface that the machine's name belongs to.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with _named_errors():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=TIMEOUT)
+        store, *_ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=dist.PrefixStore(_agree_on_name(store, ranks), store),
+            rank=ranks.index,
+            world_size=ranks.count,
+            timeout=TIMEOUT,
+        )
     try:
         yield
     finally:
         with contextlib.suppress(RuntimeError):  # The others may be gone.
             dist.destroy_process_group()
+
+
+def _agree_on_name(store: Any, ranks: Ranks) -> str:
+    """Returns a name that these processes alone know.
+
+    A store of torchrun outlives its restarts: without a new name, ranks would find the addresses of
+    those that died. Here what they left cannot be mistaken. Each rank asks by a name that nobody
+    had before, and the first rank answers all that ask until all have confirmed its own.
+    """
+    name = uuid.uuid4().hex
+    deadline = time.monotonic() + TIMEOUT.total_seconds()
+
+    def pause() -> None:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no answer within {TIMEOUT}")
+        time.sleep(0.05)
+
+    def wait_for(key: str) -> None:
+        while not store.check([key]):
+            pause()
+
+    if not ranks.is_first:
+        store.set(f"torchbeast/asks/{ranks.index}", name)
+        wait_for(f"torchbeast/answer/{name}")
+        answer = store.get(f"torchbeast/answer/{name}").decode()
+        store.set(f"torchbeast/confirms/{answer}/{ranks.index}", "")
+        return answer
+    for index in range(1, ranks.count):
+        wait_for(f"torchbeast/asks/{index}")
+        while not store.check([f"torchbeast/confirms/{name}/{index}"]):
+            asker = store.get(f"torchbeast/asks/{index}").decode()
+            store.set(f"torchbeast/answer/{asker}", name)
+            pause()
+    return name
 
 
 @contextlib.contextmanager

@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from torchbeast.core.types import UsageError
+from torchbeast.runtime.ranks import VARIABLES, Ranks, read_ranks
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """Sets the variables that torchrun sets."""
+
+    def set_variables(*values):
+        monkeypatch.setenv("MASTER_ADDR", "localhost")
+        for name, value in zip(VARIABLES, values, strict=False):
+            monkeypatch.setenv(name, str(value))
+
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return set_variables
+
+
+def test_without_torchrun_a_process_is_alone(torchrun):
+    ranks = read_ranks()
+    assert (ranks.index, ranks.count, ranks.is_first) == (0, 1, True)
+    tensor = torch.ones(2)
+    ranks.sum_([tensor])
+    assert tensor.tolist() == [1, 1]
+    assert ranks.gather(tensor) == [tensor]
+    assert ranks.broadcast({"a": 1}) == {"a": 1}
+
+
+def test_torchrun_says_which_rank_this_is(torchrun):
+    torchrun(5, 8, 1, 4)
+    ranks = read_ranks()
+    assert (ranks.index, ranks.count, ranks.local_index, ranks.local_count) == (5, 8, 1, 4)
+    assert not ranks.is_first
+
+
+def test_other_launchers_may_leave_out_the_local_rank(torchrun):
+    torchrun(5, 8)
+    assert read_ranks().local_count == 1
+
+
+@pytest.mark.parametrize("values", [(8, 8, 0, 1), (0, 2, 2, 2), (0, 2, 0, 4), ("x", 2, 0, 1)])
+def test_variables_that_do_not_fit_are_refused(torchrun, values):
+    torchrun(*values)
+    with pytest.raises(UsageError, match=f"RANK={values[0]}, WORLD_SIZE={values[1]}"):
+        read_ranks()
+
+
+def test_a_rank_must_be_one_of_its_ranks():
+    with pytest.raises(ValueError, match="rank 2 of 2"):
+        Ranks(2, 2)

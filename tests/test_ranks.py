@@ -1,0 +1,94 @@
+"""Several learners under torchrun: a real run of two games, and what happens when a rank dies."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tests.processes import all_end, read_logs, wait_until
+
+RUN = [
+    "--env=Pong,Breakout", "--use_popart", "--agent_type=atari", "--fixed_input_scale",
+    "--unroll_length=10", "--batch_size=2", "--num_actors=2", "--num_servers=2", "--xpid=run",
+]  # fmt: skip
+
+
+@pytest.fixture
+def torchrun(tmp_path):
+    """Starts two ranks of PolyBeast; kills what is left of them at the end."""
+    processes = []
+
+    def start(*arguments):
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+            "--max-restarts=1", "-m", "torchbeast.polybeast", *RUN, "--savedir", tmp_path,
+            *arguments,
+        ]  # fmt: skip
+        processes.append(
+            subprocess.Popen(
+                [str(word) for word in command],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        for member in family(process):
+            member.kill()
+        process.communicate()
+
+
+def family(process):
+    try:
+        parent = psutil.Process(process.pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def find_rank(process, index):
+    for member in family(process):
+        if member.ppid() == process.pid and member.environ().get("RANK") == str(index):
+            return member
+    raise AssertionError(f"no rank {index}")
+
+
+def last_step(directory):
+    rows = read_logs(directory)
+    return int(rows[-1]["step"]) if rows else 0
+
+
+def test_a_killed_rank_is_restarted_and_the_run_resumes(torchrun, tmp_path):
+    run = torchrun("--total_steps=600")
+    wait_until(lambda: last_step(tmp_path / "run") > 0 or run.poll() is not None, 120)
+    find_rank(run, 1).send_signal(signal.SIGKILL)
+    out, _ = run.communicate(timeout=200)
+    assert run.returncode == 0, out
+    assert "Resuming at step" in out
+    steps = [int(row["step"]) for row in read_logs(tmp_path / "run")]
+    assert steps == sorted(set(steps))
+    contents = torch.load(tmp_path / "run" / "model.tar", weights_only=True)
+    # Each step is of two batches of two rollouts of ten steps.
+    assert contents["steps"] == contents["learner_steps"] * 40 == sum(contents["task_steps"])
+    assert contents["steps"] == steps[-1] >= 600
+    assert min(contents["task_steps"]) > 0
+
+
+def test_a_signal_stops_all_ranks_after_the_same_step(torchrun, tmp_path):
+    run = torchrun("--total_steps=1e9")
+    wait_until(lambda: last_step(tmp_path / "run") > 0 or run.poll() is not None, 120)
+    members = family(run)
+    run.send_signal(signal.SIGTERM)
+    out, _ = run.communicate(timeout=120)
+    assert "SIGTERM: saving the run" in out
+    assert f"Saved {tmp_path / 'run' / 'model.tar'}" in out
+    assert "another rank" not in out
+    all_end(members, timeout=30)
