@@ -32,12 +32,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--num_actors",
         type=positive,
         default=4,
-        help="Actor processes per game (default: %(default)s).",
+        help="Actor processes per game. (default: %(default)s)",
     )
     group.add_argument(
         "--num_buffers",
         type=positive,
-        help="Rollouts in shared memory (default: one per actor and --batch_size more).",
+        help="Rollouts in shared memory. (default: the number of actors plus --batch_size)",
     )
     flags_lib.add_test_flags(parser)
     return parser

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser("polybeast_env", "Serves environments to `polybeast --no_start_servers`.")
     flags_lib.add_env_flags(parser)
-    flags_lib.add_server_flags(parser)
-    parser.set_defaults(pipes_basename="unix:/tmp/polybeast")
-    parser.add_argument(
+    group = add_server_flags(parser, default_basename="%(default)s")
+    group.set_defaults(pipes_basename="unix:/tmp/polybeast")
+    group.add_argument(
         "--full_action_space",
         action="store_true",
-        help="All 18 actions (automatic where the games of --env differ).",
+        help="Offer all 18 actions. Set by itself where the games of --env have different actions.",
     )
-    parser.add_argument(
+    group.add_argument(
         "--multitask",
         action="store_true",
-        help="Accepted as in 2019, without effect: every server tells which game it plays.",
+        help="Accepted as in 2019, without effect: every server says which game it plays.",
     )
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)

@@ -31,35 +31,65 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["policy", "value"],
         metavar="SCORE",
-        help="What maps are of: policy, value, action (the chosen one), action:NAME, advantage, "
-        "task:GAME (another game's value head). The first two are drawn on the game (default: "
-        "policy value).",
+        help="What the maps show the influence on: policy, value, action (the chosen one), "
+        "action:NAME, advantage, task:GAME (another game's value head). The first two scores are "
+        "drawn over the game. (default: policy value)",
     )
-    add("--density", type=positive, default=2, help="Pixels between masks (default: %(default)s).")
-    add("--radius", type=positive, default=5, help="Pixels a mask covers (default: %(default)s).")
+    add(
+        "--density",
+        type=positive,
+        default=2,
+        help="Pixels between the centres of two masks. (default: %(default)s)",
+    )
+    add(
+        "--radius",
+        type=positive,
+        default=5,
+        help="Standard deviation of a mask, in pixels. (default: %(default)s)",
+    )
     add(
         "--peak",
         type=amount,
-        help="The score that is drawn brightest (default: the median of the steps' peaks).",
+        help="The value in a map that is drawn brightest. (default: the median of the steps' "
+        "peaks)",
     )
-    add("--resolution", type=positive, default=75, help="Dots per inch of the PNG files.")
+    add(
+        "--resolution",
+        type=positive,
+        default=75,
+        help="Dots per inch of the PNG files. (default: %(default)s)",
+    )
     add(
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="float32",
-        help="bfloat16 is half as fast again, and coarse (default: %(default)s).",
+        help="Precision of the network. bfloat16 takes two thirds of the time, for coarser maps. "
+        "auto: bfloat16 where the hardware has it, else float32. (default: %(default)s)",
     )
-    add("--batch_size", type=positive, default=64, help="Masks per forward pass.")
+    add(
+        "--batch_size",
+        type=positive,
+        default=64,
+        help="Masks per forward pass. (default: %(default)s)",
+    )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
+    add_output_flags(parser)
+    return parser
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds what is written besides the maps, and where."""
+    add = parser.add_argument_group("output").add_argument
     add(
         "--saliencydir",
-        help="Directory for <xpid>/<env>/<step>.png and scores.npz (default: saliency/<env> in the "
-        "run's directory).",
+        help="Directory for <xpid>/<env>/<step>.png and scores.npz. (default: saliency/<env> in "
+        "the run's directory)",
     )
     add(
         "--compare",
         metavar="XPIDS",
-        help="Further agents, separated by commas, on the same actions: side by side in the film.",
+        help="More agents, separated by commas. They see the same actions and are drawn side by "
+        "side in the film. (default: none)",
     )
     add(
         "--check",
@@ -70,10 +100,15 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--html",
         metavar="FILE",
-        help="One page to step through: maps as layers, policy, value, checks.",
+        help="File for a web page that steps through the frames, with the maps as layers, policy, "
+        "value and checks. (default: no page)",
     )
-    add("--sheet", metavar="PNG", help="A picture: a row per agent, frames from left to right.")
-    return parser
+    add(
+        "--sheet",
+        metavar="PNG",
+        help="File for a picture with a row per agent and the frames from left to right. "
+        "(default: no picture)",
+    )
 
 
 def make_config(flags: argparse.Namespace) -> SaliencyConfig:

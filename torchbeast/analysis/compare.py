@@ -43,26 +43,32 @@ def make_parser() -> argparse.ArgumentParser:
         "--by",
         choices=["steps", "hours"],
         default="steps",
-        help="Compare at the same agent steps of all games, or hours (default: %(default)s).",
+        help="Compare after equal agent steps (of all games together), or equal hours. "
+        "(default: %(default)s)",
     )
-    add("--at", type=amount, help="Steps or hours (default: the most that all runs have).")
+    add(
+        "--at",
+        type=amount,
+        help="After how many steps or hours. (default: the most that all runs have)",
+    )
     add(
         "--table",
         choices=["scores.csv", "logs.csv"],
-        help="scores.csv: full games of the agents (--evaluate_every). logs.csv: the last 100 full "
-        "games of training. Default: scores.csv if every run has it.",
+        help="Where the scores come from. scores.csv: evaluations during training "
+        "(--evaluate_every). logs.csv: the last 100 full games of training. (default: scores.csv "
+        "if every run has it)",
     )
     add(
         "--policy",
         choices=POLICIES,
         default="sampled",
-        help="Actions of the games in scores.csv (default: %(default)s).",
+        help="How the actions of the games in scores.csv were chosen. (default: %(default)s)",
     )
     add(
         "--output",
         type=Path,
         default=Path("comparison.png"),
-        help="The picture (default: %(default)s).",
+        help="File for the picture. (default: %(default)s)",
     )
     return parser
 

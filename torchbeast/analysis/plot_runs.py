@@ -27,9 +27,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser("analysis.plot_runs", "Draws the learning curves of runs as PNG.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="DIR", help="A run, or a directory of runs.")
-    add("--output", type=Path, help="Directory for the pictures (default: the first DIR).")
-    add("--reference", type=Path, help="CSV with env, agent_steps, return_mean to lay under.")
-    add("--games", help="Only these, separated by commas.")
+    add("--output", type=Path, help="Directory for the pictures. (default: the first DIR)")
+    add(
+        "--reference",
+        type=Path,
+        help="CSV file with env, agent_steps and return_mean: a curve to draw beside the runs. "
+        "(default: none)",
+    )
+    add("--games", help="Games to draw, separated by commas. (default: all)")
     return parser
 
 

@@ -30,7 +30,9 @@ def make_parser() -> argparse.ArgumentParser:
     flags_lib.add_trained_flags(parser)
     flags_lib.add_watched_game_flags(parser, first_frame=0, num_frames=100)
     parser.add_argument(
-        "--save_dir", default="attention", help="Directory for <xpid>/<env>/<step>.png."
+        "--save_dir",
+        default="attention",
+        help="Directory for <xpid>/<env>/<step>.png. (default: %(default)s)",
     )
     return parser
 

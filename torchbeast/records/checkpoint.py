@@ -7,6 +7,7 @@ shows what is in them.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -248,10 +249,15 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
         yield f"    {name:32} {shape:16} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def main(argv: list[str] | None = None) -> int:
+def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.records.checkpoint``."""
     parser = Parser("records.checkpoint", "Shows what is in checkpoints.")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    for path in parser.parse_args(argv).files:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="A checkpoint.")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    for path in make_parser().parse_args(argv).files:
         try:
             contents = load(path)
         except UsageError as error:
