@@ -80,8 +80,8 @@ def check_compiled() -> None:
         import libtorchbeast  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            "PolyBeast's C++ part was not compiled (make build, or pip install .); "
-            "python -m torchbeast.monobeast needs none"
+            "PolyBeast's C++ part is not compiled: run make build or pip install . (python -m "
+            "torchbeast.monobeast works without it)"
         ) from error
 
 

@@ -57,10 +57,10 @@ def choose_measures(
         from torchbeast.envs import parse_games
 
         if flags.cka_frames < 2:
-            raise UsageError("--cka_frames: alike means alike over several frames, at least 2")
+            raise UsageError("--cka_frames must be at least 2")
         games = parse_games(flags.cka_game) if flags.cka_game else (None,)
         if len(games) > 1:
-            raise UsageError("--cka_game: one game")
+            raise UsageError("--cka_game takes one game")
         measures["cka"] = Responses(agents, flags.cka_frames, games[0])
     return measures
 
@@ -153,7 +153,7 @@ def compare_responses(flags: argparse.Namespace) -> None:
     if flags.other is None:
         raise UsageError("--mode similarity needs --other: the second agent")
     if flags.cka_frames < 8:
-        raise UsageError("--cka_frames: intervals need at least 8")
+        raise UsageError("--cka_frames must be at least 8 with --mode similarity")
     a, b, *control = (
         read_trained(path / "model.tar" if path.is_dir() else path, path.name)
         for path in (p.expanduser() for p in (flags.load_path, flags.other, *(flags.control or ())))

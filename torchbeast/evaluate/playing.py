@@ -126,7 +126,8 @@ def make_games(
         shape = envs[0].observation_space.shape
         if shape != tuple(config.observation_shape):
             raise UsageError(
-                f"The agent looks at {tuple(config.observation_shape)}, {env_id} shows {shape}"
+                "The agent was trained on observations of shape "
+                f"{tuple(config.observation_shape)}, {env_id} has {shape}"
             )
         if num_actions == config.num_actions:
             return envs
