@@ -2,8 +2,8 @@
 
 The pages are written for GitHub: their links are relative paths in the repository, such as
 ``../models/Pong/README.md``. In the site docs/ is the root, and a file outside it keeps its path in
-the repository. Pages outside docs/ are those that mkdocs.yml names in ``nav``; other files are those
-that a page links to.
+the repository. Pages outside docs/ are those that mkdocs.yml names in ``nav``; other files are
+those that a page links to.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # The target of a link or picture. What looks like one in code leads nowhere and is left as it is.
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 EXTERNAL = re.compile(r"[a-z]+:")
+# The roles of reStructuredText, which docstrings use and Markdown does not know.
+ROLE = re.compile(r":(?:attr|class|func|meth|mod):(?=<code>)")
 # In the site docs/index.md takes the place of the README.
 README, INDEX = "README.md", "index.md"
 
@@ -93,3 +95,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return before + posixpath.relpath(site_path(target), folder or ".") + after
 
     return LINK.sub(replace, markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Removes the roles of docstrings from a finished page (MkDocs calls this)."""
+    return ROLE.sub("", html)
