@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.monobeast``."""
     parser = Parser("monobeast", "Trains and tests agents without compiled code.")
     group = flags_lib.add_training_flags(parser)
     group.add_argument(
@@ -80,6 +81,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 
 def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
+    """Makes the configuration of the actor processes from a planned run."""
     import torch
 
     from torchbeast.core.precision import choose_dtype
@@ -97,7 +99,7 @@ def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
 def learner_loop(
     actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
 ) -> None:
-    """A learner thread: learns from ``batch_size`` rollouts at a time."""
+    """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
     from torchbeast.core.learner import LearnerClosed
     from torchbeast.runtime.devices import Lane
     from torchbeast.training.shared import join_rollouts
@@ -119,6 +121,7 @@ def learner_loop(
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:

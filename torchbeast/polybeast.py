@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.polybeast``."""
     parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     flags_lib.add_training_flags(parser)
     add_pool_flags(parser)
@@ -126,6 +127,7 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:

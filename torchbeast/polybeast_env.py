@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.polybeast_env``."""
     parser = Parser("polybeast_env", "Serves environments to `polybeast --no_start_servers`.")
     flags_lib.add_env_flags(parser)
     group = add_server_flags(parser, default_basename="%(default)s")
@@ -67,7 +68,7 @@ class SupervisorConfig(NamedTuple):
 def serve(
     config: SupervisorConfig, index: int, generation: int, watchdog: Watchdog, errors: Any
 ) -> None:
-    """A server process: serves one game until it is killed.
+    """Runs a server process, which serves one game until it is killed.
 
     ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
     mistaken for that of an environment that ends its process.
@@ -112,6 +113,7 @@ class Supervisor:
         self._lives = Lives("polybeast_env", "server", config.num_servers)
 
     def start(self) -> None:
+        """Starts all servers."""
         for index in range(len(self._servers)):
             self._start_one(index)
 
@@ -221,6 +223,7 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     if flags.parent_pid is not None:
         from torchbeast.runtime.workers import end_with_parent

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.saliency``."""
     parser = Parser(
         "saliency", "Shows where a blur changes an agent's policy (orange) and value (blue)."
     )
@@ -112,6 +113,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def make_config(flags: argparse.Namespace) -> SaliencyConfig:
+    """Makes the configuration of the maps from the flags."""
     from torchbeast.analysis.saliency import SaliencyConfig
     from torchbeast.core.precision import choose_dtype
     from torchbeast.runtime.devices import choose_devices
@@ -127,7 +129,7 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
 
 
 def load_agents(flags: argparse.Namespace) -> list[Trained]:
-    """The agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
+    """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
     from torchbeast.cli.config import build
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.playing import load_trained
@@ -138,7 +140,9 @@ def load_agents(flags: argparse.Namespace) -> list[Trained]:
 
 
 def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
-    """Where the pictures of an agent go: below ``--saliencydir``, else into the run's directory."""
+    """Returns where the pictures of an agent go: below ``--saliencydir``, else into the run's
+    directory.
+    """
     from torchbeast.records.checkpoint import run_path
 
     if flags.saliencydir is None:
@@ -147,7 +151,10 @@ def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
 
 
 def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
-    """All agents on the same game: the others play the first one's actions. Raises UsageError."""
+    """Watches all agents on the same game: the others play the first one's actions.
+
+    Raises UsageError.
+    """
     from tqdm import tqdm
 
     from torchbeast.analysis.saliency import Explainer, parse_scores
@@ -225,6 +232,7 @@ def show(flags: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("saliency", lambda _: show(flags))
 

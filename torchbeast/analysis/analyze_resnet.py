@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def results_directory(flags: argparse.Namespace) -> Path:
+    """Returns where ``filter_comp`` writes its results and ``filter_comp_plot`` finds them."""
     path = (flags.save_dir or flags.load_path / "filter_comp").expanduser()
     if flags.save_dir is None and (flags.load_path / "filter_comp.csv").exists():
         return flags.load_path
@@ -25,6 +26,7 @@ def results_directory(flags: argparse.Namespace) -> Path:
 
 
 def filter_comp(flags: argparse.Namespace) -> None:
+    """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
     from torchbeast.analysis import comparison
     from torchbeast.analysis.agents import find_agents
 
@@ -47,7 +49,7 @@ def filter_comp(flags: argparse.Namespace) -> None:
 def choose_measures(
     flags: argparse.Namespace, agents: list[RunAgent]
 ) -> dict[str, comparison.Measure]:
-    """What ``--metric`` and ``--comp_no_optimal`` ask for, by name. Raises UsageError."""
+    """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
     from torchbeast.analysis import comparison
 
     metrics = ["default"] if flags.comp_no_optimal else dict.fromkeys(flags.metric)
@@ -66,6 +68,7 @@ def choose_measures(
 
 
 def filter_comp_plot(flags: argparse.Namespace) -> None:
+    """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
     import matplotlib
 
     if flags.hide_plots or not _has_display():
@@ -92,6 +95,7 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
 
 
 def filter_vis(flags: argparse.Namespace) -> None:
+    """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
     from torchbeast.analysis import excitation
@@ -122,7 +126,7 @@ def filter_vis(flags: argparse.Namespace) -> None:
 
 
 def compare_two(flags: argparse.Namespace) -> None:
-    """``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
+    """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
     import numpy as np
 
     from torchbeast.analysis import filters
@@ -145,7 +149,9 @@ def compare_two(flags: argparse.Namespace) -> None:
 
 
 def compare_responses(flags: argparse.Namespace) -> None:
-    """``similarity``: debiased CKA of two agents beside its controls, on one or several games."""
+    """Runs ``similarity``: debiased CKA of two agents beside its controls, on one or several
+    games.
+    """
     from torchbeast.analysis import similarity
     from torchbeast.envs import parse_games
     from torchbeast.evaluate.playing import choose_games, read_trained
@@ -173,6 +179,7 @@ def compare_responses(flags: argparse.Namespace) -> None:
 
 
 def find_layer_name(text: str) -> str:
+    """Finds the name of the layer that ``--layer`` gives by name or number. Raises UsageError."""
     from torchbeast.analysis.filters import LAYER_NAMES
 
     if text.isdecimal() and int(text) < len(LAYER_NAMES):
@@ -198,6 +205,7 @@ MODES = {
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("analyze_resnet", lambda _: MODES[flags.mode](flags))
 

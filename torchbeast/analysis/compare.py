@@ -36,6 +36,7 @@ DRAWN_RESAMPLES = 500
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.analysis.compare``."""
     parser = Parser("analysis.compare", "Compares runs in the same games, at the same point.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="A run, or a directory of runs.")
@@ -76,7 +77,8 @@ def make_parser() -> argparse.ArgumentParser:
 def format_value(
     scores: Sequence[np.ndarray], statistic: Any = aggregates.mean, form: str = ".2f"
 ) -> str:
-    """A statistic and its interval: ``18.20 [17.90, 18.50]``; a dash where there is no score.
+    """Formats a statistic and its interval: ``18.20 [17.90, 18.50]``; a dash where there is no
+    score.
 
     Args:
         scores: arrays ``[S]``, one per game.
@@ -93,7 +95,7 @@ def format_value(
 
 
 def format_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table with aligned columns: names to the left, numbers to the right."""
+    """Formats a table with aligned columns: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
@@ -187,6 +189,7 @@ def compare(flags: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("compare", lambda _: compare(flags))
 

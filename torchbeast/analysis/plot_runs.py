@@ -24,6 +24,7 @@ from torchbeast.core.types import UsageError
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.analysis.plot_runs``."""
     parser = Parser("analysis.plot_runs", "Draws the learning curves of runs as PNG.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="DIR", help="A run, or a directory of runs.")
@@ -39,6 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
+    """Draws a curve's mean as a line and its standard deviation as a band."""
     (line,) = axes.plot(x, curve.mean, label=curve.name, **style)
     axes.fill_between(
         x, curve.mean - curve.std, curve.mean + curve.std, color=line.get_color(), alpha=0.15, lw=0
@@ -125,7 +127,7 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
 
 
 def plot_gradients(run: RunRecords) -> Any:
-    """Norm of each weight's gradient against steps; None if they were not tracked."""
+    """Draws the norm of each weight's gradient against steps; None if they were not tracked."""
     from matplotlib import pyplot
 
     tracked = run.gradient_norms()
@@ -182,6 +184,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("plot_runs", lambda _: print(*plot(flags), sep="\n"))
 

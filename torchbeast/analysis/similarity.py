@@ -43,7 +43,9 @@ class Likeness(NamedTuple):
 
 
 def gram(responses: Tensor) -> np.ndarray:
-    """Inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N, N]``."""
+    """Computes inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N,
+    N]``.
+    """
     rows = responses.flatten(1).double()
     rows = rows - rows.mean(dim=0)  # Changes nothing but rounding.
     products = rows @ rows.T
@@ -51,7 +53,9 @@ def gram(responses: Tensor) -> np.ndarray:
 
 
 def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """The Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero diagonal."""
+    """Computes the Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero
+    diagonal.
+    """
     n = len(a)
     cross = float((a.sum(axis=0) * b.sum(axis=0)).sum())
     total = float((a * b).sum()) + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
@@ -59,7 +63,8 @@ def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
-    """CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones, whatever ``N`` is.
+    """Computes the debiased CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones,
+    whatever ``N`` is.
 
     A layer that does not respond is like nothing.
     """
@@ -68,7 +73,7 @@ def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def find_interval(a: np.ndarray, b: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """An interval for :func:`debiased_cka` over the choice of frames.
+    """Computes an interval for :func:`debiased_cka` over the choice of frames.
 
     From halves of the frames, drawn without replacement: they vary as much around the whole as
     whole samples around the truth. A bootstrap would pair frames with themselves.
@@ -84,7 +89,7 @@ def find_interval(a: np.ndarray, b: np.ndarray, *, seed: int = 0) -> tuple[float
 
 
 def find_layers(agent: Agent) -> dict[str, nn.Module]:
-    """The encoder's convolutions and linear layers, by name, in the order of the data."""
+    """Finds the encoder's convolutions and linear layers, by name, in the order of the data."""
     found: list[str] = []
     names = {
         module: name
@@ -108,7 +113,7 @@ def find_layers(agent: Agent) -> dict[str, nn.Module]:
 
 
 def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
-    """The :func:`gram` matrix of every layer's outputs.
+    """Computes the :func:`gram` matrix of every layer's outputs.
 
     Args:
         agent: is shown the frames.
@@ -135,7 +140,7 @@ def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
 
 
 def respond_untrained(like: Agent, frames: Tensor, task: int, seed: int) -> dict[str, np.ndarray]:
-    """The same of a new network with an agent's configuration and mean pictures."""
+    """Computes the same for a new network with an agent's configuration and mean pictures."""
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     agent = make_agent(like.config).eval()
@@ -202,7 +207,7 @@ def save(rows: Sequence[Likeness], directory: Path, title: str) -> list[Path]:
 
 
 def draw(rows: Sequence[Likeness], title: str) -> Any:
-    """A figure with a panel per game, all under one scale."""
+    """Draws a panel per game, all under one scale."""
     import matplotlib
 
     matplotlib.use("Agg")

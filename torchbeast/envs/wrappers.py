@@ -127,7 +127,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         return self._observation(), {"lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One agent step: ``frame_skip`` emulator frames of ``action``."""
+        """Takes one agent step: ``frame_skip`` emulator frames of ``action``."""
         reward = self._pending_reward + self._advance(self.actions[action])
         self._pending_reward = 0.0
         terminated = self._ale.game_over(with_truncation=False)
@@ -145,7 +145,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         return self._observation(), reward, terminated, truncated and not terminated, info
 
     def render(self) -> Any:
-        """With ``render_mode="rgb_array"`` what the newest plane shows, in colour and full size."""
+        """Returns the newest plane in colour and full size, with ``render_mode="rgb_array"``."""
         if len(self._colour_screens):
             return self._colour_screens.max(axis=0)
         return self.env.render()
@@ -211,4 +211,5 @@ class ChannelsFirst(gymnasium.ObservationWrapper):
         )
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Moves the channels to the front: ``[H, W, C]`` to ``[C, H, W]``."""
         return np.ascontiguousarray(np.moveaxis(observation, -1, 0))

@@ -67,7 +67,7 @@ class Arrivals:
         return silent if silent >= max(at_least, USUAL_INTERVALS * usual) else None
 
     def newly_silent(self, now: float) -> dict[int, float]:
-        """The games to warn about, and their silence in seconds. Each is returned once."""
+        """Returns the games to warn about, and their silence in seconds. Each is returned once."""
         silences = {
             task: self.silence(task, now, WARNED_AFTER_S)
             for task in range(len(self._last))

@@ -22,7 +22,8 @@ class Devices(NamedTuple):
 
 
 def choose_devices(disable_cuda: bool = False) -> Devices:
-    """The first visible GPU learns and the second acts; what is missing falls to the one there is.
+    """Chooses the first visible GPU to learn and the second to act; one GPU does both, else the
+    CPU.
 
     ``CUDA_VISIBLE_DEVICES`` says which are visible.
     """
@@ -43,13 +44,16 @@ class Lane:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
-        """A context in which kernels run on this lane's stream, too."""
+        """Makes a context in which kernels run on this stream, too."""
         if self._stream is None:
             return contextlib.nullcontext()
         return torch.cuda.stream(self._stream)
 
     def upload(self, tensors: Any) -> Any:
-        """Nested tuples of tensors, on the device. When it returns, the originals may be reused."""
+        """Copies nested tuples of tensors to the device.
+
+        When it returns, the originals may be reused.
+        """
         if self._stream is None:
             return tensors
         consumer = torch.cuda.current_stream(self._device)
@@ -64,7 +68,10 @@ class Lane:
         return moved
 
     def download(self, tensors: Any) -> Any:
-        """Nested tuples of tensors that this lane's stream computes, on the CPU and complete."""
+        """Copies nested tuples of tensors that this stream computes to the CPU.
+
+        They are complete.
+        """
         if self._stream is None:
             return tensors
         with torch.cuda.stream(self._stream):
@@ -74,7 +81,10 @@ class Lane:
 
 
 def record_event(module: torch.nn.Module) -> torch.cuda.Event | None:
-    """What this thread has asked the module's GPU for so far, to wait for; None on the CPU."""
+    """Records what this thread has asked the module's GPU for so far, to wait for.
+
+    None on the CPU.
+    """
     device = next(itertools.chain(module.parameters(), module.buffers())).device
     if device.type != "cuda":
         return None

@@ -36,7 +36,8 @@ def begin_worker() -> None:
 
 
 def fork_context(*modules: str) -> ForkServerContext:
-    """A ``multiprocessing`` context whose children are forks of a fresh process with ``modules``.
+    """Makes a ``multiprocessing`` context whose children are forks of a fresh process with
+    ``modules``.
 
     That process has no threads, and ends with this one, however this one ends.
     """
@@ -67,13 +68,16 @@ class Lives:
         self._quick_deaths = [0] * count
 
     def begin(self, index: int) -> int:
-        """Worker ``index`` is about to start; returns how often it has been started before."""
+        """Notes that worker ``index`` is about to start.
+
+        Returns how often it was started before.
+        """
         self._started_at[index] = time.monotonic()
         self._starts[index] += 1
         return self._starts[index] - 1
 
     def end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
-        """Worker ``index`` died and will be replaced.
+        """Notes that worker ``index`` died and will be replaced.
 
         Args:
             index: of the worker.

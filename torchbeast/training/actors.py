@@ -48,7 +48,7 @@ def act(
     watchdog: Watchdog,
     pipe: Any,
 ) -> None:
-    """An actor process: fills the buffers it is given until the pipe closes."""
+    """Runs an actor process, which fills the buffers it is given until the pipe closes."""
     from torchbeast.envs import EnvStream, derive_seed, make_env
     from torchbeast.models import make_agent
     from torchbeast.runtime.workers import begin_worker
@@ -166,7 +166,7 @@ class ActorProcesses:
                     self._listen(sources[ready])
 
     def get(self, count: int) -> list[int] | None:
-        """The indices of ``count`` full buffers; waits for them. None after :meth:`stop`."""
+        """Waits for ``count`` full buffers and returns their indices. None after :meth:`stop`."""
         indices: list[int] = []
         with self._taking:  # Two threads must not hold half a batch each.
             while len(indices) < count:

@@ -131,7 +131,7 @@ def inference_loop(
     num_games: int,
     wanted: Callable[[], int],
 ) -> None:
-    """An inference thread: answers batches until the batcher is closed.
+    """Runs an inference thread, which answers batches until the batcher is closed.
 
     ``wanted``: the version of the weights that must be there before a batch is answered. Raises
     UsageError if a server plays a game that the agent does not have.
@@ -160,7 +160,7 @@ def inference_loop(
 
 
 def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
-    """A learner thread: learns from rollouts until there is nothing more to learn."""
+    """Runs a learner thread, which learns from rollouts until there is nothing more to learn."""
     lane = Lane(device)
     for item in queue:
         (env_output, (*agent_output, versions)), state = lane.upload(item)

@@ -43,7 +43,7 @@ class RunState(NamedTuple):
         return None if self.checkpoint is None else self.checkpoint["steps"]
 
     def agent_config(self, setup: Setup) -> AgentConfig:
-        """The agent of the run. Its weights decide whether it sees clipped rewards."""
+        """Returns the agent of the run. Its weights decide whether it sees clipped rewards."""
         if self.checkpoint is not None:
             clips = self.checkpoint["agent"].get("clip_reward_input", True)
         elif self.beginning is not None and self.beginning.source is not None:

@@ -80,10 +80,12 @@ class LocalEvaluation(Evaluation):
         self._encoder = encoder(agent, self._convert(self._centred))
 
     def evaluate(self, changes: Tensor, window: Window) -> Heads:
+        """Computes the outputs for frames that differ by ``changes`` in a window."""
         frames = cut(self._centred, window, whole_window(self._centred))
         return self._evaluate(torch.add(frames, changes * self._scale), window)
 
     def evaluate_unchanged(self) -> Heads:
+        """Computes the outputs for the unchanged frame."""
         return self._evaluate(self._centred, whole_window(self._centred))
 
     def _evaluate(self, values: Tensor, window: Window) -> Heads:

@@ -60,7 +60,9 @@ COLUMNS = (
 
 
 def run_parts(snapshot: Snapshot) -> list[str]:
-    """The run's own numbers: steps, speed, time left, bottleneck, scores of all games together."""
+    """Returns the run's own numbers: steps, speed, time left, bottleneck, scores of all games
+    together.
+    """
     left = snapshot.seconds_left
     steps = f"{snapshot.steps:,} of {snapshot.total_steps:,} steps"
     if snapshot.last is None:
@@ -91,7 +93,7 @@ def _evaluation_part(snapshot: Snapshot) -> str:
 
 
 def table_lines(games: Sequence[GameSnapshot], width: int) -> list[str]:
-    """A heading and a line per game, each at most ``width`` characters long."""
+    """Returns a heading and a line per game, each at most ``width`` characters long."""
     names = [_cut(game.name, MAX_NAME) for game in games]
     name_width = max(len("game"), *(len(name) for name in names))
     columns = _fit(games, width - name_width)
@@ -103,7 +105,7 @@ def table_lines(games: Sequence[GameSnapshot], width: int) -> list[str]:
 
 
 def block_lines(snapshot: Snapshot, width: int, height: int) -> list[str]:
-    """The whole block: a table of as many games as fit, and the run's own numbers.
+    """Returns the whole block: a table of as many games as fit, and the run's own numbers.
 
     Args:
         snapshot: the run.
@@ -124,7 +126,10 @@ def block_lines(snapshot: Snapshot, width: int, height: int) -> list[str]:
 
 
 def most_interesting(games: Sequence[GameSnapshot], count: int) -> tuple[GameSnapshot, ...]:
-    """The silent games, then those whose returns change most for their spread. Order is kept."""
+    """Returns the silent games, then those whose returns change most for their spread.
+
+    Order is kept.
+    """
 
     def interest(game: GameSnapshot) -> tuple[bool, float]:
         spread = game.std_return or 1.0
