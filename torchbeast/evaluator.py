@@ -171,7 +171,7 @@ def jobs(
 
 
 def film(trained: Trained, game: str, path: Path, wait: Callable[[], None]) -> None:
-    """Films the beginning of a game."""
+    """Films the start of a game."""
     from torchbeast.evaluate.watching import film_game
 
     def is_over(step: int) -> bool:

@@ -101,15 +101,15 @@ def learner_loop(
 ) -> None:
     """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
     from torchbeast.core.learner import LearnerClosed
-    from torchbeast.runtime.devices import Lane
+    from torchbeast.runtime.devices import DeviceStream
     from torchbeast.training.shared import join_rollouts
 
-    lane = Lane(device)
+    stream = DeviceStream(device)
     while True:
         indices = actors.get(batch_size)
         if indices is None:
             return
-        rollout = lane.upload(join_rollouts([actors.buffers[i] for i in indices]))
+        rollout = stream.upload(join_rollouts([actors.buffers[i] for i in indices]))
         if device.type != "cpu":
             actors.give_back(indices)  # The rollouts are on the device.
         try:

@@ -22,7 +22,7 @@ from torchbeast.runtime import servers as servers_lib
 from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Lives, fork_context, start_worker
+from torchbeast.runtime.workers import Restarts, fork_context, start_worker
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
@@ -110,7 +110,7 @@ class Supervisor:
         self._servers: list[Any] = [None] * config.num_servers
         self._errors: list[Any] = [None] * config.num_servers
         self._watchdog = Watchdog(self._context, config.num_servers, config.step_timeout_s)
-        self._lives = Lives("polybeast_env", "server", config.num_servers)
+        self._restarts = Restarts("polybeast_env", "server", config.num_servers)
 
     def start(self) -> None:
         """Starts all servers."""
@@ -118,7 +118,7 @@ class Supervisor:
             self._start_one(index)
 
     def _start_one(self, index: int) -> None:
-        generation = self._lives.begin(index)
+        generation = self._restarts.note_start(index)
         self._errors[index], theirs = self._context.Pipe(duplex=False)
         self._servers[index] = self._context.Process(
             target=serve,
@@ -140,7 +140,7 @@ class Supervisor:
                 if errors.poll():
                     return str(errors.recv())
             try:
-                self._lives.end(index, *self._watchdog.explain(index, server.exitcode))
+                self._restarts.note_end(index, *self._watchdog.explain(index, server.exitcode))
             except RunError as error:
                 return str(error)
             self._start_one(index)

@@ -107,7 +107,7 @@ def test_what_holds_weights_alone_can_be_begun_from(make_config, change, damage,
     assert "\n" not in str(error.value)
     config = make_config("--xpid=other", f"--init_from={run / 'model.tar'}")
     state = resume_or_start(prepare(config))
-    assert state.beginning.source.path == run / "model.tar"
+    assert state.initialisation.source.path == run / "model.tar"
 
 
 def test_what_an_earlier_version_did_not_save_is_not_missed(make_config, change):

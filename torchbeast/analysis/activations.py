@@ -98,8 +98,8 @@ class Responses:
     """CKA of pairs of checkpoints. Plays each game once and runs each checkpoint once per game.
 
     The frames of a game are the same for all pairs: those of the first agent that knows it, as its
-    last checkpoint plays. A pair is shown ``game``, else the first game that both agents know, else
-    the first of ``a``'s.
+    last checkpoint plays. A pair gets frames of ``game``, else of the first game that both agents
+    know, else of the first of ``a``'s.
     """
 
     def __init__(self, agents: list[RunAgent], num_frames: int, game: str | None = None) -> None:

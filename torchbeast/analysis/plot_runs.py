@@ -95,18 +95,18 @@ def draw_reference(panel: Any, reference: Curve, end: float) -> None:
 
     Where it begins later, its first value is told in words.
     """
-    shown = end or float(reference.steps[-1])
-    inside = reference.steps <= shown
+    last_step = end or float(reference.steps[-1])
+    inside = reference.steps <= last_step
     if not inside.any():
         steps = EngFormatter()(reference.steps[0])
         text = f"{reference.name}: {reference.mean[0]:.4g} after {steps} steps"
         panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize="small")
         return
     x, mean, std = (a[inside] for a in (reference.steps, reference.mean, reference.std))
-    if x[-1] < shown and not inside.all():  # The part of a segment that ends beyond.
-        x = np.append(x, shown)
-        mean = np.append(mean, np.interp(shown, reference.steps, reference.mean))
-        std = np.append(std, np.interp(shown, reference.steps, reference.std))
+    if x[-1] < last_step and not inside.all():  # The part of a segment that ends beyond.
+        x = np.append(x, last_step)
+        mean = np.append(mean, np.interp(last_step, reference.steps, reference.mean))
+        std = np.append(std, np.interp(last_step, reference.steps, reference.std))
     curve = reference._replace(name=f"reference: {reference.name}", mean=mean, std=std)
     draw_curve(panel, x, curve, color="gray", zorder=1)
 

@@ -116,7 +116,7 @@ def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
     """Computes the :func:`gram` matrix of every layer's outputs.
 
     Args:
-        agent: is shown the frames.
+        agent: gets the frames as input.
         frames: uint8 ``[N, C, H, W]``.
         task: which of the agent's games they are of.
     """
@@ -214,9 +214,9 @@ def draw(rows: Sequence[Likeness], title: str) -> Any:
     games = list(dict.fromkeys(row.game for row in rows))
     figure, axes = make_panels(games, title, height=4.2)
     for axis, game in zip(axes, games, strict=True):
-        shown = [row for row in rows if row.game == game]
-        x = np.arange(len(shown))
-        columns = zip(*(row[2:] for row in shown), strict=True)
+        of_game = [row for row in rows if row.game == game]
+        x = np.arange(len(of_game))
+        columns = zip(*(row[2:] for row in of_game), strict=True)
         cka, low, high, untrained_low, untrained_high, control = map(np.array, columns)
         axis.fill_between(
             x, untrained_low, untrained_high, color="#999999", alpha=0.5, label="untrained pairs"
@@ -226,7 +226,7 @@ def draw(rows: Sequence[Likeness], title: str) -> Any:
             axis.plot(x, control, "s--", ms=4, color="#009E73", label=label)
         reach = np.clip([cka - low, high - cka], 0, None)
         axis.errorbar(x, cka, reach, fmt="o-", ms=4, color="#0072B2", label="these two")
-        axis.set_xticks(x, [row.layer for row in shown], rotation=90, fontsize="small")
+        axis.set_xticks(x, [row.layer for row in of_game], rotation=90, fontsize="small")
         axis.set_ylim(-0.05, 1.05)
         axis.set_ylabel("CKA, debiased")
     axes[0].legend(fontsize="small")

@@ -1,4 +1,4 @@
-"""``--mode env_info``: which games there are, and what an agent can do in them."""
+"""``--mode env_info``: lists the games and their actions."""
 
 from __future__ import annotations
 

@@ -148,8 +148,8 @@ class GameLoop:
     """Full games side by side under one agent, a forward pass per step for all.
 
     ``inputs`` (leaves ``[1, B, ...]``) and ``state`` are what the agent is about to see;
-    ``actions`` are played first, at the start of every game, instead of the agent's. A game goes
-    on over its lives, and the agent's memory is reset where it was in training.
+    ``actions`` are played first, at the start of every game, instead of the agent's. A game
+    continues over its lives, and the agent's memory is reset where it was in training.
     """
 
     def __init__(

@@ -235,10 +235,10 @@ def _show_games(config: EvaluationConfig, trained: Trained, game: str) -> Iterat
             trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
         )
         pygame.display.set_caption(f"{short_name(game)} - {trained.xpid}")
-        shown = 0
-        while shown < config.num_episodes and not pygame.event.peek(pygame.QUIT):
+        num_played = 0
+        while num_played < config.num_episodes and not pygame.event.peek(pygame.QUIT):
             for _, episode in loop.step():
-                shown += 1
+                num_played += 1
                 yield episode
 
 

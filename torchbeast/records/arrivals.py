@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# A silence is shown from here on, and warned about from there on.
+# Seconds of silence from which it is displayed, and from which there is a warning.
 SHOWN_AFTER_S = 20.0
 WARNED_AFTER_S = 60.0
 # With many games and a slow network minutes pass between two rollouts of a game. A silence is

@@ -104,7 +104,7 @@ class Progress:
             self._grad_norms.update(stats.task_grad_norms)
 
     def evaluated(self, evaluation: EvaluatedReturns) -> None:
-        """Takes in the scores of an evaluation during training, to be shown from now on."""
+        """Takes in the scores of an evaluation during training, for all later snapshots."""
         with self._lock:
             self._evaluation = evaluation
 

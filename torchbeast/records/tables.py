@@ -1,4 +1,4 @@
-"""The tables of a run: read to be shown, and shortened when the run is resumed."""
+"""The tables of a run: reading them, and shortening them when the run is resumed."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ def choose_devices(disable_cuda: bool = False) -> Devices:
     return Devices(torch.device("cuda", 0), torch.device("cuda", last))
 
 
-class Lane:
-    """One thread's way to a device and back. To the CPU: tensors pass as they are.
+class DeviceStream:
+    """Copies one thread's tensors to a device and back. On the CPU nothing is copied.
 
-    On a GPU its copies run on a stream of their own, beside the kernels of other threads.
+    On a GPU the copies run on a separate CUDA stream, beside the kernels of other threads.
     """
 
     def __init__(self, device: torch.device) -> None:

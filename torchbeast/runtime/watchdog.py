@@ -63,7 +63,7 @@ class Watchdog:
         process.join()
 
     def explain(self, index: int, exit_code: int | None) -> tuple[str, float]:
-        """Returns why worker ``index`` ended, and how long it had hung; for :class:`Lives`.
+        """Returns why worker ``index`` ended, and how long it had hung; for :class:`Restarts`.
 
         Forgets it.
         """

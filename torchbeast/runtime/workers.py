@@ -56,8 +56,8 @@ def start_worker(process: Any) -> None:
     process.start()
 
 
-class Lives:
-    """The starts and deaths of a number of worker processes that are replaced when they die."""
+class Restarts:
+    """Counts the starts and deaths of worker processes that are replaced when they die."""
 
     def __init__(self, program: str, kind: str, count: int) -> None:
         """``program`` and ``kind`` are for messages: polybeast_env, server."""
@@ -67,7 +67,7 @@ class Lives:
         self._started_at = [0.0] * count
         self._quick_deaths = [0] * count
 
-    def begin(self, index: int) -> int:
+    def note_start(self, index: int) -> int:
         """Notes that worker ``index`` is about to start.
 
         Returns how often it was started before.
@@ -76,7 +76,7 @@ class Lives:
         self._starts[index] += 1
         return self._starts[index] - 1
 
-    def end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
+    def note_end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
         """Notes that worker ``index`` died and will be replaced.
 
         Args:

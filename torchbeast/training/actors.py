@@ -20,7 +20,7 @@ import torch
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import AgentConfig
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Lives, fork_context, start_worker
+from torchbeast.runtime.workers import Restarts, fork_context, start_worker
 from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
 # How long environments get to close.
@@ -119,7 +119,7 @@ class ActorProcesses:
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
-        self._lives = Lives("monobeast", "actor", num_actors)
+        self._restarts = Restarts("monobeast", "actor", num_actors)
         self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -205,7 +205,7 @@ class ActorProcesses:
             args=(
                 self._config,
                 index,
-                self._lives.begin(index),
+                self._restarts.note_start(index),
                 self._weights,
                 self.buffers,
                 self._watchdog,
@@ -253,5 +253,5 @@ class ActorProcesses:
             self._waiting.remove(index)
         if self._stopped.is_set():
             return
-        self._lives.end(index, *self._watchdog.explain(index, process.exitcode))
+        self._restarts.note_end(index, *self._watchdog.explain(index, process.exitcode))
         self._start(index)

@@ -73,11 +73,11 @@ def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
     """Computes the outputs for frames ``[N, C, H, W]`` in a step's place, as one row under
     masks.
     """
-    shown = torch.from_numpy(np.ascontiguousarray(frames)).float()
+    changed = torch.from_numpy(np.ascontiguousarray(frames)).float()
     original = step.inputs.frame[0].float()
     network = Evaluation(agent, original, step.inputs, step.state)
     with torch.inference_mode():
-        before, after = network.evaluate_unchanged(), network.evaluate_frames(shown)
+        before, after = network.evaluate_unchanged(), network.evaluate_frames(changed)
     logits, values, normalized = (x[0].numpy() for x in before)
     return Outputs(logits, values, normalized, after[0].numpy()[None], after[2].numpy()[None])
 

@@ -168,7 +168,7 @@ class Explainer:
 def check_game(trained: Trained, game: str) -> None:
     """Refuses a game whose value head and mean picture would be a guess.
 
-    An agent of one game has one of each: it can be shown another game, with a warning. An agent of
+    An agent of one game has one of each: it can play another game, with a warning. An agent of
     several games raises UsageError.
     """
     tasks = [short_name(task) for task in trained.agent.config.tasks]

@@ -70,7 +70,7 @@ class Block:
             self._send("\r" + body + ERASE_BELOW + "\r" + up)
 
     def _send(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # The terminal is gone; the run goes on.
+        with contextlib.suppress(OSError, ValueError):  # The terminal is gone; the run continues.
             self._stream.write(text)
             self._stream.flush()
 

@@ -114,12 +114,12 @@ def block_lines(snapshot: Snapshot, width: int, height: int) -> list[str]:
             are listed, and the others are counted.
     """
     totals = _wrap(run_parts(snapshot), width)[:height]
-    room = height - len(totals) - 1  # The heading takes one.
-    if room < 1:
+    free_lines = height - len(totals) - 1  # The heading takes one.
+    if free_lines < 1:
         return totals
     games, rest = snapshot.games, []
-    if len(games) > room:
-        games = most_interesting(games, room - 1)
+    if len(games) > free_lines:
+        games = most_interesting(games, free_lines - 1)
         hidden = len(snapshot.games) - len(games)
         rest = [f"and {counted(hidden, 'more game')}"[:width]]
     return [*(table_lines(games, width) if games else []), *rest, *totals]
