@@ -179,7 +179,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
             seed=flags.seed,
             actions=translate_actions(actions, game, agents[0], explainer.trained),
         )
-        # Delayed until the first frame: an error that comes before is a line of its own.
+        # Delayed until the first frame: an error before that is then a separate line.
         steps = list(tqdm(watched, total=flags.num_frames, unit="frame", delay=0.1))
         result.append((explainer, make_film(explainer.trained.xpid, steps, chosen)))
     return result

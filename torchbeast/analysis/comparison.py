@@ -148,7 +148,7 @@ def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
 
 def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -> list[Row]:
     """Measures all pairs in parallel threads; NumPy and SciPy release the interpreter's lock."""
-    # The workers are the parallelism: BLAS threads of their own would wait for each other.
+    # The workers are the parallelism: further BLAS threads would wait for each other.
     with (
         threadpool_limits(1, user_api="blas"),
         concurrent.futures.ThreadPoolExecutor(workers) as executor,

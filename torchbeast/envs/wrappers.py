@@ -1,7 +1,7 @@
 """Preprocessing of Atari games.
 
 One wrapper instead of a chain: it talks to the emulator directly, draws only the two pictures that
-an observation needs, in gray, and keeps them in buffers of its own.
+an observation needs, in gray, and keeps them in separate buffers.
 """
 
 from __future__ import annotations

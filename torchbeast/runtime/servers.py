@@ -95,7 +95,7 @@ def remove_dead_socket(path: str) -> None:
 class EnvServers:
     """The supervisor's process. Use as a context manager: it is gone afterwards.
 
-    In a session of its own, so that Ctrl-C reaches the learner alone, which then ends everything in
+    In a new session, so that Ctrl-C reaches the learner alone, which then ends everything in
     order.
     """
 

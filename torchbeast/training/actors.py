@@ -1,7 +1,7 @@
 """MonoBeast's actors: processes that step one environment each and act on their own.
 
 The learner's process hands an actor a free buffer, the actor fills it with a rollout and says so.
-They talk over a pipe of their own, so that an actor may be killed at any moment without anybody
+Each has a separate pipe, so that an actor may be killed at any moment without anybody
 else waiting for it.
 """
 

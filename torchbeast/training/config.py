@@ -31,7 +31,7 @@ class OutputConfig(NamedTuple):
 
 
 class EvaluationSchedule(NamedTuple):
-    """What is done with the agent while it trains, in a process of its own. Steps; 0: never."""
+    """What is done with the agent while it trains, in a separate process. Steps; 0: never."""
 
     evaluate_every: int = 0
     evaluation_episodes: int = 5
