@@ -75,7 +75,9 @@ class CommonScores(NamedTuple):
         return float(min(max(first), min(last))), float(min(last))
 
     def points(self, group: Group, most: int) -> np.ndarray:
-        """Steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most`` of them."""
+        """Returns the steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most``
+        of them.
+        """
         first, last = self.range([group])
         curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
         points = np.unique(np.concatenate([self.position(curve) for curve in curves]))

@@ -71,7 +71,9 @@ def agent_pairs(
 
 
 def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> list[tuple[int, int]]:
-    """Steps of ``a`` and ``b`` to compare: as far in training each, or at equal steps."""
+    """Returns the steps of ``a`` and ``b`` to compare: as far in training each, or at equal
+    steps.
+    """
     if a is b:
         steps = spread(list(a.checkpoints), count)
         return list(itertools.pairwise(steps))

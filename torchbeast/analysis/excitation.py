@@ -73,7 +73,7 @@ def excite(
 
 
 def draw_weights(weights: np.ndarray, pixel: int = 8, gap: int = 2) -> np.ndarray:
-    """Weights of a convolution as a picture, all under one scale.
+    """Draws the weights of a convolution, all under one scale.
 
     Args:
         weights: ``[O, I, k, k]``.

@@ -108,7 +108,7 @@ def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
 
 
 def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray]:
-    """Permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
+    """Finds permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
 
     ``permutation[i]`` is the channel of ``b`` that takes place ``i``. Coordinate descent: each
     permutation in turn is the best one given the others, until none changes. A layer that is not

@@ -61,7 +61,7 @@ def _cells(length: int, observed: int, grid: Grid) -> np.ndarray:
 
 
 def scale_to(scores: np.ndarray, peak: float) -> np.ndarray:
-    """Scores divided by ``peak`` and limited to 1; all zero if ``peak`` is."""
+    """Divides scores by ``peak`` and limits them to 1; all zero if ``peak`` is."""
     return np.minimum(scores / peak, 1.0) if peak > 0 else np.zeros_like(scores)
 
 

@@ -107,7 +107,10 @@ class RunRecords:
         )
 
     def gradient_norms(self) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-        """Steps and, by parameter, norms of gradients; None if they were not tracked."""
+        """Returns the steps and, by parameter, norms of gradients.
+
+        None if they were not tracked.
+        """
         path = self.path / "gradients.csv"
         if not path.exists():
             return None
@@ -139,7 +142,7 @@ def find_runs(paths: list[Path]) -> list[RunRecords]:
 
 
 def read_reference(path: Path) -> dict[str, Curve]:
-    """Curves to compare with, by game, from a CSV.
+    """Reads curves to compare with, by game, from a CSV.
 
     Its columns are ``env`` or ``game``, ``agent_steps`` or ``step``, one that starts with
     ``return_mean`` and, if known, ``return_std``. Raises UsageError.

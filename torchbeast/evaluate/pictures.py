@@ -16,7 +16,7 @@ def magnify(picture: np.ndarray, factor: int = 2) -> np.ndarray:
 
 
 def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
-    """Pictures of one height in a row."""
+    """Joins pictures of one height in a row."""
     height = pictures[0].shape[0]
     divider = np.zeros((height, gap, 3), np.uint8)
     row = [pictures[0]]

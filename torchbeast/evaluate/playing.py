@@ -110,7 +110,7 @@ def choose_game(trained: Trained, env: str | None) -> str:
 def make_games(
     trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
 ) -> list[gymnasium.Env]:
-    """Environments with the agent's preprocessing and actions.
+    """Makes environments with the agent's preprocessing and actions.
 
     Their episodes end where those of training do, so that the agent's memory is reset likewise.
     Raises UsageError if the game's pictures or actions are not what the agent knows.

@@ -41,7 +41,7 @@ class Arrivals:
                 self._counts[task] += 1
 
     def silence(self, task: int, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
-        """Seconds since steps of a game arrived; None unless that is unusually long.
+        """Returns the seconds since steps of a game arrived; None unless that is unusually long.
 
         Args:
             task: the game.
@@ -59,7 +59,10 @@ class Arrivals:
         return now - since
 
     def stall(self, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
-        """Seconds since steps of any game arrived; None unless that is unusually long."""
+        """Returns the seconds since steps of any game arrived.
+
+        None unless that is unusually long.
+        """
         if self._first is None:
             return None
         usual = (self._newest - self._first) / max(1, self._batches - 1)
@@ -78,7 +81,7 @@ class Arrivals:
         return silent
 
     def newly_stalled(self, now: float) -> float | None:
-        """Seconds without any steps, if that is to be warned about. Once per stall."""
+        """Returns the seconds without any steps, if a warning is due. Once per stall."""
         seconds = None if self._warned_of_stall else self.stall(now, WARNED_AFTER_S)
         self._warned_of_stall = self._warned_of_stall or seconds is not None
         return seconds

@@ -156,7 +156,7 @@ class _QuietFileHandler(logging.FileHandler):
 
 
 def environment_facts() -> dict[str, Any]:
-    """Versions, git revision and, of the environment, nothing but SLURM's variables."""
+    """Returns the versions, git revision and, of the environment, nothing but SLURM's variables."""
     versions = {"python": platform.python_version()}
     for package in ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless"):
         try:

@@ -15,7 +15,7 @@ from torchbeast.runtime.text import counted
 
 
 def available_cores() -> int:
-    """Cores this process may use: its affinity, limited by the container's quota."""
+    """Returns the cores this process may use: its affinity, limited by the container's quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:

@@ -178,13 +178,13 @@ class ActorProcesses:
         return indices
 
     def give_back(self, indices: list[int]) -> None:
-        """Buffers from :meth:`get` that are needed no longer."""
+        """Returns buffers from :meth:`get`, which are needed no longer, to the actors."""
         for index in indices:
             self._free.put(index)
         self._wake()
 
     def num_full(self) -> int:
-        """Rollouts that wait for the learner."""
+        """Returns the number of rollouts that wait for the learner."""
         return self._full.qsize()
 
     def stop(self) -> None:

@@ -61,7 +61,9 @@ class Pipeline:
         threads.start("actors", self._pool.run)
 
     def sizes(self) -> dict[str, int]:
-        """Rollouts that wait for the learner, and observations that wait for inference."""
+        """Returns how many rollouts wait for the learner, and how many observations for
+        inference.
+        """
         return {"learner": self._queue.size(), "inference": self._batcher.size()}
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
 
 
 def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
-    """Names of the fields in which a saved agent differs from ``config``.
+    """Returns the names of the fields in which a saved agent differs from ``config``.
 
     Fields that may change are left out. A field that an earlier version did not save has its
     default.

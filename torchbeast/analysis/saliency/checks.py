@@ -150,7 +150,10 @@ def check_faithfulness(
 
 
 def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]]]:
-    """Layers with weights in the reverse order of their use; policy and values are one."""
+    """Returns the layers with weights in the reverse order of their use.
+
+    Policy and values are one.
+    """
     names = {
         module: name
         for name, module in agent.named_modules()

@@ -192,7 +192,9 @@ class LocalEncoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, values: Tensor, window: Window) -> Tensor:
-        """Features ``[N, F]`` of the observation with ``values`` ``[N, C, h, w]`` in ``window``."""
+        """Computes features ``[N, F]`` of the observation with ``values`` ``[N, C, h, w]`` in
+        ``window``.
+        """
 
 
 class LocalResNet(LocalEncoder):

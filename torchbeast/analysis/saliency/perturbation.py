@@ -154,7 +154,7 @@ class Perturbation:
 
 
 def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, side: int) -> list[Tile]:
-    """Squares of masks, which together cover all.
+    """Returns squares of masks, which together cover all masks.
 
     Args:
         grid: where masks are centred.

@@ -35,7 +35,7 @@ class Block:
         self._lines: list[str] = []
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines that the block may have in the terminal's present size."""
+        """Returns the columns and lines that the block may have in the terminal's present size."""
         try:
             columns, lines = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
