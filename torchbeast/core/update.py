@@ -126,7 +126,7 @@ class UpdateRule:
             self._adopt_statistics()
 
     def faulty_gradients(self) -> list[str]:
-        """Names of the parameters whose prepared gradients are not finite."""
+        """Returns the names of the parameters whose prepared gradients are not finite."""
         named = self._agent.named_parameters()
         return find_not_finite({name: p.grad for name, p in named if p.grad is not None})
 

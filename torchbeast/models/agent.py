@@ -214,7 +214,7 @@ class Agent(nn.Module, abc.ABC):
         return reward.reshape(-1, 1)
 
     def memory_starts(self, fields: dict[str, Any]) -> Tensor:
-        """Rows that begin with an empty memory, bool ``[T, B]``.
+        """Returns the rows that start with an empty memory, bool ``[T, B]``.
 
         Without ``game_over`` in the inputs every episode counts as a game.
         """
@@ -223,7 +223,9 @@ class Agent(nn.Module, abc.ABC):
         return fields["done"]
 
     def last_action_columns(self) -> dict[str, int]:
-        """Weights that see the last action's one-hot: by name, the first of its columns."""
+        """Returns the weights that see the last action's one-hot: by name, the first of its
+        columns.
+        """
         if not self.uses_last_action:
             return {}
         names = ("core.weight_ih_l0",) if self.core else ("policy.weight", "baseline.weight")
@@ -238,7 +240,7 @@ class Agent(nn.Module, abc.ABC):
         return nn.functional.one_hot(last_action.flatten(), self.config.num_actions)
 
     def encode_frames(self, frames: Tensor, task: Tensor | None = None) -> Tensor:
-        """Features, float32, of frames uint8 ``[N, C, H, W]``.
+        """Computes features, float32, of frames uint8 ``[N, C, H, W]``.
 
         ``task`` ``[N]`` says of which games they are. Raises ValueError without it for an agent of
         several games, which have means and scales of their own.

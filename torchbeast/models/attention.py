@@ -156,7 +156,7 @@ def attend(keys: Tensor, values: Tensor, queries: Tensor) -> tuple[Tensor, Tenso
 
 
 def spatial_basis(height: int, width: int, size: int) -> Tensor:
-    """Products of cosines along both axes, ``[H * W, size]`` (equation 3 of the paper)."""
+    """Computes products of cosines along both axes, ``[H * W, size]`` (equation 3 of the paper)."""
     per_axis = math.isqrt(size)
     frequencies = torch.arange(1, per_axis + 1) * math.pi
 
