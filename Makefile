@@ -68,6 +68,9 @@ CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/c
 tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/system-test
 	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=$*
 
+# These link the objects of the extension module.
+tests/cpp/build/plain/tests: $(STAMPS)/build
+
 lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .

@@ -30,6 +30,7 @@ MISSING_TOOLS = (
 )
 PROTO = Path("libtorchbeast/proto/rpcenv.proto")
 CSRC = Path("libtorchbeast/csrc")
+OBJECTS = Path("build/objects")
 # One wheel for Python 3.12 and all later versions; nanobind needs what 3.12 added to the ABI.
 STABLE_ABI = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
@@ -63,6 +64,11 @@ def compile_in_parallel(compiler: Any) -> None:
 
 class BuildExtensions(build_ext):
     """Generates the protocol's sources into ``build_temp`` and compiles nanobind in."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        # Not in a temporary directory: the C++ tests link the objects, too (tests/cpp/Makefile).
+        self.build_temp = str(OBJECTS)
 
     def build_extensions(self) -> None:
         nanobind_root = Path(nanobind.include_dir()).parent

@@ -25,21 +25,22 @@ from torchbeast.core.learner import Learner, OptimizerConfig, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.models import Agent, AgentConfig, make_agent, max_pool
 from torchbeast.runtime.threads import available_cores
 
 ACTIONS = 6
 SECONDS = 8.0
 
-# name: (bfloat16, channels last, rollouts at a time, keep pages, learner threads)
+# name: (bfloat16, channels last, rollouts at a time, keep pages, learner threads, our max pooling)
 VARIANTS = {
-    "float32 NCHW, all cores (2019)": (False, False, "batch", False, 1),
-    "channels last": (False, True, "batch", False, 1),
-    "bfloat16": (True, True, "batch", False, 1),
-    "one rollout at a time": (True, True, "one", False, 1),
-    "pages kept": (True, True, "one", True, 1),
-    "a learner thread per core": (True, True, "one", True, 0),
-    "as many rows as suit the agent": (True, True, "rows", True, 0),
+    "float32 NCHW, all cores (2019)": (False, False, "batch", False, 1, False),
+    "channels last": (False, True, "batch", False, 1, False),
+    "bfloat16": (True, True, "batch", False, 1, False),
+    "one rollout at a time": (True, True, "one", False, 1, False),
+    "pages kept": (True, True, "one", True, 1, False),
+    "a learner thread per core": (True, True, "one", True, 0, False),
+    "as many rows as suit the agent": (True, True, "rows", True, 0, False),
+    "our max pooling (ResNet)": (True, True, "rows", True, 0, True),
 }
 
 
@@ -77,7 +78,9 @@ def make(flags: argparse.Namespace, bfloat16: bool, channels_last: bool) -> Agen
 
 
 def measure(flags: argparse.Namespace) -> float:
-    bfloat16, channels_last, at_once, keep, threads = VARIANTS[flags.measure]
+    bfloat16, channels_last, at_once, keep, threads, pooling = VARIANTS[flags.measure]
+    if not pooling:
+        max_pool._kernel = lambda: None  # type: ignore[assignment]
     if keep:
         keep_freed_pages()
     threads = threads or available_cores()

@@ -180,3 +180,30 @@ class Server:
 
     def stop(self) -> None:
         """Makes :meth:`run` return. From any thread or a signal handler."""
+
+def has_max_pool() -> bool:
+    """Whether this processor can run :func:`max_pool` (x86-64 with AVX-512)."""
+
+def max_pool(inputs: Any, outputs: Any, places: Any | None = None) -> None:
+    """Max pooling with windows of 3 x 3, stride 2 and padding 1.
+
+    Args:
+        inputs: bits of bfloat16 numbers as int16, ``[N, H, W, C]``, dense; C a multiple of 16.
+        outputs: gets the maxima, int16 ``[N, (H + 1) // 2, (W + 1) // 2, C]``. A window with NaN
+            has maximum NaN.
+        places: gets the place of each maximum in its window, uint8 of the outputs' shape: 0 to 8
+            row by row, the first of several equal ones.
+
+    Raises:
+        ValueError: shapes do not fit.
+        RuntimeError: this processor cannot do it.
+    """
+
+def max_pool_backward(gradients: Any, places: Any, input_gradients: Any) -> None:
+    """The gradients of :func:`max_pool`'s inputs.
+
+    Args:
+        gradients: of the outputs, int16 ``[N, (H + 1) // 2, (W + 1) // 2, C]``.
+        places: from :func:`max_pool`.
+        input_gradients: gets the result, int16 ``[N, H, W, C]``. Sums are float32, rounded once.
+    """

@@ -22,7 +22,7 @@ ALLOWED = {
     "cli": BASE,
     "core": BASE,
     "records": BASE | {"cli", "core"},
-    "models": BASE | {"core", "records"},
+    "models": BASE | {"core", "records"} | NATIVE,
     "envs": BASE,
     "evaluate": BASE | {"cli", "core", "records", "models", "envs"},
     "training": BASE | {"cli", "core", "records", "models", "envs"} | NATIVE,

@@ -46,17 +46,16 @@ def make_parser() -> argparse.ArgumentParser:
 
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.training import TrainingRun, lock_run, prepare
+    from torchbeast.training import TrainingRun, open_run
     from torchbeast.training.actors import ActorProcesses
     from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
-    setup = prepare(config, has_pool=False)
     batch_size, unroll_length = config.learning.batch_size, config.learning.unroll_length
-    num_buffers = config.machine.num_buffers or setup.num_actors + batch_size
-    if num_buffers < batch_size + 1:
-        raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lock_run(config.output.savedir, setup.xpid))
+        setup = stack.enter_context(open_run(config, has_pool=False))
+        num_buffers = config.machine.num_buffers or setup.num_actors + batch_size
+        if num_buffers < batch_size + 1:
+            raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
         run = stack.enter_context(TrainingRun(setup, signals, SharedWeights, queue_size=batch_size))
         agent = run.learner.agent
         buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)

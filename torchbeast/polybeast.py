@@ -49,14 +49,13 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.core.weights import PublishedWeights
     from torchbeast.runtime import servers as servers_lib
-    from torchbeast.training import TrainingRun, lock_run, prepare
+    from torchbeast.training import TrainingRun, open_run
     from torchbeast.training.pipeline import Pipeline
 
     check_compiled()
-    setup = prepare(config)
-    check_pool(setup)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lock_run(config.output.savedir, setup.xpid))
+        setup = stack.enter_context(open_run(config))
+        check_pool(setup)
         run = stack.enter_context(
             TrainingRun(
                 setup,

@@ -6,7 +6,7 @@ from torchbeast.core.batch_gate import BatchGate, LearnerClosed
 
 
 def make_gate(batch_size, learn, is_over=lambda: False):
-    return BatchGate(batch_size, lambda a, b: a + b, learn, is_over)
+    return BatchGate(batch_size, lambda a, b: a + b, lambda whole: whole, learn, is_over)
 
 
 def add(gate, part):

@@ -26,6 +26,7 @@ class BatchGate(Generic[Part]):
         self,
         batch_size: int,
         join: Callable[[Part, Part], Part],
+        share: Callable[[Part], Part],
         learn: Callable[[Part], None],
         is_over: Callable[[], bool],
     ) -> None:
@@ -34,11 +35,14 @@ class BatchGate(Generic[Part]):
         Args:
             batch_size: rollouts in a batch.
             join: combines the results of two parts.
+            share: adds to the combined results of a whole batch those of other processes. It may
+                wait for them long, and changes nothing else.
             learn: takes the combined results of a whole batch. No other thread is inside then.
             is_over: whether there is nothing more to learn.
         """
         self._batch_size = batch_size
         self._join = join
+        self._share = share
         self._learn = learn
         self._is_over = is_over
         self._turn = threading.Condition()
@@ -74,7 +78,11 @@ class BatchGate(Generic[Part]):
             self._delivered += num_rollouts
             if self._delivered < self._batch_size:
                 return
-            self._learn(self._result)
+            whole = self._result
+        # Without the lock, so that the run can be saved meanwhile. Nobody else is inside.
+        whole = self._share(whole)
+        with self._turn:
+            self._learn(whole)
             self._admitted, self._delivered, self._result = 0, 0, None
             self._turn.notify_all()
 

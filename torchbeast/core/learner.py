@@ -2,14 +2,14 @@
 
 Several threads may call :meth:`Learner.learn` with a part of a batch each
 (:mod:`torchbeast.core.batch_gate`). Gradients of the parts are summed, which for summed losses is
-exact; when all parts of a batch are there, the last thread applies them
-(:mod:`torchbeast.core.update`).
+exact; when all parts of a batch are there, the last thread adds those of the other ranks
+(:mod:`torchbeast.core.parts`) and applies them (:mod:`torchbeast.core.update`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -18,17 +18,11 @@ from torchbeast.core.checks import find_not_finite
 from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.popart import TargetSums, add_sums
-from torchbeast.core.step_stats import (
-    Game,
-    PartStats,
-    StepStats,
-    collect_part,
-    join_parts,
-    read_stats,
-)
+from torchbeast.core.parts import Part, join, sum_over_ranks
+from torchbeast.core.step_stats import Game, StepStats, collect_part, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.core.update import Gradients, UpdateRule, join_gradients
+from torchbeast.core.update import UpdateRule
+from torchbeast.runtime.ranks import Ranks
 
 __all__ = [
     "Game",
@@ -46,14 +40,6 @@ __all__ = [
 TASK_GRADIENT_INTERVAL = 101
 
 
-class Part(NamedTuple):
-    """What is kept of a part of a batch, on the device."""
-
-    gradients: Gradients
-    stats: PartStats
-    targets: TargetSums | None
-
-
 class Learner:
     """Owns the weights, the optimizer and all that must be saved to resume."""
 
@@ -65,8 +51,20 @@ class Learner:
         batch_size: int,
         on_step: Callable[[StepStats], None],
         on_gradients: Callable[[], None] = lambda: None,
+        ranks: Ranks | None = None,
     ) -> None:
-        """``on_step`` is told about every step, ``on_gradients`` before gradients are applied."""
+        """Makes a learner that has not learned.
+
+        Args:
+            agent: on the learner's device.
+            loss: the loss terms.
+            optimizer: the optimizer, and when its learning rate reaches 0.
+            batch_size: rollouts in a batch of this process.
+            on_step: is told about every step.
+            on_gradients: is called before gradients are applied.
+            ranks: those that learn together, each from a batch of its own: by default this process
+                alone. Their agents must be equal.
+        """
         self.agent = agent
         self.steps = 0
         self.learner_steps = 0
@@ -77,8 +75,12 @@ class Learner:
         self._total_steps = optimizer.total_steps
         self._on_step = on_step
         self._rule = UpdateRule(agent, optimizer, on_gradients)
+        self._ranks = ranks or Ranks()
+        self._stop_requested = False
+        self.is_stopped = False
+        """Whether a rank asked all to stop, and all have made the step before."""
         self._gate: BatchGate[Part] = BatchGate(
-            batch_size, _join, self._update, lambda: self.steps >= self._total_steps
+            batch_size, join, self._share, self._update, lambda: self.is_over
         )
 
     def learn(
@@ -112,6 +114,15 @@ class Learner:
             )
             self._gate.deliver(Part(gradients, stats, losses.targets), num_rollouts)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to learn: all steps are done, or a rank stopped the run."""
+        return self.is_stopped or self.steps >= self._total_steps
+
+    def request_stop(self) -> None:
+        """Makes all ranks stop after the same step, the next one that they make together."""
+        self._stop_requested = True
+
     def close(self) -> None:
         """Wakes threads that wait for their turn; what they have is not learned from."""
         self._gate.close()
@@ -136,6 +147,11 @@ class Learner:
 
     def _measures_tasks(self) -> bool:
         return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0
+
+    def _share(self, batch: Part) -> Part:
+        """The batches of all ranks together."""
+        batch, self.is_stopped = sum_over_ranks(batch, self._ranks, self._stop_requested)
+        return batch
 
     def _update(self, batch: Part) -> None:
         learning_rate = self.learning_rate()
@@ -188,14 +204,6 @@ class Learner:
         self.learner_steps = state["learner_steps"]
         self.task_steps = list(state["task_steps"])
         self._skipped.total = state.get("skipped_updates", 0)
-
-
-def _join(a: Part, b: Part) -> Part:
-    """Both parts together; the gradients of ``a`` are changed in place."""
-    targets = None
-    if a.targets is not None and b.targets is not None:
-        targets = add_sums(a.targets, b.targets)
-    return Part(join_gradients(a.gradients, b.gradients), join_parts(a.stats, b.stats), targets)
 
 
 def rollouts_at_once(

@@ -64,6 +64,10 @@ class StepStats(NamedTuple):
     """What was not finite in this batch, so that the weights did not learn from it."""
 
 
+# Of PartStats: sums that are not by task.
+NUM_SUMS = 7
+
+
 class PartStats(NamedTuple):
     """What is recorded of a part of a batch. All on the device."""
 
@@ -73,6 +77,11 @@ class PartStats(NamedTuple):
 
     rows: Tensor
     """float64 ``[4, N]``: of each row, whether a game ended there, and the fields of ``Game``."""
+
+    @property
+    def task_steps(self) -> Tensor:
+        """Agent steps by task, ``[K]``."""
+        return self.sums[NUM_SUMS:].chunk(2)[0]
 
 
 class BatchStats(NamedTuple):
@@ -139,8 +148,10 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     gradients = torch.stack([norms.total, *norms.by_task.values()])
     pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
     sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
-    total, policy_gradient, baseline, entropy_loss, value_error, entropy, lag = sums[:7].tolist()
-    counts = [int(count) for count in sums[7:].tolist()]
+    total, policy_gradient, baseline, entropy_loss, value_error, entropy, lag = sums[
+        :NUM_SUMS
+    ].tolist()
+    counts = [int(count) for count in sums[NUM_SUMS:].tolist()]
     task_steps, faulty_steps = counts[: len(counts) // 2], counts[len(counts) // 2 :]
     batch_steps = sum(task_steps)
     norm, *task_norms = gradients.tolist()

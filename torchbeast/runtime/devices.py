@@ -21,16 +21,24 @@ class Devices(NamedTuple):
         return f"learning on {self.learner}, acting on {self.inference}"
 
 
-def choose_devices(disable_cuda: bool = False) -> Devices:
+def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -> Devices:
     """Chooses the first visible GPU to learn and the second to act; one GPU does both, else the
     CPU.
 
     ``CUDA_VISIBLE_DEVICES`` says which are visible.
+
+    Args:
+        disable_cuda: whether the CPU is used in any case.
+        index: of this process among those of this machine that learn together. Each learns on a
+            separate GPU while there are enough; they act on those that are left, else on the same.
+        count: how many those are.
     """
     if disable_cuda or not torch.cuda.is_available():
         return Devices(torch.device("cpu"), torch.device("cpu"))
-    last = min(1, torch.cuda.device_count() - 1)
-    return Devices(torch.device("cuda", 0), torch.device("cuda", last))
+    gpus = torch.cuda.device_count()
+    learner = index % gpus
+    inference = index + count if index + count < gpus else learner
+    return Devices(torch.device("cuda", learner), torch.device("cuda", inference))
 
 
 class DeviceStream:

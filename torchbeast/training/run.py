@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,24 +11,21 @@ import torch
 from torchbeast.core.learner import StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
-from torchbeast.envs.games import short_name
-from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals, Threads
-from torchbeast.training.checkpointer import Checkpointer
-from torchbeast.training.evaluation import AgentEvaluator
-from torchbeast.training.expectations import find_expectation
-from torchbeast.training.recorder import Recorder
+from torchbeast.training.outputs import NoOutputs, RunOutputs
 from torchbeast.training.setup import Setup
 from torchbeast.training.state import RunState, make_learner, resume_or_start
 
-log = logging.getLogger("torchbeast")
-
 # How long threads get to finish what they are at when a run ends.
 JOIN_TIMEOUT_S = 3.0
+# How long the ranks of an interrupted run get for a last step together. torchrun kills after 30.
+LAST_STEP_TIMEOUT_S = 15.0
+# Between the seeds of two ranks: each plays games of its own.
+RANK_SEEDS = 1_000_003
 
 
 class TrainingRun:
-    """Agent, learner, published weights, records and checkpoints of one run.
+    """Agent, learner, published weights and outputs of one run, or of one rank of it.
 
     A context manager: inside it a signal ends :meth:`watch` instead of the process.
     """
@@ -58,26 +54,7 @@ class TrainingRun:
         self.threads = Threads()
         keep_freed_pages()
         torch.set_num_threads(setup.plan.torch_threads)
-        # Before anything is written: a run that cannot be resumed is left as it is.
-        state = resume_or_start(setup)
-        self._seed = state.seed
-        self._recorder = Recorder(setup, state, queue_size)
-        self.path = self._recorder.path
-        track_gradients = setup.config.output.track_gradients
-        self.learner = make_learner(
-            setup,
-            state,
-            self._on_step,
-            self._on_gradients if track_gradients else lambda: None,
-        )
-        self._checkpointer = Checkpointer(
-            self.path, setup, state.seed, self.learner, self._recorder.progress
-        )
-        self._evaluator = AgentEvaluator(
-            setup, self._recorder, self._checkpointer.save_agent, self.learner.steps
-        )
-        if state.checkpoint is not None:
-            self._announce_resumption(state)
+        self._start_learner(queue_size)
         on_cpu = setup.devices.learner.type == "cpu"
         # Rollouts that a learner thread hands to the learner at a time.
         self.rollouts_at_once = rollouts_at_once(
@@ -89,16 +66,35 @@ class TrainingRun:
         self.weights = make_weights(self.learner.agent)
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
 
+    def _start_learner(self, queue_size: int) -> None:
+        """Makes learner and outputs. The first rank's state is everybody's."""
+        setup, ranks = self._setup, self._setup.ranks
+        self._outputs: NoOutputs
+        if ranks.is_first:
+            # Before anything is written: a run that cannot be resumed is left as it is.
+            state = resume_or_start(setup)
+            self._outputs = RunOutputs(setup, state, queue_size)
+        else:
+            contents = ranks.broadcast(None)
+            state = RunState(contents["seed"], contents)
+            self._outputs = NoOutputs()
+        on_gradients = self._on_gradients if setup.config.output.track_gradients else lambda: None
+        self.learner = make_learner(setup, state, self._on_step, on_gradients)
+        if ranks.count > 1 and ranks.is_first:
+            ranks.broadcast({**self.learner.state_dict(), "seed": state.seed})
+        self._outputs.attach(self.learner)
+        self._seed = state.seed + RANK_SEEDS * ranks.index
+        if not ranks.is_first:
+            torch.manual_seed(self._seed)  # Else all would sample actions with the same numbers.
+
     def __enter__(self) -> TrainingRun:
         self._signals.notify = self.threads.changed.set
         self._signals.__enter__()  # From here on there is something to save.
-        self._announce()
-        self._evaluator.start()
+        self._outputs.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._evaluator.close()
-        self._recorder.close()
+        self._outputs.close()
         self._signals.__exit__()
 
     @property
@@ -127,91 +123,50 @@ class TrainingRun:
                 self.threads.changed.wait(timeout=0.5)
                 self.threads.changed.clear()
                 check()
-                self._recorder.update(queues(), self.learner)
-                self._evaluator.update()
-                self._checkpointer.save_if_due()
+                self._outputs.update(queues())
         finally:
-            self._announce_stop()
+            if self._signals.received is not None:
+                self._outputs.announce_stop(self._signals.received)
             last_queues = queues()
-            if self._is_interrupted():
-                self._evaluator.disconnect()
+            self._make_last_step()
             self.learner.close()
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
-            saved = self._checkpointer.save()
-            summary = self._recorder.finish(last_queues, self.learner)
+            self._outputs.save(last_queues, is_interrupted=self._is_interrupted())
         if self.threads.error is not None and self._signals.received is None:
             self.learner.check_weights()  # Else sampling from NaN would be named as the reason.
             raise self.threads.error
-        if not self._is_interrupted():
-            self._evaluator.finish(self.learner, self._is_interrupted)
         signum = self._signals.received
-        for line in [*summary, *self._evaluator.summary()]:
-            print(line)
-        print(f"{self.learner.steps:,} steps; run in {self.path}", flush=True)
-        if signum is not None and saved:
-            print(self._describe_saved(), flush=True)
-        if not saved:
-            error = "the last steps are not saved"
-            if signum is None:
-                raise RunError(error)
-            log.error("%s", error[0].upper() + error[1:])
+        self._outputs.finish(self._is_interrupted, signum)
+        if signum is None and self.learner.is_stopped:
+            raise RunError("another rank stopped the run")
         return 0 if signum is None else 128 + signum
 
+    def _make_last_step(self) -> None:
+        """Lets all ranks of an interrupted run end with the same step, if they still can."""
+        if self._setup.ranks.count == 1:
+            return
+        self.learner.request_stop()
+        deadline = time.monotonic() + LAST_STEP_TIMEOUT_S
+        while not self.learner.is_over and time.monotonic() < deadline:
+            if self.threads.error is not None:
+                return
+            self.threads.changed.wait(timeout=0.1)
+            self.threads.changed.clear()
+
     def _is_interrupted(self) -> bool:
-        return self._signals.received is not None or self.threads.error is not None
+        return (
+            self._signals.received is not None
+            or self.threads.error is not None
+            or self.learner.is_stopped
+        )
 
     def _is_over(self) -> bool:
-        total_steps = self._setup.config.optimizer.total_steps
-        return self._is_interrupted() or self.learner.steps >= total_steps
-
-    def _announce_stop(self) -> None:
-        signum = self._signals.received
-        if signum is None:
-            return
-        log.info(
-            "%s: saving the run (Ctrl-C again after %.0f s ends the program at once)",
-            "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name,
-            self._signals.REPEAT_S,
-        )
-
-    def _describe_saved(self) -> str:
-        if self._checkpointer.saved_step is None:
-            return "Nothing was saved: " + (
-                "--disable_checkpoint was given"
-                if self._setup.config.output.disable_checkpoint
-                else "the agent had not learned from any step yet"
-            )
-        return (
-            f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}.\n"
-            f"To resume, run the same command with --xpid {self._setup.xpid}"
-        )
-
-    def _announce_resumption(self, state: RunState) -> None:
-        log.info("Resuming at step %s from %s", f"{self.learner.steps:,}", self._checkpointer.path)
-        for change in state.changes:
-            log.info("Changed since then: %s", change)
-
-    def _announce(self) -> None:
-        """Logs where the run is, what it runs on and what to expect."""
-        setup, config = self._setup, self._setup.config
-        log.info("Run %s in %s", setup.xpid, self.path)
-        actors = counted(setup.num_actors, "actor")
-        log.info("%s, %s, %s", actors, setup.plan, setup.devices)
-        if len(set(setup.shares)) > 1:
-            names = map(short_name, config.games)
-            counts = ", ".join(f"{n} {share}" for n, share in zip(names, setup.shares, strict=True))
-            log.info("Unequal numbers of environments per game: %s", counts)
-        log.info("Curves: tensorboard --logdir %s", self.path.parent)
-        expected = find_expectation(config)
-        if expected is not None:
-            log.info("What to expect of %s: %s", short_name(config.games[0]), expected)
+        return self._is_interrupted() or self.learner.is_over
 
     def _on_step(self, stats: StepStats) -> None:
         self.weights.publish(self.learner.agent, stats.learner_steps)
-        self._recorder.record_step(stats)
-        self._checkpointer.keep_copy_if_due(stats)
-        self._evaluator.request_if_due(stats)
+        self._outputs.record_step(stats)
 
     def _on_gradients(self) -> None:
-        self._recorder.record_gradients(self.learner)
+        self._outputs.record_gradients()

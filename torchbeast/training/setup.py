@@ -14,6 +14,7 @@ from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.runtime.allocation import ServerLoad, allocate, default_num_servers, divide
 from torchbeast.runtime.devices import Devices, choose_devices
+from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.training.config import TrainingConfig
 
@@ -39,6 +40,8 @@ class Setup(NamedTuple):
     cores: int
     plan: ThreadPlan
     devices: Devices
+    ranks: Ranks
+    """The processes that learn together. All else is of one of them."""
 
     @property
     def num_actors(self) -> int:
@@ -46,11 +49,12 @@ class Setup(NamedTuple):
         return sum(self.shares)
 
 
-def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
+def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: bool = True) -> Setup:
     """Checks a configuration and plans a run of it on this machine.
 
     Args:
-        config: the configuration.
+        config: the configuration. Its batch size, actors, servers and cores are each rank's.
+        ranks: the processes that learn together; by default this one alone.
         has_pool: whether servers and inference threads are needed. MonoBeast has neither, and its
             ``num_actors`` is per game, as in 2019.
 
@@ -61,14 +65,16 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
         UsageError: the configuration contradicts itself, the games or this machine.
         RunError: a custom environment failed when it was made.
     """
+    ranks = ranks or Ranks()
     num_tasks = len(config.games)
     spec = plan_envs(config.games, config.observation)
     _check(config, spec)
+    _check_ranks(config, ranks)
     find_agent_type(config.network.agent_type)
     machine = config.machine
     num_actors = machine.num_actors * (1 if has_pool else num_tasks)
-    devices = choose_devices(machine.disable_cuda)
-    cores = machine.cores or available_cores()
+    devices = choose_devices(machine.disable_cuda, ranks.local_index, ranks.local_count)
+    cores = machine.cores or max(1, available_cores() // ranks.local_count)
     if num_tasks > num_actors:
         raise UsageError(
             f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
@@ -102,6 +108,7 @@ def prepare(config: TrainingConfig, *, has_pool: bool = True) -> Setup:
         cores=cores,
         plan=plan if has_pool else plan._replace(inference_threads=0),
         devices=devices,
+        ranks=ranks,
     )
 
 
@@ -131,6 +138,19 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         log.warning(
             "--use_popart with --reward_clipping abs_one normalises clipped rewards: clipping "
             "removes the scales of the games before PopArt sees them"
+        )
+
+
+def _check_ranks(config: TrainingConfig, ranks: Ranks) -> None:
+    if ranks.count == 1:
+        return
+    if config.output.xpid is None:
+        raise UsageError("name the run with --xpid: torchrun resumes it by that name")
+    if config.pool.synchronous:
+        raise UsageError("--synchronous is for one process, not for several ranks of torchrun")
+    if config.servers.pipes_basename is not None and ranks.local_count > 1:
+        raise UsageError(
+            "--pipes_basename is for one rank on each machine: ranks would meet at its addresses"
         )
 
 

@@ -122,6 +122,7 @@ def make_learner(
         config.learning.batch_size,
         on_step,
         on_gradients,
+        setup.ranks,
     )
     if state.checkpoint is not None:
         learner.load_state_dict(state.checkpoint)

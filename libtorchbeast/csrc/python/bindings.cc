@@ -24,6 +24,7 @@
 #include "env_server.h"
 #include "python/py_environment.h"
 #include "python/py_gil.h"
+#include "python/py_max_pool.h"
 #include "python/py_queues.h"
 #include "python/py_tensor.h"
 
@@ -172,4 +173,5 @@ NB_MODULE(_C, m) {
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);
   torchbeast::BindServer(m);
+  torchbeast::BindMaxPool(m);
 }

@@ -1,0 +1,35 @@
+// Max pooling with windows of 3 x 3, stride 2 and padding 1, as IMPALA's ResNet has it, of bfloat16
+// pictures with the channels last.
+//
+// torch's own kernel keeps the place of each maximum as 64-bit numbers and takes two to four times
+// as long, a quarter of all that the network costs.
+#pragma once
+
+#include <cstdint>
+
+namespace torchbeast {
+
+// Pictures [N, H, W, C]; C must be a multiple of kPoolChannels.
+struct PoolShape {
+  int64_t count, height, width, channels;
+
+  int64_t pooled_height() const { return (height + 1) / 2; }
+  int64_t pooled_width() const { return (width + 1) / 2; }
+};
+
+constexpr int64_t kPoolChannels = 16;
+
+// Whether this processor can run the two functions below (x86-64 with AVX-512).
+bool HasMaxPool();
+
+// `outputs` [N, (H + 1) / 2, (W + 1) / 2, C] are the maxima of `inputs` [N, H, W, C]; both are bits
+// of bfloat16 numbers. `places`, of the outputs' shape, gets the place of each maximum in its window,
+// 0 to 8 row by row, the first of several equal ones; may be null. A window with NaN has maximum NaN.
+void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places, const PoolShape& shape);
+
+// `input_gradients` [N, H, W, C] are the sums of the `gradients` [N, (H + 1) / 2, (W + 1) / 2, C] of
+// those windows whose maximum each input is. Sums are float32, rounded once.
+void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
+                     const PoolShape& shape);
+
+}  // namespace torchbeast

@@ -1,0 +1,65 @@
+"""Ranks that learn together learn what one process would learn from all of their rollouts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.core.rank import STEPS
+
+ROOT = Path(__file__).parent.parent.parent
+PARTS = 4
+
+
+def learn(directory, count):
+    """What each of ``count`` ranks saved."""
+    outputs = [directory / f"{rank}.pt" for rank in range(count)]
+    command = [sys.executable, "-m", "tests.core.rank", str(directory / "store")]
+    ranks = [
+        subprocess.Popen([*command, str(o), str(i), str(count), str(PARTS)], cwd=ROOT)
+        for i, o in enumerate(outputs)
+    ]
+    try:
+        assert [rank.wait(timeout=120) for rank in ranks] == [0] * count
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [torch.load(output) for output in outputs]
+
+
+def tensors(state):
+    for name, value in state["model_state_dict"].items():
+        yield name, value
+    for parameter, values in state["optimizer_state_dict"]["state"].items():
+        for name, value in values.items():
+            yield f"{parameter} {name}", torch.as_tensor(value)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    (result,) = learn(tmp_path_factory.mktemp("alone"), 1)
+    return result
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_learn_as_one_process_and_stop_together(alone, count, tmp_path):
+    results = learn(tmp_path, count)
+    expected = dict(tensors(alone["state"]))
+    assert "baseline.mu" in expected
+    for result in results:
+        assert len(result["stats"]) == STEPS  # One rank stopped all.
+        state = dict(tensors(result["state"]))
+        assert state.keys() == expected.keys()
+        for name, value in state.items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-10, atol=1e-10, msg=name)
+            # Ranks that drift apart would do so for ever.
+            assert value.equal(dict(tensors(results[0]["state"]))[name])
+        for name in ("steps", "learner_steps", "task_steps"):
+            assert result["state"][name] == alone["state"][name]
+        for step, expected_step in zip(result["stats"], alone["stats"], strict=True):
+            assert step["games"] == expected_step["games"]
+            for name in ("task_steps", "task_grad_norms", "entropy", "grad_norm", "total_loss"):
+                assert step[name] == pytest.approx(expected_step[name])
+        assert result["stats"][0]["task_grad_norms"].keys() == {0, 1}

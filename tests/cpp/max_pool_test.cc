@@ -1,0 +1,74 @@
+#include "max_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace torchbeast {
+namespace {
+
+float ToFloat(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+// Whole numbers from -8 to 8, which bfloat16 holds exactly.
+std::vector<uint16_t> Pictures(const PoolShape& shape, int64_t height, int64_t width) {
+  std::vector<uint16_t> pictures(shape.count * height * width * shape.channels);
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    const float value = static_cast<float>(static_cast<int>((i * 2654435761u >> 7) % 17) - 8);
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    pictures[i] = static_cast<uint16_t>(bits >> 16);
+  }
+  return pictures;
+}
+
+class MaxPoolTest : public testing::TestWithParam<PoolShape> {
+ protected:
+  void SetUp() override {
+    if (!HasMaxPool()) GTEST_SKIP() << "needs AVX-512";
+  }
+};
+
+// Under the address sanitizer this also shows that nothing outside is touched.
+TEST_P(MaxPoolTest, AgreesWithPlainLoops) {
+  const PoolShape s = GetParam();
+  const int64_t rows = s.pooled_height(), columns = s.pooled_width();
+  const std::vector<uint16_t> inputs = Pictures(s, s.height, s.width);
+  const std::vector<uint16_t> gradients = Pictures(s, rows, columns);
+  std::vector<uint16_t> outputs(gradients.size()), result(inputs.size());
+  std::vector<uint8_t> places(gradients.size());
+  MaxPool(inputs.data(), outputs.data(), places.data(), s);
+  MaxPoolBackward(gradients.data(), places.data(), result.data(), s);
+
+  std::vector<float> expected(inputs.size(), 0);
+  for (int64_t i = 0; i < static_cast<int64_t>(outputs.size()); ++i) {
+    const int64_t c = i % s.channels, column = i / s.channels % columns;
+    const int64_t row = i / s.channels / columns % rows, n = i / s.channels / columns / rows;
+    int64_t best = -1;
+    int place = 0;
+    for (int k = 0; k < 9; ++k) {
+      const int64_t y = 2 * row - 1 + k / 3, x = 2 * column - 1 + k % 3;
+      if (y < 0 || y >= s.height || x < 0 || x >= s.width) continue;
+      const int64_t at = ((n * s.height + y) * s.width + x) * s.channels + c;
+      if (best < 0 || ToFloat(inputs[at]) > ToFloat(inputs[best])) best = at, place = k;
+    }
+    ASSERT_EQ(outputs[i], inputs[best]);
+    ASSERT_EQ(places[i], place);
+    expected[best] += ToFloat(gradients[i]);
+  }
+  for (size_t i = 0; i < result.size(); ++i) ASSERT_EQ(ToFloat(result[i]), expected[i]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MaxPoolTest,
+                         testing::Values(PoolShape{2, 84, 84, 16}, PoolShape{1, 21, 21, 32},
+                                         PoolShape{3, 10, 11, 48}, PoolShape{1, 1, 1, 16},
+                                         PoolShape{1, 2, 1, 16}, PoolShape{0, 4, 4, 16}));
+
+}  // namespace
+}  // namespace torchbeast

@@ -1,0 +1,110 @@
+"""MaxPool is torch's max pooling, whichever kernel computes it."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from torchbeast.models import AgentConfig, ResNet, max_pool
+from torchbeast.models.max_pool import MaxPool
+
+HAS_KERNEL = max_pool._kernel() is not None
+needs_kernel = pytest.mark.skipif(
+    not HAS_KERNEL, reason="no compiled modules, or a processor without AVX-512"
+)
+SIZES = [(3, 16, 84, 84), (2, 32, 21, 21), (2, 32, 11, 10), (1, 16, 1, 1), (2, 48, 2, 3)]
+
+
+def pictures(*size, dtype=torch.bfloat16):
+    # Few different numbers: many windows have several equal maxima.
+    values = torch.randint(-4, 5, size, generator=torch.Generator().manual_seed(0)) / 4
+    return values.to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+
+
+def count_calls(monkeypatch, name):
+    calls = []
+    kernel = getattr(max_pool._kernel(), name)
+    monkeypatch.setattr(max_pool._kernel(), name, lambda *args: calls.append(kernel(*args)))
+    return calls
+
+
+@needs_kernel
+@pytest.mark.parametrize("size", SIZES)
+def test_kernel_agrees_with_torch(size, monkeypatch):
+    forward, backward = (count_calls(monkeypatch, n) for n in ("max_pool", "max_pool_backward"))
+    x = pictures(*size)
+    outputs = MaxPool()(x)
+    expected = functional.max_pool2d(x, 3, 2, 1)
+    assert outputs.equal(expected)
+    assert outputs.is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert MaxPool()(x).equal(expected)
+    gradients = torch.randn(expected.shape).bfloat16()
+    (result,) = torch.autograd.grad(outputs, x, gradients)
+    exact = x.detach().double().requires_grad_()
+    pooled = functional.max_pool2d(exact, 3, 2, 1)
+    (exact_result,) = torch.autograd.grad(pooled, exact, gradients.double())
+    torch.testing.assert_close(result, exact_result.bfloat16(), rtol=1 / 128, atol=0)
+    assert (len(forward), len(backward)) == (2, 1)
+
+
+@needs_kernel
+def test_kernel_keeps_nan_and_infinities():
+    x = torch.zeros(1, 16, 6, 6, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    nan, minus_nan = 0x7FC0, 0xFFC0 - 0x10000
+    x.view(torch.int16)[0, 0, 2, 2] = nan
+    x.view(torch.int16)[0, 1, 1, 1] = minus_nan
+    x[0, 2] = -torch.inf
+    x[0, 3, 5, 5] = torch.inf
+    torch.testing.assert_close(
+        MaxPool()(x), functional.max_pool2d(x, 3, 2, 1), rtol=0, atol=0, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        pictures(2, 16, 8, 8, dtype=torch.float32),
+        pictures(2, 8, 8, 8),
+        pictures(2, 16, 8, 8).contiguous(),
+    ],
+    ids=["float32", "eight channels", "channels first"],
+)
+def test_torch_pools_what_the_kernel_cannot(x, monkeypatch):
+    calls = count_calls(monkeypatch, "max_pool") if HAS_KERNEL else []
+    assert MaxPool()(x).equal(functional.max_pool2d(x, 3, 2, 1))
+    assert not calls
+
+
+@needs_kernel
+def test_kernel_refuses_pictures_that_do_not_fit():
+    kernel = max_pool._kernel()
+    x = torch.zeros(1, 4, 4, 16, dtype=torch.int16)
+    with pytest.raises(ValueError, match="pooled pictures must be"):
+        kernel.max_pool(x, torch.zeros(1, 2, 3, 16, dtype=torch.int16))
+    with pytest.raises(ValueError, match="multiple of 16"):
+        kernel.max_pool(x[..., :8].contiguous(), torch.zeros(1, 2, 2, 8, dtype=torch.int16))
+    with pytest.raises(TypeError):
+        kernel.max_pool(x, torch.zeros(1, 2, 2, 32, dtype=torch.int16)[..., ::2])
+
+
+@needs_kernel
+def test_resnet_is_the_same_without_the_kernel(monkeypatch):
+    torch.manual_seed(0)
+    agent = ResNet(AgentConfig(agent_type="resnet", num_actions=4)).eval()
+    agent.compute_dtype = torch.bfloat16
+    frame = torch.randint(256, (2, 1, 4, 84, 84), dtype=torch.uint8)
+    done = torch.zeros(2, 1, dtype=torch.bool)
+    inputs = {"frame": frame, "reward": torch.zeros(2, 1), "done": done}
+    parameters = list(agent.parameters())
+
+    def evaluate():
+        output, _ = agent(inputs)
+        total = output.policy_logits.square().sum() + output.baseline.sum()
+        return output.policy_logits, torch.autograd.grad(total, parameters)
+
+    logits, gradients = evaluate()
+    monkeypatch.setattr(max_pool, "_kernel", lambda: None)
+    expected_logits, expected = evaluate()
+    assert logits.equal(expected_logits)
+    for one, other in zip(gradients, expected, strict=True):
+        assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999

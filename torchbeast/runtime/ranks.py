@@ -1,0 +1,174 @@
+"""The processes that learn together, as ``torchrun`` starts them, and what they exchange.
+
+Each process ("rank") has environments, inference and learner threads of its own. Ranks meet once
+per learner step, where they add up their gradients. What they exchange is tensors and plain
+values, never code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from torchbeast.core.types import RunError, UsageError
+
+# How long a rank waits for another one before the run ends.
+TIMEOUT = timedelta(minutes=10)
+# What torchrun tells each process, and what Ranks calls it.
+VARIABLES = {
+    "RANK": "index",
+    "WORLD_SIZE": "count",
+    "LOCAL_RANK": "local_index",
+    "LOCAL_WORLD_SIZE": "local_count",
+}
+
+
+class Ranks:
+    """The ranks of a run, seen by one of them. The default is the only rank there is.
+
+    With more than one rank, :func:`join_ranks` must be active.
+    """
+
+    def __init__(
+        self, index: int = 0, count: int = 1, local_index: int = 0, local_count: int = 1
+    ) -> None:
+        """Names this rank.
+
+        Args:
+            index: this rank's number.
+            count: ranks of the run.
+            local_index: this rank's number among those of this machine.
+            local_count: ranks of this machine.
+        """
+        if not (0 <= index < count and 0 <= local_index < local_count <= count):
+            raise ValueError(f"rank {index} of {count}, {local_index} of {local_count} here")
+        self.index, self.count = index, count
+        self.local_index, self.local_count = local_index, local_count
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes the files of the run and shows its progress."""
+        return self.index == 0
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Adds tensors up over all ranks, in place. All ranks end with the same bits.
+
+        Args:
+            tensors: as many, of the same shapes and types, in every rank.
+
+        Raises:
+            RunError: another rank ended or did not answer.
+        """
+        if self.count == 1:
+            return
+        with _named_errors():
+            for kind in sorted({(str(t.dtype), str(t.device)) for t in tensors}):
+                group = [t for t in tensors if (str(t.dtype), str(t.device)) == kind]
+                flat = torch.cat([t.reshape(-1) for t in group])
+                dist.all_reduce(flat)
+                pieces = flat.split([t.numel() for t in group])
+                for tensor, piece in zip(group, pieces, strict=True):
+                    tensor.copy_(piece.view(tensor.shape))
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Returns every rank's ``tensor``, which has the same shape in all, in their order.
+
+        Raises:
+            RunError: another rank ended or did not answer.
+        """
+        if self.count == 1:
+            return [tensor]
+        tensor = tensor.contiguous()
+        gathered = [torch.empty_like(tensor) for _ in range(self.count)]
+        with _named_errors():
+            dist.all_gather(gathered, tensor)
+        return gathered
+
+    def broadcast(self, contents: dict[str, Any] | None) -> dict[str, Any]:
+        """Returns the first rank's ``contents``: tensors and plain values.
+
+        Args:
+            contents: of the first rank; None in the others.
+
+        Raises:
+            RunError: another rank ended or did not answer.
+        """
+        if self.count == 1:
+            assert contents is not None
+            return contents
+        with _named_errors():
+            if contents is not None:
+                file = io.BytesIO()
+                torch.save(contents, file)
+                data = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+                size = torch.tensor([len(data)])
+                dist.broadcast(size, src=0)
+            else:
+                size = torch.zeros(1, dtype=torch.int64)
+                dist.broadcast(size, src=0)
+                data = torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(data, src=0)
+        return torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=True)
+
+
+def read_ranks() -> Ranks:
+    """Returns what ``torchrun`` says of this process; the only rank if it did not start it.
+
+    Raises:
+        UsageError: the environment variables contradict each other.
+    """
+    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
+        return Ranks()
+    try:
+        # Other launchers may leave out which of the ranks are on one machine.
+        values = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **os.environ}
+        return Ranks(**{name: int(values[key]) for key, name in VARIABLES.items()})
+    except ValueError as error:
+        given = ", ".join(f"{key}={os.environ.get(key)}" for key in VARIABLES)
+        raise UsageError(f"the environment variables of torchrun do not fit: {given}") from error
+
+
+@contextlib.contextmanager
+def join_ranks(ranks: Ranks, *, cuda: bool) -> Iterator[None]:
+    """Connects the ranks of a run. A context manager; with one rank it does nothing.
+
+    Args:
+        ranks: from :func:`read_ranks`.
+        cuda: whether tensors of GPUs are added up, too.
+
+    Raises:
+        RunError: the other ranks cannot be reached.
+    """
+    if ranks.count == 1:
+        yield
+        return
+    if ranks.local_count == ranks.count and sys.platform == "linux":
+        # gloo would listen on the interface that the machine's name belongs to.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with _named_errors():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=TIMEOUT)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(RuntimeError):  # The others may be gone.
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # Of torch.distributed, and of gloo below it.
+        raise RunError(
+            "another rank of this run ended or does not answer; what it printed says why "
+            f"({str(error).splitlines()[0]})"
+        ) from error
