@@ -10,13 +10,14 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-.PHONY: train test build lint format sanitize fuzz soak bench wheel fresh clean help
+.PHONY: train test build lint docs format sanitize fuzz soak bench wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
 	@echo "make test      run all tests"
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style and types"
+	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
 	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
@@ -53,6 +54,10 @@ $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
 	$(PIP) install -r tests/requirements.txt
 	touch $@
 
+$(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train
+	$(PIP) install -r docs/requirements.txt
+	touch $@
+
 # Editable: the checkout is what any program and any directory imports.
 $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	$(PIP) install --no-build-isolation --no-deps --editable .
@@ -77,6 +82,11 @@ format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	clang-format -i $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS)
+
+# The variable silences an advertisement of the theme. mkdocs.yml turns warnings into errors.
+docs: build $(STAMPS)/python-docs
+	$(PYTHON) tools/flag_reference.py
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1

@@ -41,11 +41,13 @@ class BatchingQueue:
         """
 
     def close(self) -> None:
-        """Refuses further items; ``RuntimeError`` the second time."""
+        """Refuses further items; raises ``RuntimeError`` the second time."""
 
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+
     def size(self) -> int:
-        """Items inside."""
+        """Returns the number of items inside."""
 
     def __iter__(self) -> Iterator[Nest]: ...
     def __next__(self) -> Nest: ...
@@ -54,7 +56,10 @@ class Batch:
     """Inputs of several ``compute`` calls. Dropped unanswered, it raises ``AsyncError`` in them."""
 
     def get_inputs(self) -> Nest:
-        """The inputs side by side along ``batch_dim``: a copy. Valid until ``set_outputs``."""
+        """Returns a copy of the inputs, side by side along ``batch_dim``.
+
+        It is valid until ``set_outputs``.
+        """
 
     def set_outputs(self, outputs: Nest) -> None:
         """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time.
@@ -64,7 +69,7 @@ class Batch:
         """
 
     def size(self) -> int:
-        """Rows along ``batch_dim``."""
+        """Returns the number of rows along ``batch_dim``."""
 
 class DynamicBatcher:
     """Where callers with inputs meet model threads that answer many at once.
@@ -82,7 +87,7 @@ class DynamicBatcher:
         check_outputs: bool = True,
     ) -> None: ...
     def compute(self, inputs: Nest) -> Nest:
-        """The model's outputs for ``inputs``. Waits for them.
+        """Waits for the model's outputs for ``inputs`` and returns them.
 
         Raises ``AsyncError`` if the batch is dropped without outputs and ``ClosedBatchingQueue`` if
         the batcher is or gets closed.
@@ -91,9 +96,11 @@ class DynamicBatcher:
     def close(self) -> None:
         """Ends all waiting calls with ``ClosedBatchingQueue``; ``RuntimeError`` the second time."""
 
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+
     def size(self) -> int:
-        """Inputs that wait for a model thread."""
+        """Returns how many inputs wait for a model thread."""
 
     def __iter__(self) -> Iterator[Batch]: ...
     def __next__(self) -> Batch: ...
@@ -146,7 +153,7 @@ class ActorPool:
         """Runs until the queue or the batcher is closed. Raises the first error of any actor."""
 
     def count(self) -> int:
-        """Agent steps in the rollouts enqueued so far."""
+        """Returns the number of agent steps in the rollouts enqueued so far."""
 
 class Server:
     """Serves environments: every stream gets its own, made by ``env_init()``.

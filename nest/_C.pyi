@@ -2,19 +2,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 def map(function: Callable[[Any], Any], structure: Any) -> Any:
-    """A structure of the same form with ``function(leaf)`` for every leaf."""
+    """Returns a structure of the same form with ``function(leaf)`` for every leaf."""
 
 def map_many(function: Callable[[list[Any]], Any], *structures: Any) -> Any:
-    """As ``map`` over several structures: ``function`` gets the list of their leaves."""
+    """Maps over several structures: ``function`` gets the list of their leaves."""
 
 def map_many2(function: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
-    """As ``map`` over two structures: ``function`` gets a leaf of each."""
+    """Maps over two structures: ``function`` gets a leaf of each."""
 
 def flatten(structure: Any) -> list[Any]:
-    """All leaves in order."""
+    """Returns all leaves in order."""
 
 def pack_as(structure: Any, flat: Sequence[Any]) -> Any:
-    """The inverse of ``flatten``: ``flat`` in the form of ``structure``."""
+    """Returns the leaves ``flat`` in the form of ``structure``: the inverse of ``flatten``."""
 
 def front(structure: Any) -> Any:
-    """The first leaf; ``ValueError`` if there is none."""
+    """Returns the first leaf; raises ``ValueError`` if there is none."""

@@ -1,4 +1,4 @@
-"""A user's logger, as ``--logger module:Class`` finds it: it writes what it is told into a file."""
+"""Custom loggers for ``--logger module:Class``. They write every call into a file."""
 
 import json
 

@@ -105,10 +105,3 @@ def test_make_knows_its_targets():
         if line.startswith("\t@echo"):
             target = line.split()[2]
             assert re.search(rf"^{target}:", rules, re.MULTILINE), target
-
-
-def test_documents_that_are_linked_exist():
-    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"]:
-        for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-            if not link.startswith("http"):
-                assert (document.parent / link).exists(), f"{link} in {document}"

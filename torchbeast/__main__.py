@@ -22,7 +22,7 @@ PROGRAMS = {
 
 
 def usage() -> str:
-    """The programs with one line each."""
+    """Formats the list of programs, one line each."""
     width = max(map(len, PROGRAMS))
     lines = [f"  {name:{width}}  {text}" for name, text in PROGRAMS.items()]
     return "\n".join(

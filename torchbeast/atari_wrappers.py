@@ -16,7 +16,7 @@ from torchbeast.envs import make_env
 def make_atari(
     env_id: str, max_episode_steps: None = None, full_action_space: bool = False
 ) -> gymnasium.Env:
-    """The preprocessed game; see :func:`torchbeast.envs.make_env`."""
+    """Returns the preprocessed game; see :func:`torchbeast.envs.make_env`."""
     if max_episode_steps is not None:
         raise ValueError("max_episode_steps must be None, as in 2019")
     return make_env(env_id, full_action_space=full_action_space)
@@ -29,7 +29,10 @@ def wrap_deepmind(
     frame_stack: bool = False,
     scale: bool = False,
 ) -> gymnasium.Env:
-    """``env`` as it is. Raises ValueError for options with which TorchBeast never made a game."""
+    """Returns ``env`` as it is.
+
+    Raises ValueError for options with which TorchBeast never made a game.
+    """
     if not episode_life:
         raise ValueError("episode_life=False: use torchbeast.envs.make_env(..., full_games=True)")
     if clip_rewards or scale or not frame_stack:
@@ -41,5 +44,5 @@ def wrap_deepmind(
 
 
 def wrap_pytorch(env: gymnasium.Env) -> gymnasium.Env:
-    """``env`` as it is: its observations are ``[C, H, W]`` already."""
+    """Returns ``env`` as it is: its observations are ``[C, H, W]`` already."""
     return env

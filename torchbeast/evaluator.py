@@ -44,7 +44,7 @@ class Throttle:
         self.set_cores(1.0)
 
     def set_cores(self, cores: float) -> None:
-        """From now on the process uses ``cores`` cores at most. Earlier savings are forgotten."""
+        """Limits the process to ``cores`` cores from now on. Earlier savings are forgotten."""
         self._cores = cores
         self._cpu_start = time.process_time()
         self._start = time.monotonic()
@@ -136,14 +136,14 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
 
 
 def one_line(error: Exception) -> str:
-    """An error's type and the first line of its text."""
+    """Returns an error's type and the first line of its text."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def jobs(
     request: Request, trained: Trained, game: str, wait: Callable[[], None]
 ) -> Iterator[tuple[str, Callable[[], GameScore | None]]]:
-    """The parts of a request that concern one game, each with its name for messages."""
+    """Yields the parts of a request that concern one game, each with its name for messages."""
     from torchbeast.evaluate.scoring import score_game
     from torchbeast.evaluate.watching import file_name, movie_name
 
@@ -171,7 +171,7 @@ def jobs(
 
 
 def film(trained: Trained, game: str, path: Path, wait: Callable[[], None]) -> None:
-    """Films the beginning of a game."""
+    """Films the start of a game."""
     from torchbeast.evaluate.watching import film_game
 
     def is_over(step: int) -> bool:

@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.monobeast``."""
     parser = Parser("monobeast", "Trains and tests agents without compiled code.")
     group = flags_lib.add_training_flags(parser)
     group.add_argument(
         "--num_actors",
         type=positive,
         default=4,
-        help="Actor processes per game (default: %(default)s).",
+        help="Actor processes per game. (default: %(default)s)",
     )
     group.add_argument(
         "--num_buffers",
         type=positive,
-        help="Rollouts in shared memory (default: one per actor and --batch_size more).",
+        help="Rollouts in shared memory. (default: the number of actors plus --batch_size)",
     )
     flags_lib.add_test_flags(parser)
     return parser
@@ -79,6 +80,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 
 def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
+    """Makes the configuration of the actor processes from a planned run."""
     import torch
 
     from torchbeast.core.precision import choose_dtype
@@ -96,17 +98,17 @@ def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
 def learner_loop(
     actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
 ) -> None:
-    """A learner thread: learns from ``batch_size`` rollouts at a time."""
+    """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
     from torchbeast.core.learner import LearnerClosed
-    from torchbeast.runtime.devices import Lane
+    from torchbeast.runtime.devices import DeviceStream
     from torchbeast.training.shared import join_rollouts
 
-    lane = Lane(device)
+    stream = DeviceStream(device)
     while True:
         indices = actors.get(batch_size)
         if indices is None:
             return
-        rollout = lane.upload(join_rollouts([actors.buffers[i] for i in indices]))
+        rollout = stream.upload(join_rollouts([actors.buffers[i] for i in indices]))
         if device.type != "cpu":
             actors.give_back(indices)  # The rollouts are on the device.
         try:
@@ -118,6 +120,7 @@ def learner_loop(
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:

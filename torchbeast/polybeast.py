@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from torchbeast import evaluate
 from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.machine_flags import add_pool_flags, add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
@@ -23,21 +24,22 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.polybeast``."""
     parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     flags_lib.add_training_flags(parser)
-    flags_lib.add_pool_flags(parser)
-    group = flags_lib.add_server_flags(parser)
+    add_pool_flags(parser)
+    group = add_server_flags(parser)
     group.add_argument(
         "--start_servers",
         action="store_true",
         default=True,
-        help="Start servers and end them with the run (default).",
+        help="Start the servers, and end them with the run. (default: on)",
     )
     group.add_argument(
         "--no_start_servers",
         dest="start_servers",
         action="store_false",
-        help="Connect to servers that run already (see torchbeast.polybeast_env).",
+        help="Connect to servers that run already, started with torchbeast.polybeast_env.",
     )
     flags_lib.add_test_flags(parser)
     return parser
@@ -78,8 +80,8 @@ def check_compiled() -> None:
         import libtorchbeast  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            "PolyBeast's C++ part was not compiled (make build, or pip install .); "
-            "python -m torchbeast.monobeast needs none"
+            "PolyBeast's C++ part is not compiled: run make build or pip install . (python -m "
+            "torchbeast.monobeast works without it)"
         ) from error
 
 
@@ -124,6 +126,7 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:

@@ -15,32 +15,34 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
 from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Lives, fork_context, start_worker
+from torchbeast.runtime.workers import Restarts, fork_context, start_worker
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.polybeast_env``."""
     parser = Parser("polybeast_env", "Serves environments to `polybeast --no_start_servers`.")
     flags_lib.add_env_flags(parser)
-    flags_lib.add_server_flags(parser)
-    parser.set_defaults(pipes_basename="unix:/tmp/polybeast")
-    parser.add_argument(
+    group = add_server_flags(parser, default_basename="%(default)s")
+    group.set_defaults(pipes_basename="unix:/tmp/polybeast")
+    group.add_argument(
         "--full_action_space",
         action="store_true",
-        help="All 18 actions (automatic where the games of --env differ).",
+        help="Offer all 18 actions. Set by itself where the games of --env have different actions.",
     )
-    parser.add_argument(
+    group.add_argument(
         "--multitask",
         action="store_true",
-        help="Accepted as in 2019, without effect: every server tells which game it plays.",
+        help="Accepted as in 2019, without effect: every server says which game it plays.",
     )
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
@@ -66,7 +68,7 @@ class SupervisorConfig(NamedTuple):
 def serve(
     config: SupervisorConfig, index: int, generation: int, watchdog: Watchdog, errors: Any
 ) -> None:
-    """A server process: serves one game until it is killed.
+    """Runs a server process, which serves one game until it is killed.
 
     ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
     mistaken for that of an environment that ends its process.
@@ -108,14 +110,15 @@ class Supervisor:
         self._servers: list[Any] = [None] * config.num_servers
         self._errors: list[Any] = [None] * config.num_servers
         self._watchdog = Watchdog(self._context, config.num_servers, config.step_timeout_s)
-        self._lives = Lives("polybeast_env", "server", config.num_servers)
+        self._restarts = Restarts("polybeast_env", "server", config.num_servers)
 
     def start(self) -> None:
+        """Starts all servers."""
         for index in range(len(self._servers)):
             self._start_one(index)
 
     def _start_one(self, index: int) -> None:
-        generation = self._lives.begin(index)
+        generation = self._restarts.note_start(index)
         self._errors[index], theirs = self._context.Pipe(duplex=False)
         self._servers[index] = self._context.Process(
             target=serve,
@@ -137,7 +140,7 @@ class Supervisor:
                 if errors.poll():
                     return str(errors.recv())
             try:
-                self._lives.end(index, *self._watchdog.explain(index, server.exitcode))
+                self._restarts.note_end(index, *self._watchdog.explain(index, server.exitcode))
             except RunError as error:
                 return str(error)
             self._start_one(index)
@@ -220,6 +223,7 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     if flags.parent_pid is not None:
         from torchbeast.runtime.workers import end_with_parent

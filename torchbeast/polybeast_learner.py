@@ -16,6 +16,7 @@ DEFAULTS = ["--no_start_servers", "--pipes_basename=unix:/tmp/polybeast"]
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs PolyBeast with the defaults of 2019. Returns the exit code."""
     return polybeast.main([*DEFAULTS, *(sys.argv[1:] if argv is None else argv)])
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.saliency``."""
     parser = Parser(
         "saliency", "Shows where a blur changes an agent's policy (orange) and value (blue)."
     )
@@ -31,35 +32,65 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["policy", "value"],
         metavar="SCORE",
-        help="What maps are of: policy, value, action (the chosen one), action:NAME, advantage, "
-        "task:GAME (another game's value head). The first two are drawn on the game (default: "
-        "policy value).",
+        help="What the maps show the influence on: policy, value, action (the chosen one), "
+        "action:NAME, advantage, task:GAME (another game's value head). The first two scores are "
+        "drawn over the game. (default: policy value)",
     )
-    add("--density", type=positive, default=2, help="Pixels between masks (default: %(default)s).")
-    add("--radius", type=positive, default=5, help="Pixels a mask covers (default: %(default)s).")
+    add(
+        "--density",
+        type=positive,
+        default=2,
+        help="Pixels between the centres of two masks. (default: %(default)s)",
+    )
+    add(
+        "--radius",
+        type=positive,
+        default=5,
+        help="Standard deviation of a mask, in pixels. (default: %(default)s)",
+    )
     add(
         "--peak",
         type=amount,
-        help="The score that is drawn brightest (default: the median of the steps' peaks).",
+        help="The value in a map that is drawn brightest. (default: the median of the steps' "
+        "peaks)",
     )
-    add("--resolution", type=positive, default=75, help="Dots per inch of the PNG files.")
+    add(
+        "--resolution",
+        type=positive,
+        default=75,
+        help="Dots per inch of the PNG files. (default: %(default)s)",
+    )
     add(
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="float32",
-        help="bfloat16 is half as fast again, and coarse (default: %(default)s).",
+        help="Precision of the network. bfloat16 takes two thirds of the time, for coarser maps. "
+        "auto: bfloat16 where the hardware has it, else float32. (default: %(default)s)",
     )
-    add("--batch_size", type=positive, default=64, help="Masks per forward pass.")
+    add(
+        "--batch_size",
+        type=positive,
+        default=64,
+        help="Masks per forward pass. (default: %(default)s)",
+    )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
+    add_output_flags(parser)
+    return parser
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds what is written besides the maps, and where."""
+    add = parser.add_argument_group("output").add_argument
     add(
         "--saliencydir",
-        help="Directory for <xpid>/<env>/<step>.png and scores.npz (default: saliency/<env> in the "
-        "run's directory).",
+        help="Directory for <xpid>/<env>/<step>.png and scores.npz. (default: saliency/<env> in "
+        "the run's directory)",
     )
     add(
         "--compare",
         metavar="XPIDS",
-        help="Further agents, separated by commas, on the same actions: side by side in the film.",
+        help="More agents, separated by commas. They see the same actions and are drawn side by "
+        "side in the film. (default: none)",
     )
     add(
         "--check",
@@ -70,13 +101,19 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--html",
         metavar="FILE",
-        help="One page to step through: maps as layers, policy, value, checks.",
+        help="File for a web page that steps through the frames, with the maps as layers, policy, "
+        "value and checks. (default: no page)",
     )
-    add("--sheet", metavar="PNG", help="A picture: a row per agent, frames from left to right.")
-    return parser
+    add(
+        "--sheet",
+        metavar="PNG",
+        help="File for a picture with a row per agent and the frames from left to right. "
+        "(default: no picture)",
+    )
 
 
 def make_config(flags: argparse.Namespace) -> SaliencyConfig:
+    """Makes the configuration of the maps from the flags."""
     from torchbeast.analysis.saliency import SaliencyConfig
     from torchbeast.core.precision import choose_dtype
     from torchbeast.runtime.devices import choose_devices
@@ -92,7 +129,7 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
 
 
 def load_agents(flags: argparse.Namespace) -> list[Trained]:
-    """The agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
+    """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
     from torchbeast.cli.config import build
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.playing import load_trained
@@ -103,7 +140,9 @@ def load_agents(flags: argparse.Namespace) -> list[Trained]:
 
 
 def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
-    """Where the pictures of an agent go: below ``--saliencydir``, else into the run's directory."""
+    """Returns where the pictures of an agent go: below ``--saliencydir``, else into the run's
+    directory.
+    """
     from torchbeast.records.checkpoint import run_path
 
     if flags.saliencydir is None:
@@ -112,7 +151,10 @@ def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
 
 
 def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
-    """All agents on the same game: the others play the first one's actions. Raises UsageError."""
+    """Watches all agents on the same game: the others play the first one's actions.
+
+    Raises UsageError.
+    """
     from tqdm import tqdm
 
     from torchbeast.analysis.saliency import Explainer, parse_scores
@@ -137,7 +179,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
             seed=flags.seed,
             actions=translate_actions(actions, game, agents[0], explainer.trained),
         )
-        # Delayed until the first frame: an error that comes before is a line of its own.
+        # Delayed until the first frame: an error before that is then a separate line.
         steps = list(tqdm(watched, total=flags.num_frames, unit="frame", delay=0.1))
         result.append((explainer, make_film(explainer.trained.xpid, steps, chosen)))
     return result
@@ -190,6 +232,7 @@ def show(flags: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("saliency", lambda _: show(flags))
 

@@ -138,7 +138,7 @@ def test_the_command_writes_a_table_and_a_figure(tmp_path, capsys):
     ("arguments", "message"),
     [
         ([], "--mode similarity needs --other"),
-        (["--other=x", "--cka_frames=4"], "intervals need at least 8"),
+        (["--other=x", "--cka_frames=4"], "must be at least 8"),
         (["--other=/nowhere"], "No checkpoint at"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchbeast.core.weights import PublishedWeights
-from torchbeast.runtime.devices import Lane, choose_devices
+from torchbeast.runtime.devices import DeviceStream, choose_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -58,10 +58,10 @@ def test_readers_on_other_streams_see_whole_weights():
 
     learner = Weights()
     published = PublishedWeights(Weights, num_readers=1)
-    lane = Lane(device)
+    stream = DeviceStream(device)
     for version in range(1, 50):
         learner.values.fill_(version)
         published.publish(learner, version)
-        with lane.active(), published.reading() as (copy, read):
-            low, high = lane.download((copy.values.min(), copy.values.max()))
+        with stream.active(), published.reading() as (copy, read):
+            low, high = stream.download((copy.values.min(), copy.values.max()))
         assert float(low) == float(high) == read == version

@@ -29,7 +29,7 @@ void AddResult(rpcenv::Reply* reply) {
   reply->add_episode_return(4.5F);
 }
 
-// One stream's two ends, with the message copied over the "wire".
+// Both ends of one stream. Each message is serialised and parsed in between.
 class WireTest : public ::testing::Test {
  protected:
   rpcenv::Reply Send(const std::vector<Tensor>& observations, bool start) {
@@ -80,7 +80,7 @@ TEST_F(WireTest, SendsWholeStacksWhereTheClientDidNotAskForLess) {
 TEST_F(WireTest, GivesUpOnWhatIsNoStack) {
   Send({Stack(pool_, {1, 2, 3})}, true);
   Send({Stack(pool_, {7, 8, 9})}, false);
-  // By chance a shift, but this leaf has shown that it is no stack.
+  // This is a shift by chance: the leaf was not a frame stack in an earlier step.
   EXPECT_EQ(Send({Stack(pool_, {8, 9, 10})}, false).leaves(0).data().size(), 3U * kPlane);
 }
 
@@ -92,7 +92,7 @@ TEST_F(WireTest, RandomEpisodesOfSeveralEnvironmentsArriveExactly) {
   for (int e = 0; e < kEnvironments; ++e) received.push_back(Stack(pool_, {0, 0, 0, 0}));
   for (int step = 0; step < 300; ++step) {
     std::vector<Tensor> sent;
-    // The flag is per call; environments start episodes at their own times.
+    // The flag belongs to one call: environments start episodes at different steps.
     const bool start = step == 0 || random() % 10 == 0;
     for (auto& stack : planes) {
       const int newest = static_cast<int>(random() % 200);

@@ -120,5 +120,5 @@ def test_an_agent_of_other_actions_is_refused():
 
 
 def test_an_agent_of_other_pictures_is_refused():
-    with pytest.raises(UsageError, match="looks at"):
+    with pytest.raises(UsageError, match="trained on observations of shape"):
         list(playing.play(make(observation_shape=(3, 84, 84)), PONG, 1))

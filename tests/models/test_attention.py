@@ -52,8 +52,10 @@ def test_queries_of_a_new_agent_look_at_places_of_their_own():
     maps = agent.attention.flatten(0, 1).flatten(2)  # [N, Q, places]
     for a, b in itertools.combinations(range(4), 2):
         shared = torch.minimum(maps[:, a], maps[:, b]).sum(dim=-1)
-        assert shared.max() < 0.75  # Of 1: all that they have.
-    assert maps.max() < 0.5  # None is fixed to a place yet, where softmax would have no gradient.
+        assert shared.max() < 0.75  # 1 would be the same places.
+    assert (
+        maps.max() < 0.5
+    )  # No query attends to one place only: softmax would have no gradient there.
 
 
 def test_a_query_finds_the_place_with_its_key():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchbeast.runtime.devices import Devices, Lane, choose_devices
+from torchbeast.runtime.devices import Devices, DeviceStream, choose_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CPU = torch.device("cpu")
@@ -37,33 +37,33 @@ def test_each_rank_learns_on_a_gpu_of_its_own(monkeypatch, gpus, expected):
 
 
 def test_to_the_cpu_tensors_pass_as_they_are():
-    lane = Lane(CPU)
+    stream = DeviceStream(CPU)
     tensors = (torch.ones(2), (torch.zeros(3), ()))
-    with lane.active():
-        assert lane.upload(tensors) is tensors
-        assert lane.download(tensors) is tensors
+    with stream.active():
+        assert stream.upload(tensors) is tensors
+        assert stream.download(tensors) is tensors
 
 
 @needs_gpu
 def test_an_uploaded_pinned_buffer_may_be_overwritten_at_once():
     device = choose_devices().learner
-    lane = Lane(device)
+    stream = DeviceStream(device)
     buffer = torch.empty(1 << 24, dtype=torch.uint8, pin_memory=True)
     for value in range(20):
         buffer.fill_(value)
-        (moved,) = lane.upload((buffer,))
+        (moved,) = stream.upload((buffer,))
         buffer.fill_(255)
         assert int(moved.min()) == int(moved.max()) == value
 
 
 @needs_gpu
-def test_a_download_waits_for_the_kernels_of_its_lane():
+def test_a_download_waits_for_the_kernels_of_its_stream():
     device = choose_devices().inference
-    lane = Lane(device)
-    with lane.active():
-        (a,) = lane.upload((torch.ones(2048, 2048),))
+    stream = DeviceStream(device)
+    with stream.active():
+        (a,) = stream.upload((torch.ones(2048, 2048),))
         for _ in range(20):
             a = a @ a / 2048
-        (result,) = lane.download((a,))
+        (result,) = stream.download((a,))
     assert result.device == CPU
     assert torch.allclose(result, torch.ones(2048, 2048))

@@ -87,7 +87,7 @@ def change(finished_run):
 def test_a_damaged_checkpoint_is_one_line_and_nothing_is_written(make_config, change, damage):
     run = change(damage)
     before = files(run)
-    with pytest.raises(UsageError, match=r"is damaged .*: move it away to begin anew") as error:
+    with pytest.raises(UsageError, match=r"is damaged .*: move it away to start anew") as error:
         resume_or_start(prepare(make_config()))
     assert "\n" not in str(error.value)
     assert files(run) == before
@@ -107,7 +107,7 @@ def test_what_holds_weights_alone_can_be_begun_from(make_config, change, damage,
     assert "\n" not in str(error.value)
     config = make_config("--xpid=other", f"--init_from={run / 'model.tar'}")
     state = resume_or_start(prepare(config))
-    assert state.beginning.source.path == run / "model.tar"
+    assert state.initialisation.source.path == run / "model.tar"
 
 
 def test_what_an_earlier_version_did_not_save_is_not_missed(make_config, change):

@@ -55,7 +55,7 @@ def test_without_a_pool_the_actors_are_per_game(make_config):
         (["--num_actions=5"], "contradicts the games, which have 18"),
         (["--xpid=latest"], "cannot be the name of a run"),
         (["--xpid=a\nb"], r"--xpid 'a\\nb' cannot be the name of a run"),
-        (["--xpid=" + 300 * "x"], "or more than 200 bytes"),
+        (["--xpid=" + 300 * "x"], "at most 200 bytes"),
         (["--agent_type=no.such:Thing"], "Cannot find --agent_type"),
     ],
 )

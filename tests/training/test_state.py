@@ -106,7 +106,7 @@ def test_another_optimizer_begins_anew(make_config, finished_run):
     state = resume_or_start(setup)
     assert state.changes == (
         "--optimizer rmsprop -> adam",
-        "the optimizer, whose running averages begin anew",
+        "the optimizer, whose running averages start anew",
     )
     learner = make(setup, state)
     assert learner.steps == 40

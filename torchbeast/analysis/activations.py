@@ -34,14 +34,15 @@ STEPS_APART = 4  # Neighbouring frames are nearly the same.
 
 
 def centred_gram(activations: Tensor) -> Tensor:
-    """Inner products ``[N, N]`` of the centred rows of ``[N, ...]``."""
+    """Computes inner products ``[N, N]`` of the centred rows of ``[N, ...]``."""
     rows = activations.flatten(1)
     rows = rows - rows.mean(dim=0)
     return rows @ rows.T
 
 
 def linear_cka(a: Tensor, b: Tensor) -> float:
-    """Similarity in [0, 1] of two layers' centred Gram matrices ``[N, N]`` over the same inputs.
+    """Computes the similarity in [0, 1] of two layers' centred Gram matrices ``[N, N]`` over the
+    same inputs.
 
     Equation 5 of the paper with linear kernels, which is equation 3 without ever making the
     matrix of features by features. Layers that do not respond at all are like nothing.
@@ -51,7 +52,9 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
 
 
 def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
-    """``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
+    """Plays games with the agent, actions sampled, and returns ``count`` frames ``[N, C, H,
+    W]``.
+    """
     envs = make_games(trained, env_id, PARALLEL_GAMES, seed=seed)
     loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
     frames: list[Tensor] = []
@@ -67,7 +70,7 @@ def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> 
 
 
 def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
-    """Centred Gram matrices ``[N, N]`` of every convolution's output, by layer.
+    """Computes centred Gram matrices ``[N, N]`` of every convolution's output, by layer.
 
     ``task``: which of the agent's games the frames are of.
     """
@@ -95,8 +98,8 @@ class Responses:
     """CKA of pairs of checkpoints. Plays each game once and runs each checkpoint once per game.
 
     The frames of a game are the same for all pairs: those of the first agent that knows it, as its
-    last checkpoint plays. A pair is shown ``game``, else the first game that both agents know, else
-    the first of ``a``'s.
+    last checkpoint plays. A pair gets frames of ``game``, else of the first game that both agents
+    know, else of the first of ``a``'s.
     """
 
     def __init__(self, agents: list[RunAgent], num_frames: int, game: str | None = None) -> None:

@@ -37,7 +37,7 @@ class RunAgent(NamedTuple):
 
 
 def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
-    """The ResNet agents in ``directory``, or those that ``models`` names as ``name=dir,...``.
+    """Finds the ResNet agents in ``directory``, or those that ``models`` names as ``name=dir,...``.
 
     What cannot be used is named in a warning and left out. Raises UsageError if nothing is left.
     """
@@ -100,7 +100,7 @@ def _kind(name: str, contents: dict[str, Any], meta: dict[str, Any]) -> str:
 
 
 def spread(steps: list[int], count: int) -> list[int]:
-    """``count`` of ``steps``, evenly spread, the last one always among them.
+    """Chooses ``count`` of ``steps``, evenly spread, the last one always among them.
 
     >>> spread([10, 20, 30, 40, 50], 3), spread([10, 20], 3), spread([10, 20], 1)
     ([10, 30, 50], [10, 20], [20])
@@ -118,6 +118,7 @@ class SnapshotReader:
         self._snapshots: dict[tuple[str, int], Snapshot | None] = {}
 
     def read(self, agent: RunAgent, step: int) -> Snapshot | None:
+        """Reads a checkpoint, or returns what was read before; None if it cannot be read."""
         key = (agent.name, step)
         if key not in self._snapshots:
             self._snapshots[key] = self._read(agent, step)

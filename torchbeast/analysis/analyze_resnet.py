@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchbeast.analysis.filter_flags import COMPARISONS, make_parser
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import available_cores
 
@@ -16,97 +16,9 @@ if TYPE_CHECKING:
     from torchbeast.analysis import comparison
     from torchbeast.analysis.agents import RunAgent
 
-COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
-METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser("analysis.analyze_resnet", "Compares and shows the filters of ResNet agents.")
-    add = parser.add_argument
-    add(
-        "--mode",
-        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp", "similarity"],
-        default="filter_comp",
-        help="filter_comp: distances between agents over training. filter_comp_plot: their "
-        "figures. filter_vis: the inputs that excite filters most. _filter_comp: two checkpoints. "
-        "similarity: responses of two agents of any network, with controls.",
-    )
-    add(
-        "--load_path",
-        "--model_load_path",
-        type=Path,
-        default=Path("models"),
-        help="Directory of agents, of filter_comp's results, or a checkpoint (default: models).",
-    )
-    add("--save_dir", type=Path, help="Where results go (default: filter_comp in --load_path).")
-    group = parser.add_argument_group("filter_comp")
-    add = group.add_argument
-    add("--models", help="Agents: name=directory in --load_path,... (default: all there).")
-    add("--comp_num_models", type=positive, default=10, help="Checkpoints of each agent.")
-    add(
-        "--comp_between",
-        nargs="*",
-        choices=COMPARISONS,
-        default=list(COMPARISONS),
-        help="Which agents are compared (default: all of these; without a value the first three).",
-    )
-    add("--match_num_models", action="store_true", help="Compare at equal steps.")
-    add("--comp_no_optimal", action="store_true", help="Filters in order only.")
-    add("--comp_single_single_model", help="single_single: this agent with each other one only.")
-    add(
-        "--metric",
-        nargs="+",
-        choices=METRICS,
-        default=["default", "optimal", "rebasin"],
-        help="How filters are paired: in order; the best in each layer; carried through the "
-        "network. Not by default: kernels, optimal_kernels: each kernel of a filter for itself, "
-        "as in 2019. cka: likeness of the layers' responses to a game.",
-    )
-    add("--cka_game", help="Game to respond to (default: the first that both agents know).")
-    add("--cka_frames", type=positive, default=256, help="Of the game (default: %(default)s).")
-    add("--cores", type=positive, help="Pairs at a time.")
-    group = parser.add_argument_group("filter_comp_plot")
-    add = group.add_argument
-    add("--plot_match_type", choices=METRICS, default="optimal")
-    add(
-        "--plot_metric_type",
-        choices=["sum", "mean", "relative"],
-        default="relative",
-        help="relative: divided by the filters' own squares (default: %(default)s).",
-    )
-    add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
-    add("--save_figures", action="store_true", help="Write PNG files.")
-    add("--hide_plots", action="store_true", help="Open no window.")
-    add_checkpoint_flags(parser)
-    return parser
-
-
-def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of the modes that look at one or two checkpoints."""
-    group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
-    add = group.add_argument
-    add("--layer", "--layer_index", default="feat_conv0", help="A layer's name or number, 0 to 14.")
-    add(
-        "--filter",
-        "--filter_index",
-        type=natural,
-        help="One filter (default: the whole layer, as a sheet).",
-    )
-    add(
-        "--pairwise_comp",
-        action="store_true",
-        help="Accepted as in 2019, without effect: _filter_comp always compares all pairs.",
-    )
-    add("--other", type=Path, help="_filter_comp, similarity: the second checkpoint.")
-    add(
-        "--control",
-        type=Path,
-        nargs=2,
-        help="similarity: two checkpoints of the same game from other seeds.",
-    )
-
 
 def results_directory(flags: argparse.Namespace) -> Path:
+    """Returns where ``filter_comp`` writes its results and ``filter_comp_plot`` finds them."""
     path = (flags.save_dir or flags.load_path / "filter_comp").expanduser()
     if flags.save_dir is None and (flags.load_path / "filter_comp.csv").exists():
         return flags.load_path
@@ -114,6 +26,7 @@ def results_directory(flags: argparse.Namespace) -> Path:
 
 
 def filter_comp(flags: argparse.Namespace) -> None:
+    """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
     from torchbeast.analysis import comparison
     from torchbeast.analysis.agents import find_agents
 
@@ -136,7 +49,7 @@ def filter_comp(flags: argparse.Namespace) -> None:
 def choose_measures(
     flags: argparse.Namespace, agents: list[RunAgent]
 ) -> dict[str, comparison.Measure]:
-    """What ``--metric`` and ``--comp_no_optimal`` ask for, by name. Raises UsageError."""
+    """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
     from torchbeast.analysis import comparison
 
     metrics = ["default"] if flags.comp_no_optimal else dict.fromkeys(flags.metric)
@@ -146,15 +59,16 @@ def choose_measures(
         from torchbeast.envs import parse_games
 
         if flags.cka_frames < 2:
-            raise UsageError("--cka_frames: alike means alike over several frames, at least 2")
+            raise UsageError("--cka_frames must be at least 2")
         games = parse_games(flags.cka_game) if flags.cka_game else (None,)
         if len(games) > 1:
-            raise UsageError("--cka_game: one game")
+            raise UsageError("--cka_game takes one game")
         measures["cka"] = Responses(agents, flags.cka_frames, games[0])
     return measures
 
 
 def filter_comp_plot(flags: argparse.Namespace) -> None:
+    """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
     import matplotlib
 
     if flags.hide_plots or not _has_display():
@@ -181,6 +95,7 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
 
 
 def filter_vis(flags: argparse.Namespace) -> None:
+    """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
     from torchbeast.analysis import excitation
@@ -211,7 +126,7 @@ def filter_vis(flags: argparse.Namespace) -> None:
 
 
 def compare_two(flags: argparse.Namespace) -> None:
-    """``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
+    """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
     import numpy as np
 
     from torchbeast.analysis import filters
@@ -234,7 +149,9 @@ def compare_two(flags: argparse.Namespace) -> None:
 
 
 def compare_responses(flags: argparse.Namespace) -> None:
-    """``similarity``: debiased CKA of two agents beside its controls, on one or several games."""
+    """Runs ``similarity``: debiased CKA of two agents beside its controls, on one or several
+    games.
+    """
     from torchbeast.analysis import similarity
     from torchbeast.envs import parse_games
     from torchbeast.evaluate.playing import choose_games, read_trained
@@ -242,7 +159,7 @@ def compare_responses(flags: argparse.Namespace) -> None:
     if flags.other is None:
         raise UsageError("--mode similarity needs --other: the second agent")
     if flags.cka_frames < 8:
-        raise UsageError("--cka_frames: intervals need at least 8")
+        raise UsageError("--cka_frames must be at least 8 with --mode similarity")
     a, b, *control = (
         read_trained(path / "model.tar" if path.is_dir() else path, path.name)
         for path in (p.expanduser() for p in (flags.load_path, flags.other, *(flags.control or ())))
@@ -262,6 +179,7 @@ def compare_responses(flags: argparse.Namespace) -> None:
 
 
 def find_layer_name(text: str) -> str:
+    """Finds the name of the layer that ``--layer`` gives by name or number. Raises UsageError."""
     from torchbeast.analysis.filters import LAYER_NAMES
 
     if text.isdecimal() and int(text) < len(LAYER_NAMES):
@@ -287,6 +205,7 @@ MODES = {
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("analyze_resnet", lambda _: MODES[flags.mode](flags))
 

@@ -28,7 +28,7 @@ class Source(NamedTuple):
     """greedy or sampled, for scores.csv; training samples."""
 
     def curve(self, run: RunRecords, game: str) -> Curve:
-        """The returns of one run in one game."""
+        """Returns the returns of one run in one game."""
         if self.table == "scores.csv":
             return run.score_curve(game, self.policy)
         return run.curve(game)
@@ -52,14 +52,16 @@ class CommonScores(NamedTuple):
     """By the run's directory and the game."""
 
     def position(self, curve: Curve) -> np.ndarray:
-        """A curve's steps or hours, ``[N]``."""
+        """Returns a curve's steps or hours, ``[N]``."""
         if self.unit == "steps":
             return curve.steps
         assert curve.hours is not None
         return curve.hours
 
     def range(self, groups: Sequence[Group]) -> tuple[float, float]:
-        """The steps or hours for which all runs have records in all games: first and last."""
+        """Returns the steps or hours for which all runs have records in all games: first and
+        last.
+        """
         ends = [
             (x[0], x[-1])
             for group in groups
@@ -73,7 +75,9 @@ class CommonScores(NamedTuple):
         return float(min(max(first), min(last))), float(min(last))
 
     def points(self, group: Group, most: int) -> np.ndarray:
-        """Steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most`` of them."""
+        """Returns the steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most``
+        of them.
+        """
         first, last = self.range([group])
         curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
         points = np.unique(np.concatenate([self.position(curve) for curve in curves]))
@@ -94,14 +98,14 @@ class CommonScores(NamedTuple):
         return np.array(values)
 
     def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
-        """Human-normalised returns at ``point``, an array ``[S]`` per game."""
+        """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
         return [
             np.array([human_normalized(game, x) for x in self.returns(group, game, point)])
             for game in games
         ]
 
     def normalized_games(self, point: float) -> list[str]:
-        """The games with a human score in which every group has a return at ``point``."""
+        """Returns the games with a human score in which every group has a return at ``point``."""
         return [
             game
             for game in self.games

@@ -36,6 +36,7 @@ DRAWN_RESAMPLES = 500
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.analysis.compare``."""
     parser = Parser("analysis.compare", "Compares runs in the same games, at the same point.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="A run, or a directory of runs.")
@@ -43,26 +44,32 @@ def make_parser() -> argparse.ArgumentParser:
         "--by",
         choices=["steps", "hours"],
         default="steps",
-        help="Compare at the same agent steps of all games, or hours (default: %(default)s).",
+        help="Compare after equal agent steps (of all games together), or equal hours. "
+        "(default: %(default)s)",
     )
-    add("--at", type=amount, help="Steps or hours (default: the most that all runs have).")
+    add(
+        "--at",
+        type=amount,
+        help="After how many steps or hours. (default: the most that all runs have)",
+    )
     add(
         "--table",
         choices=["scores.csv", "logs.csv"],
-        help="scores.csv: full games of the agents (--evaluate_every). logs.csv: the last 100 full "
-        "games of training. Default: scores.csv if every run has it.",
+        help="Where the scores come from. scores.csv: evaluations during training "
+        "(--evaluate_every). logs.csv: the last 100 full games of training. (default: scores.csv "
+        "if every run has it)",
     )
     add(
         "--policy",
         choices=POLICIES,
         default="sampled",
-        help="Actions of the games in scores.csv (default: %(default)s).",
+        help="How the actions of the games in scores.csv were chosen. (default: %(default)s)",
     )
     add(
         "--output",
         type=Path,
         default=Path("comparison.png"),
-        help="The picture (default: %(default)s).",
+        help="File for the picture. (default: %(default)s)",
     )
     return parser
 
@@ -70,7 +77,8 @@ def make_parser() -> argparse.ArgumentParser:
 def format_value(
     scores: Sequence[np.ndarray], statistic: Any = aggregates.mean, form: str = ".2f"
 ) -> str:
-    """A statistic and its interval: ``18.20 [17.90, 18.50]``; a dash where there is no score.
+    """Formats a statistic and its interval: ``18.20 [17.90, 18.50]``; a dash where there is no
+    score.
 
     Args:
         scores: arrays ``[S]``, one per game.
@@ -87,7 +95,7 @@ def format_value(
 
 
 def format_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table with aligned columns: names to the left, numbers to the right."""
+    """Formats a table with aligned columns: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
@@ -181,6 +189,7 @@ def compare(flags: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("compare", lambda _: compare(flags))
 

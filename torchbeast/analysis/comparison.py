@@ -57,7 +57,9 @@ class Row(NamedTuple):
 def agent_pairs(
     agents: list[RunAgent], comparison: str, only: str | None = None
 ) -> list[tuple[RunAgent, RunAgent]]:
-    """Which agents ``comparison`` compares; ``only``: single_single with this one alone."""
+    """Lists the agents that ``comparison`` compares; with ``only``, single_single with this one
+    alone.
+    """
     by_kind = {k: [a for a in agents if a.kind == k] for k in (SINGLE, MULTI, MULTIPOP)}
     if comparison == "time_steps":
         return [(agent, agent) for agent in agents]
@@ -69,7 +71,9 @@ def agent_pairs(
 
 
 def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> list[tuple[int, int]]:
-    """Steps of ``a`` and ``b`` to compare: as far in training each, or at equal steps."""
+    """Returns the steps of ``a`` and ``b`` to compare: as far in training each, or at equal
+    steps.
+    """
     if a is b:
         steps = spread(list(a.checkpoints), count)
         return list(itertools.pairwise(steps))
@@ -90,7 +94,7 @@ def make_pairs(
     match_steps: bool = False,
     only: str | None = None,
 ) -> list[Pair]:
-    """All pairs of checkpoints. Raises UsageError if there is none."""
+    """Lists all pairs of checkpoints. Raises UsageError if there is none."""
     reader = SnapshotReader()
     pairs = []
     for comparison in comparisons:
@@ -106,7 +110,7 @@ def make_pairs(
 
 
 def in_each_layer(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
-    """A measure that looks at each layer for itself."""
+    """Makes a measure that compares each layer separately."""
 
     def measure(pair: Pair) -> dict[str, Distance]:
         a, b = filters.comparable(pair.a.weights, pair.b.weights)
@@ -116,12 +120,12 @@ def in_each_layer(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Mea
 
 
 def carried(pair: Pair) -> dict[str, Distance]:
-    """With permutations carried through the network."""
+    """Measures the layers of a pair with permutations carried through the network."""
     return filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
 
 
 def of_kernels(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
-    """A measure that looks at each kernel of a layer for itself, as in 2019."""
+    """Makes a measure that compares each kernel of a layer separately, as in 2019."""
     return in_each_layer(lambda a, b: function(filters.kernels(a), filters.kernels(b)))
 
 
@@ -135,7 +139,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
-    """All layers of a pair under all ``measures``."""
+    """Measures all layers of a pair with all ``measures``."""
     key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
     return [
         Row(*key, layer, name, *distance)
@@ -145,8 +149,8 @@ def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
 
 
 def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -> list[Row]:
-    """In parallel; NumPy and SciPy compute without the interpreter's lock."""
-    # The workers are the parallelism: BLAS threads of their own would wait for each other.
+    """Measures all pairs in parallel threads; NumPy and SciPy release the interpreter's lock."""
+    # The workers are the parallelism: further BLAS threads would wait for each other.
     with (
         threadpool_limits(1, user_api="blas"),
         concurrent.futures.ThreadPoolExecutor(workers) as executor,
@@ -174,7 +178,7 @@ def save(rows: list[Row], directory: Path) -> list[Path]:
 
 
 def load(directory: Path) -> list[Row]:
-    """What :func:`save` wrote. Raises UsageError."""
+    """Loads what :func:`save` wrote. Raises UsageError."""
     path = directory / "filter_comp.csv"
     try:
         with open(path, newline="") as file:

@@ -18,7 +18,7 @@ SILENT_SLOPE = 0.01
 
 
 def find_layer(agent: Agent, name: str) -> nn.Conv2d:
-    """The convolution called ``name`` in ``LAYER_NAMES``."""
+    """Finds the convolution called ``name`` in ``LAYER_NAMES``."""
     parameter = next(layer.parameter for layer in LAYERS if layer.name == name)
     module = agent.get_submodule(parameter.removesuffix(".weight"))
     assert isinstance(module, nn.Conv2d)
@@ -73,7 +73,7 @@ def excite(
 
 
 def draw_weights(weights: np.ndarray, pixel: int = 8, gap: int = 2) -> np.ndarray:
-    """Weights of a convolution as a picture, all under one scale.
+    """Draws the weights of a convolution, all under one scale.
 
     Args:
         weights: ``[O, I, k, k]``.
@@ -101,7 +101,7 @@ def draw_weights(weights: np.ndarray, pixel: int = 8, gap: int = 2) -> np.ndarra
 
 
 def sheet(pictures: np.ndarray, gap: int = 2) -> np.ndarray:
-    """A contact sheet uint8 of the newest planes of ``[N, C, H, W]``, contrast stretched."""
+    """Draws a contact sheet uint8 of the newest planes of ``[N, C, H, W]``, contrast stretched."""
     planes = pictures[:, -1]
     columns = math.ceil(math.sqrt(len(planes)))
     rows = -(-len(planes) // columns)

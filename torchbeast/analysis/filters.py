@@ -64,7 +64,7 @@ LAYER_NAMES = [layer.name for layer in LAYERS]
 
 
 def read_weights(state: dict) -> Weights:
-    """The filters in a state dict of a ResNet. KeyError if it is another network's."""
+    """Reads the filters from a state dict of a ResNet. KeyError if it is another network's."""
     weights = {
         layer.name: state[layer.parameter].float().numpy().astype(np.float64) for layer in LAYERS
     }
@@ -82,29 +82,33 @@ def pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def in_order(a: np.ndarray, b: np.ndarray) -> Distance:
-    """Filter by filter; layers ``[O, I, k, k]``."""
+    """Measures the distance of two layers ``[O, I, k, k]``, filter ``i`` to filter ``i``."""
     return _total(np.square(a - b).reshape(len(a), -1).sum(axis=1), a, b)
 
 
 def optimal(a: np.ndarray, b: np.ndarray) -> Distance:
-    """Under the best one-to-one matching of the filters."""
+    """Measures the distance of two layers under the best one-to-one matching of their filters."""
     distances = pairwise(a, b)
     return _total(distances[linear_sum_assignment(distances)], a, b)
 
 
 def kernels(layer: np.ndarray) -> np.ndarray:
-    """The kernels of a layer ``[O, I, k, k]`` as filters of one channel, ``[O * I, 1, k, k]``."""
+    """Returns the kernels of a layer ``[O, I, k, k]`` as filters of one channel, ``[O * I, 1, k,
+    k]``.
+    """
     return layer.reshape(-1, 1, *layer.shape[2:])
 
 
 def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
-    """The layers that have the same shape in both; other frames differ in the first and in "fc"."""
+    """Returns the layers that have the same shape in both; other frames differ in the first and in
+    "fc".
+    """
     names = [name for name in a if a[name].shape == b[name].shape]
     return {name: a[name] for name in names}, {name: b[name] for name in names}
 
 
 def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray]:
-    """Permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
+    """Finds permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
 
     ``permutation[i]`` is the channel of ``b`` that takes place ``i``. Coordinate descent: each
     permutation in turn is the best one given the others, until none changes. A layer that is not
@@ -136,7 +140,7 @@ def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray
 
 
 def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:
-    """The same function of the input with its channels in another order."""
+    """Reorders channels so that the network computes the same function of its input."""
     result = {}
     for layer in _present(weights):
         w = weights[layer.name][permutations[layer.output]]
@@ -147,7 +151,7 @@ def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:
 
 
 def carried(a: Weights, b: Weights) -> dict[str, Distance]:
-    """By layer, with permutations carried through the network."""
+    """Measures each layer's distance, with permutations carried through the network."""
     matched = permute(b, match_weights(a, b))
     return {name: in_order(a[name], matched[name]) for name in LAYER_NAMES if name in a}
 

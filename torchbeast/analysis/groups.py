@@ -34,7 +34,7 @@ class Group(NamedTuple):
 def group_runs(runs: Sequence[RunRecords]) -> list[Group]:
     """Puts runs together that differ in their seed only, in the order of their first.
 
-    A run whose flags are unknown is a group of its own.
+    A run whose flags are unknown is a separate group.
     """
     groups: list[Group] = []
     for run in runs:

@@ -61,12 +61,14 @@ def _cells(length: int, observed: int, grid: Grid) -> np.ndarray:
 
 
 def scale_to(scores: np.ndarray, peak: float) -> np.ndarray:
-    """Scores divided by ``peak`` and limited to 1; all zero if ``peak`` is."""
+    """Divides scores by ``peak`` and limits them to 1; all zero if ``peak`` is."""
     return np.minimum(scores / peak, 1.0) if peak > 0 else np.zeros_like(scores)
 
 
 def heat(scores: np.ndarray) -> np.ndarray:
-    """A picture uint8 ``[H, W, 3]`` of scores ``[H, W]`` in [0, 1], in matplotlib's inferno."""
+    """Colours scores ``[H, W]`` in [0, 1] with matplotlib's inferno: a picture uint8 ``[H, W,
+    3]``.
+    """
     return _inferno()[(scores * 255).round().astype(np.uint8)]
 
 
@@ -83,7 +85,7 @@ def overlay(
     strength: float = 0.8,
     darken: float = 0.5,
 ) -> np.ndarray:
-    """A game picture uint8 ``[H, W, 3]``, dimmed and grey, under maps ``[H, W]`` in [0, 1].
+    """Draws maps ``[H, W]`` in [0, 1] over a game picture uint8 ``[H, W, 3]``, dimmed and grey.
 
     The picture is grey so that colours mean scores only.
     """

@@ -17,7 +17,7 @@ def make_panels(
     height: float = 3.2,
     **style: Any,
 ) -> tuple[Any, list[Any]]:
-    """A figure and one axes per title, three in a row; sizes in inches, of one panel.
+    """Makes a figure with one axes per title, three in a row; sizes in inches, of one panel.
 
     ``style`` goes to the figure, such as ``dpi``.
     """

@@ -24,16 +24,23 @@ from torchbeast.core.types import UsageError
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.analysis.plot_runs``."""
     parser = Parser("analysis.plot_runs", "Draws the learning curves of runs as PNG.")
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="DIR", help="A run, or a directory of runs.")
-    add("--output", type=Path, help="Directory for the pictures (default: the first DIR).")
-    add("--reference", type=Path, help="CSV with env, agent_steps, return_mean to lay under.")
-    add("--games", help="Only these, separated by commas.")
+    add("--output", type=Path, help="Directory for the pictures. (default: the first DIR)")
+    add(
+        "--reference",
+        type=Path,
+        help="CSV file with env, agent_steps and return_mean: a curve to draw beside the runs. "
+        "(default: none)",
+    )
+    add("--games", help="Games to draw, separated by commas. (default: all)")
     return parser
 
 
 def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
+    """Draws a curve's mean as a line and its standard deviation as a band."""
     (line,) = axes.plot(x, curve.mean, label=curve.name, **style)
     axes.fill_between(
         x, curve.mean - curve.std, curve.mean + curve.std, color=line.get_color(), alpha=0.15, lw=0
@@ -88,18 +95,18 @@ def draw_reference(panel: Any, reference: Curve, end: float) -> None:
 
     Where it begins later, its first value is told in words.
     """
-    shown = end or float(reference.steps[-1])
-    inside = reference.steps <= shown
+    last_step = end or float(reference.steps[-1])
+    inside = reference.steps <= last_step
     if not inside.any():
         steps = EngFormatter()(reference.steps[0])
         text = f"{reference.name}: {reference.mean[0]:.4g} after {steps} steps"
         panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize="small")
         return
     x, mean, std = (a[inside] for a in (reference.steps, reference.mean, reference.std))
-    if x[-1] < shown and not inside.all():  # The part of a segment that ends beyond.
-        x = np.append(x, shown)
-        mean = np.append(mean, np.interp(shown, reference.steps, reference.mean))
-        std = np.append(std, np.interp(shown, reference.steps, reference.std))
+    if x[-1] < last_step and not inside.all():  # The part of a segment that ends beyond.
+        x = np.append(x, last_step)
+        mean = np.append(mean, np.interp(last_step, reference.steps, reference.mean))
+        std = np.append(std, np.interp(last_step, reference.steps, reference.std))
     curve = reference._replace(name=f"reference: {reference.name}", mean=mean, std=std)
     draw_curve(panel, x, curve, color="gray", zorder=1)
 
@@ -120,7 +127,7 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
 
 
 def plot_gradients(run: RunRecords) -> Any:
-    """Norm of each weight's gradient against steps; None if they were not tracked."""
+    """Draws the norm of each weight's gradient against steps; None if they were not tracked."""
     from matplotlib import pyplot
 
     tracked = run.gradient_norms()
@@ -177,6 +184,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("plot_runs", lambda _: print(*plot(flags), sep="\n"))
 

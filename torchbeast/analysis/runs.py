@@ -50,12 +50,13 @@ class RunRecords:
 
     @property
     def games(self) -> list[str]:
+        """The run's games, by short name."""
         prefix = "mean_episode_return/"
         return [f.removeprefix(prefix) for f in self._logs.fields if f.startswith(prefix)]
 
     @functools.cached_property
     def flags(self) -> dict[str, Any]:
-        """The flags that the run was started with; empty where they are unknown."""
+        """Returns the flags that the run was started with; empty where they are unknown."""
         flags: dict[str, Any] = read_meta(self.path / "model.tar").get("args", {})
         return flags
 
@@ -75,7 +76,9 @@ class RunRecords:
         return table
 
     def score_curve(self, game: str, policy: str) -> Curve:
-        """The game's scores under one policy, ``greedy`` or ``sampled``, from scores.csv."""
+        """Returns the game's scores under one policy, ``greedy`` or ``sampled``, from
+        scores.csv.
+        """
         table = self._scores
         rows = (
             [r for r in table.rows if (r["game"], r["policy"]) == (game, policy)] if table else []
@@ -87,7 +90,9 @@ class RunRecords:
         return Curve(self.name, steps, seconds / 3600, mean, std)
 
     def curve(self, game: str) -> Curve:
-        """Mean return of the last hundred full games of training, from the first full game on."""
+        """Returns mean return of the last hundred full games of training, from the first full game
+        on.
+        """
         logs = self._logs
         mean = logs.column(f"mean_episode_return/{game}")
         known = np.isfinite(mean)
@@ -102,7 +107,10 @@ class RunRecords:
         )
 
     def gradient_norms(self) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-        """Steps and, by parameter, norms of gradients; None if they were not tracked."""
+        """Returns the steps and, by parameter, norms of gradients.
+
+        None if they were not tracked.
+        """
         path = self.path / "gradients.csv"
         if not path.exists():
             return None
@@ -111,7 +119,7 @@ class RunRecords:
         return table.column("step"), {n: table.column(f"{n}/norm") for n in names}
 
     def moments(self, game: str) -> Moments | None:
-        """None without PopArt."""
+        """Returns PopArt's statistics of a game; None without PopArt."""
         if f"mu/{game}" not in self._logs.fields:
             return None
         columns = (self._logs.column(name) for name in ("step", f"mu/{game}", f"sigma/{game}"))
@@ -119,7 +127,7 @@ class RunRecords:
 
 
 def find_runs(paths: list[Path]) -> list[RunRecords]:
-    """The runs that ``paths`` are, or contain. Raises UsageError if there is none."""
+    """Finds the runs that ``paths`` are, or contain. Raises UsageError if there is none."""
     directories: list[Path] = []
     for path in paths:
         if (path / "logs.csv").exists():
@@ -134,7 +142,7 @@ def find_runs(paths: list[Path]) -> list[RunRecords]:
 
 
 def read_reference(path: Path) -> dict[str, Curve]:
-    """Curves to compare with, by game, from a CSV.
+    """Reads curves to compare with, by game, from a CSV.
 
     Its columns are ``env`` or ``game``, ``agent_steps`` or ``step``, one that starts with
     ``return_mean`` and, if known, ``return_std``. Raises UsageError.

@@ -43,7 +43,9 @@ class Likeness(NamedTuple):
 
 
 def gram(responses: Tensor) -> np.ndarray:
-    """Inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N, N]``."""
+    """Computes inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N,
+    N]``.
+    """
     rows = responses.flatten(1).double()
     rows = rows - rows.mean(dim=0)  # Changes nothing but rounding.
     products = rows @ rows.T
@@ -51,7 +53,9 @@ def gram(responses: Tensor) -> np.ndarray:
 
 
 def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """The Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero diagonal."""
+    """Computes the Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero
+    diagonal.
+    """
     n = len(a)
     cross = float((a.sum(axis=0) * b.sum(axis=0)).sum())
     total = float((a * b).sum()) + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
@@ -59,7 +63,8 @@ def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
-    """CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones, whatever ``N`` is.
+    """Computes the debiased CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones,
+    whatever ``N`` is.
 
     A layer that does not respond is like nothing.
     """
@@ -68,7 +73,7 @@ def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def find_interval(a: np.ndarray, b: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """An interval for :func:`debiased_cka` over the choice of frames.
+    """Computes an interval for :func:`debiased_cka` over the choice of frames.
 
     From halves of the frames, drawn without replacement: they vary as much around the whole as
     whole samples around the truth. A bootstrap would pair frames with themselves.
@@ -84,7 +89,7 @@ def find_interval(a: np.ndarray, b: np.ndarray, *, seed: int = 0) -> tuple[float
 
 
 def find_layers(agent: Agent) -> dict[str, nn.Module]:
-    """The encoder's convolutions and linear layers, by name, in the order of the data."""
+    """Finds the encoder's convolutions and linear layers, by name, in the order of the data."""
     found: list[str] = []
     names = {
         module: name
@@ -108,10 +113,10 @@ def find_layers(agent: Agent) -> dict[str, nn.Module]:
 
 
 def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
-    """The :func:`gram` matrix of every layer's outputs.
+    """Computes the :func:`gram` matrix of every layer's outputs.
 
     Args:
-        agent: is shown the frames.
+        agent: gets the frames as input.
         frames: uint8 ``[N, C, H, W]``.
         task: which of the agent's games they are of.
     """
@@ -135,7 +140,7 @@ def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
 
 
 def respond_untrained(like: Agent, frames: Tensor, task: int, seed: int) -> dict[str, np.ndarray]:
-    """The same of a new network with an agent's configuration and mean pictures."""
+    """Computes the same for a new network with an agent's configuration and mean pictures."""
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     agent = make_agent(like.config).eval()
@@ -202,16 +207,16 @@ def save(rows: Sequence[Likeness], directory: Path, title: str) -> list[Path]:
 
 
 def draw(rows: Sequence[Likeness], title: str) -> Any:
-    """A figure with a panel per game, all under one scale."""
+    """Draws a panel per game, all under one scale."""
     import matplotlib
 
     matplotlib.use("Agg")
     games = list(dict.fromkeys(row.game for row in rows))
     figure, axes = make_panels(games, title, height=4.2)
     for axis, game in zip(axes, games, strict=True):
-        shown = [row for row in rows if row.game == game]
-        x = np.arange(len(shown))
-        columns = zip(*(row[2:] for row in shown), strict=True)
+        of_game = [row for row in rows if row.game == game]
+        x = np.arange(len(of_game))
+        columns = zip(*(row[2:] for row in of_game), strict=True)
         cka, low, high, untrained_low, untrained_high, control = map(np.array, columns)
         axis.fill_between(
             x, untrained_low, untrained_high, color="#999999", alpha=0.5, label="untrained pairs"
@@ -221,7 +226,7 @@ def draw(rows: Sequence[Likeness], title: str) -> Any:
             axis.plot(x, control, "s--", ms=4, color="#009E73", label=label)
         reach = np.clip([cka - low, high - cka], 0, None)
         axis.errorbar(x, cka, reach, fmt="o-", ms=4, color="#0072B2", label="these two")
-        axis.set_xticks(x, [row.layer for row in shown], rotation=90, fontsize="small")
+        axis.set_xticks(x, [row.layer for row in of_game], rotation=90, fontsize="small")
         axis.set_ylim(-0.05, 1.05)
         axis.set_ylabel("CKA, debiased")
     axes[0].legend(fontsize="small")

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.analysis.visualize_aaa``."""
     parser = Parser("analysis.visualize_aaa", "Shows where an attention agent's queries look.")
     flags_lib.add_trained_flags(parser)
     flags_lib.add_watched_game_flags(parser, first_frame=0, num_frames=100)
     parser.add_argument(
-        "--save_dir", default="attention", help="Directory for <xpid>/<env>/<step>.png."
+        "--save_dir",
+        default="attention",
+        help="Directory for <xpid>/<env>/<step>.png. (default: %(default)s)",
     )
     return parser
 
@@ -38,7 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
 def attention_frames(
     flags: argparse.Namespace, trained: Trained, game: str
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Step, picture and attention maps ``[Q, H, W]`` of the steps asked for."""
+    """Yields step, picture and attention maps ``[Q, H, W]`` of the steps asked for."""
     from torchbeast.evaluate.actions import read_actions
     from torchbeast.evaluate.playing import watch_game
     from torchbeast.models.attention import AttentionNet
@@ -60,7 +63,9 @@ def attention_frames(
 
 
 def make_grid(agent: AttentionNet) -> Grid:
-    """Where the attention's places are in the observation: the centres of what the vision sees."""
+    """Computes the places of the attention in the observation: the centres of what the vision
+    sees.
+    """
     from torch import nn
 
     from torchbeast.analysis.overlays import Grid
@@ -76,7 +81,7 @@ def make_grid(agent: AttentionNet) -> Grid:
 
 
 def draw(picture: np.ndarray, maps: np.ndarray, grid: Grid, peak: float) -> np.ndarray:
-    """The picture under each query's map, side by side, enlarged, with numbers.
+    """Draws the picture under each query's map, side by side, enlarged, with numbers.
 
     Args:
         picture: uint8 ``[H, W, 3]``.
@@ -97,7 +102,7 @@ def draw(picture: np.ndarray, maps: np.ndarray, grid: Grid, peak: float) -> np.n
 
 
 def effective_places(scores: np.ndarray) -> float:
-    """The exponential of a map's entropy: over how many places the attention is spread."""
+    """Computes the exponential of a map's entropy: over how many places the attention is spread."""
     import numpy as np
     from scipy.special import entr
 
@@ -141,6 +146,7 @@ def visualize(flags: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     return run_command("visualize_aaa", lambda _: visualize(flags))
 

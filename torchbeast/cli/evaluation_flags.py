@@ -8,9 +8,9 @@ from torchbeast.cli.parsing import natural, positive, share
 
 
 def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
-    """How often the agent in training plays full games, and what that may cost."""
+    """Adds how often the agent in training plays full games, and what that may cost."""
     group = parser.add_argument_group(
-        "evaluation while training", "A process of its own does this. 0: never."
+        "evaluation while training", "A separate process does this. 0 means never."
     )
     add = group.add_argument
     add(
@@ -18,36 +18,36 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
         type=natural,
         default=0,
         metavar="STEPS",
-        help="Agent steps between evaluations: full games of every game, with the likeliest and "
-        "with sampled actions. scores.csv has the scores (default: %(default)s).",
+        help="Agent steps between evaluations. Every game is played with the most probable actions "
+        "and with sampled actions; scores.csv gets the scores. (default: %(default)s)",
     )
     add(
         "--evaluation_episodes",
         type=positive,
         default=5,
         metavar="N",
-        help="Full games per game and kind of action (default: %(default)s).",
+        help="Full games per evaluation, game and kind of action. (default: %(default)s)",
     )
     add(
         "--evaluation_share",
         type=share,
         default=0.05,
         metavar="SHARE",
-        help="Largest share of the cores that evaluation takes from training, at most one core "
-        "(default: %(default)s).",
+        help="Largest share of the cores that evaluation takes from training, at most one core. "
+        "(default: %(default)s)",
     )
     add(
         "--record_every",
         type=natural,
         default=0,
         metavar="STEPS",
-        help="Agent steps between films of every game, in movies/ (default: %(default)s).",
+        help="Agent steps between films of every game, in movies/. (default: %(default)s)",
     )
     add(
         "--saliency_every",
         type=natural,
         default=0,
         metavar="STEPS",
-        help="Agent steps between pictures of where the agent looks in every game, in saliency/ "
-        "(default: %(default)s).",
+        help="Agent steps between saliency maps of every game, in saliency/. "
+        "(default: %(default)s)",
     )

@@ -42,11 +42,12 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        """Prints a mistake in one line and ends the program with exit code 2."""
         self.exit(2, f"{self._name}: error: {message} (see --help)\n")
 
 
 def natural(text: str) -> int:
-    """An argparse type: an integer from 0 on, also written 3e8 or 300_000_000."""
+    """Parses an integer from 0 on, also written 3e8 or 300_000_000: an argparse type."""
     try:
         value = int(text)
     except ValueError:
@@ -62,7 +63,7 @@ def natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """An argparse type: an integer from 1 on."""
+    """Parses an integer from 1 on: an argparse type."""
     value = natural(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
@@ -70,7 +71,7 @@ def positive(text: str) -> int:
 
 
 def amount(text: str) -> float:
-    """An argparse type: a finite number from 0 on."""
+    """Parses a finite number from 0 on: an argparse type."""
     try:
         value = float(text)
     except ValueError:
@@ -81,7 +82,7 @@ def amount(text: str) -> float:
 
 
 def fraction(text: str) -> float:
-    """An argparse type: a number from 0 to 1."""
+    """Parses a number from 0 to 1: an argparse type."""
     value = amount(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text}")
@@ -89,7 +90,7 @@ def fraction(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """An argparse type: a number above 0, up to 1."""
+    """Parses a number above 0, up to 1: an argparse type."""
     value = fraction(text)
     if value == 0:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
@@ -97,7 +98,7 @@ def share(text: str) -> float:
 
 
 def agent_type(text: str) -> str:
-    """An argparse type: an agent of this program or ``package.module:Class``.
+    """Parses an agent of this program or ``package.module:Class``: an argparse type.
 
     The names of 2019 are accepted, too.
     """
@@ -112,7 +113,7 @@ def agent_type(text: str) -> str:
 
 
 def directory(text: str) -> str:
-    """An argparse type: a path, in which ``~`` and environment variables are expanded."""
+    """Parses a path, in which ``~`` and environment variables are expanded: an argparse type."""
     path = os.path.expandvars(os.path.expanduser(text))
     unknown = re.search(r"\$\w+|\$\{[^}]*\}", path)
     if unknown:

@@ -54,7 +54,7 @@ class BatchGate(Generic[Part]):
 
     @contextlib.contextmanager
     def part(self, num_rollouts: int) -> Iterator[None]:
-        """A context in which a part of the current batch is computed and delivered.
+        """Makes a context in which a part of the current batch is computed and delivered.
 
         Waits while a whole batch is being learned from.
 
@@ -88,7 +88,7 @@ class BatchGate(Generic[Part]):
 
     @contextlib.contextmanager
     def between_batches(self) -> Iterator[None]:
-        """A context in which no batch is being learned from."""
+        """Makes a context in which no batch is being learned from."""
         with self._turn:
             yield
 

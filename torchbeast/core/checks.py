@@ -12,7 +12,7 @@ from torchbeast.core.types import ShapeError
 
 
 def find_not_finite(tensors: Mapping[str, Any]) -> list[str]:
-    """The names of the tensors, or numbers, that are not finite everywhere."""
+    """Finds the names of the tensors, or numbers, that are not finite everywhere."""
     return [
         name for name, value in tensors.items() if not torch.isfinite(torch.as_tensor(value)).all()
     ]

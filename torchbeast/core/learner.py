@@ -128,7 +128,7 @@ class Learner:
         self._gate.close()
 
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """Returns the learning rate of the next step."""
         return self._rule.learning_rate(self.steps)
 
     @property
@@ -182,7 +182,7 @@ class Learner:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to resume, as tensors and plain values."""
+        """Returns all that is needed to resume, as tensors and plain values."""
         with self._gate.between_batches():
             return {
                 "agent": dict(self.agent.config._asdict()),
@@ -197,7 +197,7 @@ class Learner:
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of state_dict, for an agent of the same configuration."""
+        """Restores what state_dict returned, of an agent of the same configuration."""
         self.agent.load_state_dict(state["model_state_dict"])
         self._rule.load_state_dict(state["optimizer_state_dict"])
         self.steps = state["steps"]
@@ -209,7 +209,7 @@ class Learner:
 def rollouts_at_once(
     batch_size: int, unroll_length: int, threads: int, rows_at_once: int | None
 ) -> int:
-    """How many rollouts each learner thread takes at a time: a divisor of ``batch_size``.
+    """Returns how many rollouts each learner thread takes at a time: a divisor of ``batch_size``.
 
     ``rows_at_once``: of the agent on a CPU; None on a GPU, which wants whole batches.
     """

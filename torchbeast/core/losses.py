@@ -64,17 +64,19 @@ class Losses(NamedTuple):
 
 
 def policy_gradient_loss(logits: Tensor, actions: Tensor, advantages: Tensor) -> Tensor:
-    """-log pi(action) * advantage, ``[T, B]``: logits ``[T, B, A]``, the others ``[T, B]``."""
+    """Computes -log pi(action) * advantage, ``[T, B]``: logits ``[T, B, A]``, the others ``[T,
+    B]``.
+    """
     return -vtrace.action_log_probs(logits, actions) * advantages.detach()
 
 
 def baseline_loss(errors: Tensor) -> Tensor:
-    """Half the squares of errors ``[T, B]``."""
+    """Computes half the squares of errors ``[T, B]``."""
     return 0.5 * errors.square()
 
 
 def entropy_loss(logits: Tensor) -> Tensor:
-    """The negative entropy ``[T, B]`` of softmax policies with logits ``[T, B, A]``."""
+    """Computes the negative entropy ``[T, B]`` of softmax policies with logits ``[T, B, A]``."""
     log_policy = torch.log_softmax(logits, dim=-1)
     return torch.sum(log_policy.exp() * log_policy, dim=-1)
 

@@ -39,7 +39,7 @@ Adam = _without_compiler(torch.optim.Adam)
 
 
 def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` describes."""
+    """Makes the optimizer that ``config`` describes."""
     if config.optimizer == "adam":
         return Adam(parameters, lr=config.learning_rate, eps=config.epsilon)
     return RMSprop(

@@ -31,6 +31,7 @@ class Moments(NamedTuple):
 
     @property
     def sigma(self) -> Tensor:
+        """Standard deviation of each task's targets, within [1e-4, 1e6]; float64 ``[K]``."""
         return self.variance.sqrt().clamp(SIGMA_MIN, SIGMA_MAX)
 
 
@@ -67,12 +68,12 @@ def sum_targets(moments: Moments, targets: Tensor, mask: Tensor) -> TargetSums:
 
 
 def add_sums(a: TargetSums, b: TargetSums) -> TargetSums:
-    """The sums over the targets of both."""
+    """Adds the sums over two sets of targets."""
     return TargetSums(*(x + y for x, y in zip(a, b, strict=True)))
 
 
 def step_size(beta: float, beta_per: str, number: Tensor) -> Tensor:
-    """How far ``number`` targets of a task move its statistics toward theirs.
+    """Computes how far ``number`` targets of a task move its statistics toward theirs.
 
     Args:
         beta: ``--beta``.
@@ -101,7 +102,9 @@ def art(moments: Moments, sums: TargetSums, step: Tensor) -> Moments:
 
 
 def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tensor, Tensor]:
-    """Weight ``[K, F]`` and bias ``[K]`` with which every unnormalised output stays the same."""
+    """Computes weight ``[K, F]`` and bias ``[K]`` with which every unnormalised output stays the
+    same.
+    """
     scale = old.sigma / new.sigma
     new_bias = (old.sigma * bias.to(torch.float64) + old.mu - new.mu) / new.sigma
     new_weight = weight.to(torch.float64) * scale.unsqueeze(-1)
@@ -153,12 +156,14 @@ class PopArtLayer(nn.Module):
         return Moments(self.mu, self.variance)
 
     def set_statistics(self, moments: list[tuple[float, float]]) -> None:
-        """Makes mean and standard deviation, one pair per task, those to begin with."""
+        """Sets the statistics of a new layer: mean and standard deviation, one pair per task."""
         mean, std = torch.tensor(moments, dtype=torch.float64).unbind(-1)
         self._set_moments(Moments(mean.to(self.mu.device), std.square().to(self.mu.device)))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """``[N, F]`` to (output, normalized_output), both ``[N, K]``, in the type of the input."""
+        """Computes (output, normalized_output), both ``[N, K]``, of ``[N, F]``, in the type of the
+        input.
+        """
         normalized = nn.functional.linear(inputs.to(torch.float64), self.weight, self.bias)
         output = normalized * self.sigma + self.mu
         return output.to(inputs.dtype), normalized.to(inputs.dtype)
@@ -169,7 +174,7 @@ class PopArtLayer(nn.Module):
         return sum_targets(self.moments, targets.unsqueeze(-1), mask)
 
     def moved(self, sums: TargetSums) -> Moments:
-        """The statistics after targets with these sums. The layer is not changed."""
+        """Returns the statistics after targets with these sums. The layer is not changed."""
         return art(self.moments, sums, step_size(self.beta, self.beta_per, sums.number))
 
     @torch.no_grad()
@@ -198,9 +203,14 @@ class PopArtLayer(nn.Module):
 
     @torch.no_grad()
     def update_parameters(self, vs: Tensor, task: Tensor) -> None:
-        """Adapts statistics and parameters to targets ``[T, B, K]`` of tasks one-hot ``[T, B, K]``.
+        """Moves the statistics toward targets and rescales the parameters: no output changes.
 
-        ``vs`` is in units of return. Raises ValueError for other shapes.
+        Args:
+            vs: ``[T, B, K]``, the V-trace targets, in units of return.
+            task: ``[T, B, K]``, one-hot: which task each step is of.
+
+        Raises:
+            ValueError: the shapes differ from each other or from the number of tasks.
         """
         if vs.shape != task.shape or vs.shape[-1] != self.mu.shape[0]:
             raise ValueError(

@@ -31,7 +31,9 @@ def keep_freed_pages() -> None:
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The encoder's number format for ``--precision``; auto: bfloat16 where it is in hardware."""
+    """Chooses the encoder's number format for ``--precision``; auto: bfloat16 where it is in
+    hardware.
+    """
     if precision == "auto":
         precision = "bfloat16" if _has_bfloat16(device) else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]

@@ -139,7 +139,7 @@ def collect_part(
 
 
 def join_parts(a: PartStats, b: PartStats) -> PartStats:
-    """The statistics of two parts together."""
+    """Joins the statistics of two parts."""
     return PartStats(a.sums + b.sums, torch.cat([a.rows, b.rows], dim=1))
 
 

@@ -126,7 +126,7 @@ class UpdateRule:
             self._adopt_statistics()
 
     def faulty_gradients(self) -> list[str]:
-        """Names of the parameters whose prepared gradients are not finite."""
+        """Returns the names of the parameters whose prepared gradients are not finite."""
         named = self._agent.named_parameters()
         return find_not_finite({name: p.grad for name, p in named if p.grad is not None})
 
@@ -144,16 +144,16 @@ class UpdateRule:
             self._popart.adopt(self._moved)
 
     def learning_rate(self, steps: int) -> float:
-        """Of a step after ``steps`` agent steps."""
+        """Returns the learning rate of a step after ``steps`` agent steps."""
         left = 1.0 - min(steps, self._config.total_steps) / self._config.total_steps
         return self._config.learning_rate * left
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of the optimizer's state."""
+        """Returns a copy of the optimizer's state."""
         return copy.deepcopy(self._optimizer.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of state_dict; the configuration's options take effect.
+        """Restores what state_dict returned; the configuration's options take effect.
 
         The state of another kind of optimizer is left out: running averages begin anew.
         """
@@ -171,7 +171,7 @@ class UpdateRule:
 
 
 def join_gradients(a: Gradients, b: Gradients) -> Gradients:
-    """The gradients of two parts of a batch together; those of ``a`` are changed in place."""
+    """Adds the gradients of two parts of a batch; those of ``a`` are changed in place."""
     torch._foreach_add_(a.total, b.total)
     for task, part in b.by_task.items():
         if task in a.by_task:

@@ -45,7 +45,10 @@ class VTraceFromLogitsReturns(NamedTuple):
 
 
 def action_log_probs(policy_logits: Tensor, actions: Tensor) -> Tensor:
-    """Log pi(action): logits ``[T, B, A]``, actions int64 ``[T, B]``; returns ``[T, B]``."""
+    """Computes log pi(action): logits ``[T, B, A]``, actions int64 ``[T, B]``.
+
+    Returns ``[T, B]``.
+    """
     log_policy = torch.log_softmax(policy_logits, dim=-1)
     return log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
@@ -65,7 +68,7 @@ def from_logits(
     mu: Tensor | None = None,
     sigma: Tensor | None = None,
 ) -> VTraceFromLogitsReturns:
-    """V-trace for softmax policies.
+    """Computes V-trace for softmax policies.
 
     Args:
         behavior_policy_logits: ``[T, B, A]``, of the policy that acted.
@@ -118,7 +121,7 @@ def from_importance_weights(
     mu: Tensor | None = None,
     sigma: Tensor | None = None,
 ) -> VTraceReturns:
-    """V-trace from the logarithms of the importance weights; else as from_logits.
+    """Computes V-trace from the logarithms of the importance weights; else as from_logits.
 
     ``log_rhos``, ``discounts`` and ``rewards`` are ``[T, B]``, or of the rank of ``values``. Their
     trailing axes are broadcast: ``[T, B]`` and ``[T, B, 1]`` go with values ``[T, B, K]``.

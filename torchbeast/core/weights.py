@@ -31,7 +31,7 @@ class PublishedWeights:
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Any, int]]:
-        """The newest copy and its version, which stay as they are inside the block.
+        """Yields the newest copy and its version, which stay as they are inside the block.
 
         On a GPU kernels that read the copy must have ended at the block's end.
         """

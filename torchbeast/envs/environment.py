@@ -136,7 +136,7 @@ class _SeededAtari(ale_py.AtariEnv):
 
 
 def derive_seed(*entropy: int) -> int:
-    """A seed for one of many environments; other numbers give an unrelated one."""
+    """Derives a seed for one of many environments; other numbers give an unrelated one."""
     return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
 
 

@@ -46,7 +46,7 @@ def _atari_ids() -> frozenset[str]:
 
 
 def all_games() -> tuple[str, ...]:
-    """Every game of the installed ale-py that has a ``NoFrameskip-v4`` id, by name."""
+    """Lists every game of the installed ale-py that has a ``NoFrameskip-v4`` id, by name."""
     return tuple(sorted(i for i in _atari_ids() if i.endswith("NoFrameskip-v4")))
 
 
@@ -56,7 +56,7 @@ def is_atari(env_id: str) -> bool:
 
 
 def short_name(env_id: str) -> str:
-    """A game's name without namespace and version.
+    """Returns a game's name without namespace and version.
 
     >>> [short_name(i) for i in ("PongNoFrameskip-v4", "ALE/Pong-v5", "my.module:Catch-v0")]
     ['Pong', 'Pong', 'Catch']
@@ -66,7 +66,7 @@ def short_name(env_id: str) -> str:
 
 
 def parse_games(env: str) -> tuple[str, ...]:
-    """The task list that ``--env`` names: games and groups of games, separated by commas.
+    """Parses the task list that ``--env`` names: games and groups of games, separated by commas.
 
     Args:
         env: each name is a game's id, its name alone (``Pong`` is ``PongNoFrameskip-v4``), an
@@ -95,7 +95,7 @@ def parse_games(env: str) -> tuple[str, ...]:
 
 
 def parse_game_weights(text: str, games: Sequence[str]) -> tuple[float, ...]:
-    """The weights that ``--game_weights`` gives to games.
+    """Parses the weights that ``--game_weights`` gives to games.
 
     Args:
         text: ``Pong=2,Breakout=1``. A game that is not named has the weight 1.
@@ -137,7 +137,7 @@ def _parse_weight(name: str, text: str) -> float:
 
 
 def find_game(name: str) -> str:
-    """The id of the game that a name means. Raises UsageError for an unknown one.
+    """Finds the id of the game that a name means. Raises UsageError for an unknown one.
 
     The id of a custom environment is returned as it is: see :func:`import_custom`.
 

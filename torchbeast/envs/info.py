@@ -1,4 +1,4 @@
-"""``--mode env_info``: which games there are, and what an agent can do in them."""
+"""``--mode env_info``: lists the games and their actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchbeast.envs.specs import atari_actions
 
 
 def action_names(env_id: str) -> list[str]:
-    """What an agent's actions 0, 1, ... do in a game."""
+    """Returns the names of an agent's actions 0, 1, ... in a game."""
     if is_atari(env_id):
         return list(atari_actions(env_id))
     with contextlib.closing(make_env(env_id)) as env:
@@ -20,7 +20,7 @@ def action_names(env_id: str) -> list[str]:
 
 
 def name_actions(env: gymnasium.Env) -> list[str]:
-    """The same for an environment of :func:`make_env`."""
+    """Returns the names of the actions of an environment of :func:`make_env`."""
     count = int(env.action_space.n)  # type: ignore[attr-defined]
     return [getattr(a, "name", str(a)) for a in getattr(env, "actions", range(count))]
 
@@ -32,7 +32,7 @@ def actions_of_games(env: str | None = None) -> dict[str, list[str]]:
 
 
 def print_games(env: str | None = None) -> None:
-    """A line per game that ``--env`` names (None: all of them): its id and its actions."""
+    """Prints a line per game that ``--env`` names (None: all of them): its id and its actions."""
     games = all_games() if env is None else parse_games(env)
     width = max(map(len, games))
     for game in games:

@@ -25,11 +25,13 @@ class Mock(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode; see gymnasium.Env."""
         super().reset(seed=seed)
         self._step = 0
         return self._frame, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes one step, whose reward is 1; see gymnasium.Env."""
         self._step += 1
         over = self._step >= self._episode_length
         return self._frame, 1.0, over and not self._truncate, over and self._truncate, {}

@@ -106,7 +106,7 @@ def _atari_shape(observation: ObservationConfig) -> tuple[int, ...]:
 
 
 def _describe_custom(env_ids: list[str]) -> dict[str, CustomSpec]:
-    # The program's own environment needs no process of its own.
+    # The program's own environment needs no separate process.
     specs = {i: describe_custom(i) for i in env_ids if i == games.MOCK}
     tasks = {i: functools.partial(describe_custom, i) for i in env_ids if i not in specs}
     return {**specs, **run_isolated(tasks)} if tasks else specs

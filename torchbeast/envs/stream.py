@@ -52,7 +52,7 @@ class EnvStream:
         )
 
     def step(self, action: int) -> EnvStep:
-        """Steps the environment; the row that ``action`` leads to.
+        """Steps the environment and returns the row that ``action`` leads to.
 
         Raises:
             ValueError: its reward is not finite.

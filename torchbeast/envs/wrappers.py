@@ -1,7 +1,7 @@
 """Preprocessing of Atari games.
 
 One wrapper instead of a chain: it talks to the emulator directly, draws only the two pictures that
-an observation needs, in gray, and keeps them in buffers of its own.
+an observation needs, in gray, and keeps them in separate buffers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Preprocessing(NamedTuple):
 
     noop_max: int  # A game starts with 1 to this many steps of doing nothing; 0 for none.
     fire_on_reset: bool  # Press FIRE at the start of games that have it.
-    episodic_life: bool  # A lost life ends the training episode (the game goes on).
+    episodic_life: bool  # A lost life ends the training episode (the game continues).
     sticky_action_probability: float  # The emulator repeats the last action with this probability.
     full_action_space: bool  # All 18 actions instead of those that the game knows.
     frame_skip: int = 4  # Emulator frames per agent step.
@@ -65,7 +65,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
     Observations are uint8 ``[C, H, W]``: of ``frame_format`` ``gray_stack`` four gray pictures
     (``C`` is 4), of ``rgb_last`` one in colour (3), of ``rgb_stack`` four in colour (12), the
     newest last; at a game's start all are its first picture. With ``episodic_life`` a lost life
-    terminates the episode and ``reset`` goes on with the same game; ``info["game_over"]`` tells
+    terminates the episode and ``reset`` continues the same game; ``info["game_over"]`` tells
     both ends apart. With ``full_games`` episodes last until the game is over; what ``reset`` would
     do after a lost life is then done on the way, so that the agent sees what it saw in training.
     Rewards are the game's own. What is earned while buttons are pressed for the agent is added to
@@ -127,14 +127,14 @@ class AtariPreprocessing(gymnasium.Wrapper):
         return self._observation(), {"lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One agent step: ``frame_skip`` emulator frames of ``action``."""
+        """Takes one agent step: ``frame_skip`` emulator frames of ``action``."""
         reward = self._pending_reward + self._advance(self.actions[action])
         self._pending_reward = 0.0
         terminated = self._ale.game_over(with_truncation=False)
         truncated = self._ale.game_truncated()
         game_over = terminated or truncated
         lives = self._ale.lives()
-        # At 0 lives some games go on for a moment: then the game's end counts.
+        # At 0 lives some games continue for a moment: then the game's end counts.
         if self._config.episodic_life and 0 < lives < self._lives and not game_over:
             if self._full_games:
                 self._start_life()
@@ -145,7 +145,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         return self._observation(), reward, terminated, truncated and not terminated, info
 
     def render(self) -> Any:
-        """With ``render_mode="rgb_array"`` what the newest plane shows, in colour and full size."""
+        """Returns the newest plane in colour and full size, with ``render_mode="rgb_array"``."""
         if len(self._colour_screens):
             return self._colour_screens.max(axis=0)
         return self.env.render()
@@ -211,4 +211,5 @@ class ChannelsFirst(gymnasium.ObservationWrapper):
         )
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Moves the channels to the front: ``[H, W, C]`` to ``[C, H, W]``."""
         return np.ascontiguousarray(np.moveaxis(observation, -1, 0))

@@ -11,7 +11,10 @@ from torchbeast.runtime.threads import StopSignals
 
 
 def run_mode(name: str, flags: argparse.Namespace, train: Callable[[StopSignals], int]) -> int:
-    """A trainer's command line; returns the exit code. ``train`` is its own mode of that name."""
+    """Runs a trainer's command line; returns the exit code.
+
+    ``train`` is its own mode of that name.
+    """
 
     def work(signals: StopSignals) -> int:
         if flags.mode == "train":

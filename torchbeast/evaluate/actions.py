@@ -13,7 +13,7 @@ from torchbeast.evaluate.playing import GameLoop, Trained, make_games
 
 
 def action_names(trained: Trained, env_id: str) -> list[str]:
-    """What the agent's actions are called in a game, such as NOOP and FIRE."""
+    """Returns the names of the agent's actions in a game, such as NOOP and FIRE."""
     (env,) = make_games(trained, env_id)
     with contextlib.closing(env):
         return name_actions(env)
@@ -22,7 +22,7 @@ def action_names(trained: Trained, env_id: str) -> list[str]:
 def translate_actions(
     actions: Sequence[int], env_id: str, source: Trained, target: Trained
 ) -> list[int]:
-    """One agent's actions in a game as another has them: some know all 18, some the game's own.
+    """Translates one agent's actions in a game to another's: some know all 18, some the game's own.
 
     Raises UsageError if the other lacks one.
     """
@@ -36,7 +36,7 @@ def translate_actions(
 
 
 def read_actions(path: str | None, num_actions: int) -> list[int]:
-    """The actions in a file of integers between white space. Raises UsageError.
+    """Reads the actions in a file of integers between white space. Raises UsageError.
 
     In files of 2019 an action may also be a tensor of one number: ``tensor([[[3]]])``.
     """
@@ -54,7 +54,9 @@ def read_actions(path: str | None, num_actions: int) -> list[int]:
 
 
 def play_actions(trained: Trained, env_id: str, num_steps: int, *, seed: int) -> list[int]:
-    """What the agent does in the first ``num_steps`` steps of a game, or until it ends."""
+    """Plays the first ``num_steps`` steps of a game, or until it ends, and returns the agent's
+    actions.
+    """
     (env,) = make_games(trained, env_id, seed=seed)
     loop = GameLoop(trained, env_id, [env], seed=seed)
     actions = []

@@ -19,7 +19,7 @@ class TrainedAgentConfig(NamedTuple):
     """None: the newest run."""
     intermediate_model_id: int | None
     agent_type: str | None
-    """The only class of a user's own that may be imported."""
+    """The only custom class that may be imported."""
     lstm_reset: str | None = None
     """Where the memory is reset; None: where it was in training."""
 

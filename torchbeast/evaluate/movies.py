@@ -24,7 +24,7 @@ class Palette:
         self._numbers = np.zeros(1 << 24, np.uint16)
 
     def apply(self, picture: np.ndarray) -> Image.Image:
-        """The picture with a palette, exact while there are at most 256 colours."""
+        """Converts a picture to the palette, exactly while there are at most 256 colours."""
         red, green, blue = (picture[..., i].astype(np.uint32) for i in range(3))
         packed = red << 16 | green << 8 | blue
         numbers = self._numbers[packed]
@@ -82,9 +82,11 @@ class MovieWriter:
 
     @property
     def is_full(self) -> bool:
+        """Whether the film has its greatest length."""
         return len(self._pictures) >= MAX_GIF_FRAMES
 
     def append(self, picture: np.ndarray) -> None:
+        """Adds a picture, uint8 ``[H, W, 3]``."""
         if self._path.suffix == ".gif":
             self._pictures.append(self._palette.apply(picture))
             return

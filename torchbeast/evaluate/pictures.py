@@ -11,12 +11,12 @@ HEADER_HEIGHT = 24
 
 
 def magnify(picture: np.ndarray, factor: int = 2) -> np.ndarray:
-    """Every pixel of ``[H, W, ...]`` as a square of ``factor`` pixels."""
+    """Enlarges ``[H, W, ...]``: every pixel becomes a square of ``factor`` pixels."""
     return picture.repeat(factor, 0).repeat(factor, 1)
 
 
 def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
-    """Pictures of one height in a row."""
+    """Joins pictures of one height in a row."""
     height = pictures[0].shape[0]
     divider = np.zeros((height, gap, 3), np.uint8)
     row = [pictures[0]]
@@ -26,7 +26,7 @@ def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
 
 
 def caption(picture: np.ndarray, text: str, height: int = HEADER_HEIGHT) -> np.ndarray:
-    """The picture with a line of text above it."""
+    """Adds a line of text above a picture."""
     header = np.zeros((height, picture.shape[1], 3), np.uint8)
     cv2.putText(
         header,

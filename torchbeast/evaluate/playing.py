@@ -38,7 +38,9 @@ class Trained(NamedTuple):
     observation: ObservationConfig = DEFAULT_OBSERVATION
 
     def find_task(self, env_id: str) -> int:
-        """The game's index among the agent's, whatever the spelling of its id; 0 for any other."""
+        """Returns the game's index among the agent's, whatever the spelling of its id; 0 for any
+        other.
+        """
         names = [short_name(task) for task in self.agent.config.tasks]
         name = short_name(env_id)
         return names.index(name) if name in names else 0
@@ -53,7 +55,7 @@ class Episode(NamedTuple):
 
 
 def load_trained(flags: TrainedAgentConfig) -> Trained:
-    """The agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
+    """Loads the agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
 
     A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
     """
@@ -70,7 +72,7 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
 def read_trained(
     path: Path, xpid: str, model_id: str | int | None = None, agent_type: str | None = None
 ) -> Trained:
-    """The agent in the checkpoint at ``path``. Raises UsageError."""
+    """Reads the agent in the checkpoint at ``path``. Raises UsageError."""
     contents = checkpoint.load(path)
     return Trained(
         from_contents(contents, path, agent_type),
@@ -90,12 +92,15 @@ def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
 
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
-    """The games that ``--env`` names, else those that the agent knows."""
+    """Returns the games that ``--env`` names, else those that the agent knows."""
     return trained.agent.config.tasks if env is None else parse_games(env)
 
 
 def choose_game(trained: Trained, env: str | None) -> str:
-    """The game that ``--env`` names, else the only one that the agent knows. Raises UsageError."""
+    """Returns the game that ``--env`` names, else the only one that the agent knows.
+
+    Raises UsageError.
+    """
     games = choose_games(trained, env)
     if len(games) > 1:
         raise UsageError(f"--env: choose one of {', '.join(games)}")
@@ -105,7 +110,7 @@ def choose_game(trained: Trained, env: str | None) -> str:
 def make_games(
     trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
 ) -> list[gymnasium.Env]:
-    """Environments with the agent's preprocessing and actions.
+    """Makes environments with the agent's preprocessing and actions.
 
     Their episodes end where those of training do, so that the agent's memory is reset likewise.
     Raises UsageError if the game's pictures or actions are not what the agent knows.
@@ -126,7 +131,8 @@ def make_games(
         shape = envs[0].observation_space.shape
         if shape != tuple(config.observation_shape):
             raise UsageError(
-                f"The agent looks at {tuple(config.observation_shape)}, {env_id} shows {shape}"
+                "The agent was trained on observations of shape "
+                f"{tuple(config.observation_shape)}, {env_id} has {shape}"
             )
         if num_actions == config.num_actions:
             return envs
@@ -142,8 +148,8 @@ class GameLoop:
     """Full games side by side under one agent, a forward pass per step for all.
 
     ``inputs`` (leaves ``[1, B, ...]``) and ``state`` are what the agent is about to see;
-    ``actions`` are played first, at the start of every game, instead of the agent's. A game goes
-    on over its lives, and the agent's memory is reset where it was in training.
+    ``actions`` are played first, at the start of every game, instead of the agent's. A game
+    continues over its lives, and the agent's memory is reset where it was in training.
     """
 
     def __init__(
@@ -169,6 +175,8 @@ class GameLoop:
 
     @property
     def inputs(self) -> EnvOutput:
+        """The agent's inputs of the next step, ``[1, B, ...]``."""
+
         def leaf(name: str, dtype: torch.dtype) -> torch.Tensor:
             return torch.tensor([[getattr(row, name) for row in self._rows]], dtype=dtype)
 
@@ -250,7 +258,7 @@ def watch_game(
     first_frame: int,
     num_frames: int,
 ) -> Iterator[tuple[int, np.ndarray, Any, GameLoop]]:
-    """Step, picture, what ``look`` made of the loop before the step, and the loop after it.
+    """Yields step, picture, what ``look`` made of the loop before the step, and the loop after it.
 
     For ``num_frames`` steps of one game from ``first_frame`` on, or until it ends. UsageError if it
     ends before.

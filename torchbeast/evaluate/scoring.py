@@ -49,7 +49,8 @@ def score_game(
 
 
 def run_test(config: EvaluationConfig) -> None:
-    """``--mode test``: plays full games with a trained agent, by default on the games it knows.
+    """Runs ``--mode test``: plays full games with a trained agent, by default on the games it
+    knows.
 
     Prints a line per episode, ``xpid,model id,env,steps,return``, and a table. ``--json`` prints
     one JSON document instead; ``--json FILE`` writes it to a file besides. An agent with PopArt has
@@ -97,7 +98,9 @@ def describe(
 
 
 def format_table(scores: Sequence[GameScore]) -> str:
-    """A row per game, then the median and mean human-normalised score and what they are of."""
+    """Formats a row per game, then the median and mean human-normalised score and what they
+    are of.
+    """
     width = max(4, *(len(short_name(score.env)) for score in scores))
     columns = ("games", "mean", "std", "min", "max", "steps", "random", "human", "% human")
     lines = [f"{'game':{width}}" + "".join(f"{name:>10}" for name in columns)]

@@ -31,7 +31,7 @@ from torchbeast.runtime.threads import StopSignals
 
 
 def picture_of(env: gymnasium.Env) -> np.ndarray:
-    """What the game shows, in colour, twice as large."""
+    """Returns the game's picture, in colour, twice as large."""
     return magnify(np.asarray(env.render()))
 
 
@@ -45,11 +45,13 @@ class Captioned(gymnasium.Wrapper):
         self._game_over = True
 
     def reset(self, **kwargs: Any) -> Any:
+        """Starts an episode; see gymnasium.Env."""
         if self._game_over:  # Not where only a life was lost.
             self._score, self._step = 0.0, 0
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
+        """Takes one step and adds its reward to the score; see gymnasium.Env."""
         result = self.env.step(action)
         self._score += float(result[1])
         self._step += 1
@@ -57,12 +59,13 @@ class Captioned(gymnasium.Wrapper):
         return result
 
     def render(self) -> Any:
+        """Returns the game's picture with its name and score above it."""
         text = f"{self._name}   {self._score:g}   step {self._step}"
         return caption(picture_of(self.env), text)
 
 
 def frames_per_second(env: gymnasium.Env) -> float:
-    """Agent steps per second at the game's own speed."""
+    """Returns agent steps per second at the game's own speed."""
     return float(env.metadata.get("render_fps") or 30)
 
 
@@ -78,12 +81,12 @@ class Film(NamedTuple):
 
 
 def movie_name(trained: Trained, game: str) -> str:
-    """The default file name of a film: ``<xpid>_<step>_<env>.gif``."""
+    """Returns the default file name of a film: ``<xpid>_<step>_<env>.gif``."""
     return f"{trained.xpid}_{trained.model_id}_{file_name(game)}.gif"
 
 
 def file_name(game: str) -> str:
-    """A game's id as part of a file name.
+    """Returns a game's id as part of a file name.
 
     >>> file_name("ALE/Pong-v5")
     'ALE-Pong-v5'
@@ -92,7 +95,7 @@ def file_name(game: str) -> str:
 
 
 def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games: int) -> Path:
-    """Where the film of a game goes.
+    """Returns where the film of a game goes.
 
     Args:
         config: ``--movie`` names a file or a directory: one that exists, or a name without suffix.
@@ -161,7 +164,7 @@ def film_game(
 
 
 def record(config: EvaluationConfig, signals: StopSignals) -> None:
-    """``--mode record``: films a whole game per game; the actions go into a file beside it.
+    """Runs ``--mode record``: films a whole game per game; the actions go into a file beside it.
 
     ``--actions`` with that file plays the same game again under the same ``--seed``. A signal ends
     the recording; what was recorded until then is saved.
@@ -202,7 +205,7 @@ def _print_film(film: Film, game: str, *, interrupted: bool) -> None:
 
 
 def render(config: EvaluationConfig, signals: StopSignals) -> None:
-    """``--mode test_render``: games in a window; recorded where there is no display."""
+    """Runs ``--mode test_render``: games in a window; recorded where there is no display."""
     trained = load_trained(config.trained)
     if not has_display():
         print("No display: recording instead", file=sys.stderr)
@@ -232,14 +235,15 @@ def _show_games(config: EvaluationConfig, trained: Trained, game: str) -> Iterat
             trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
         )
         pygame.display.set_caption(f"{short_name(game)} - {trained.xpid}")
-        shown = 0
-        while shown < config.num_episodes and not pygame.event.peek(pygame.QUIT):
+        num_played = 0
+        while num_played < config.num_episodes and not pygame.event.peek(pygame.QUIT):
             for _, episode in loop.step():
-                shown += 1
+                num_played += 1
                 yield episode
 
 
 def has_display() -> bool:
+    """Whether a window can be opened here."""
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -74,7 +74,9 @@ class Agent(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def encode(self, frames: Tensor) -> Tensor:
-        """Centred frames ``[N, C, H, W]``, channels last in memory, to features ``[N, F]``."""
+        """Encodes centred frames ``[N, C, H, W]``, channels last in memory, to features ``[N,
+        F]``.
+        """
 
     def build_heads(self, num_features: int, hidden_size: int, num_layers: int) -> None:
         """Makes ``core``, ``policy`` and ``baseline`` behind ``num_features`` of the encoder."""
@@ -122,7 +124,7 @@ class Agent(nn.Module, abc.ABC):
         self.frame_scale.copy_(1.0 / std.clamp(min=SMALLEST_FRAME_STD))
 
     def inference_copy(self) -> Agent:
-        """A copy that acts but does not learn, with the encoder's weights in its precision.
+        """Makes a copy that acts but does not learn, with the encoder's weights in its precision.
 
         Otherwise every forward pass would convert them anew.
         """
@@ -135,7 +137,10 @@ class Agent(nn.Module, abc.ABC):
         return agent
 
     def initial_state(self, batch_size: int = 1) -> CoreState:
-        """The recurrent state at an episode's start; empty without LSTM. Leaves ``[L, B, H]``."""
+        """Returns the recurrent state at an episode's start; empty without LSTM.
+
+        Leaves ``[L, B, H]``.
+        """
         if self.core is None:
             return ()
         shape = (self.core.num_layers, batch_size, self.core.hidden_size)
@@ -181,7 +186,7 @@ class Agent(nn.Module, abc.ABC):
         return output, core_state
 
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
-        """What policy and value are computed from, ``[T * B, F]``, and the next recurrent state."""
+        """Computes the input of policy and value, ``[T * B, F]``, and the next recurrent state."""
         features = self.encode_frames(fields["frame"].flatten(0, 1), fields.get("task"))
         return self.represent_features(features, fields, core_state)
 
@@ -203,13 +208,13 @@ class Agent(nn.Module, abc.ABC):
         return core_input, core_state
 
     def reward_input(self, reward: Tensor) -> Tensor:
-        """The reward ``[T, B]`` as the network is fed it, ``[T * B, 1]``."""
+        """Returns the reward ``[T, B]`` as it enters the network, ``[T * B, 1]``."""
         if self.config.clip_reward_input:
             reward = reward.clamp(-1, 1)
         return reward.reshape(-1, 1)
 
     def memory_starts(self, fields: dict[str, Any]) -> Tensor:
-        """Rows that begin with an empty memory, bool ``[T, B]``.
+        """Returns the rows that start with an empty memory, bool ``[T, B]``.
 
         Without ``game_over`` in the inputs every episode counts as a game.
         """
@@ -218,7 +223,9 @@ class Agent(nn.Module, abc.ABC):
         return fields["done"]
 
     def last_action_columns(self) -> dict[str, int]:
-        """Weights that see the last action's one-hot: by name, the first of its columns."""
+        """Returns the weights that see the last action's one-hot: by name, the first of its
+        columns.
+        """
         if not self.uses_last_action:
             return {}
         names = ("core.weight_ih_l0",) if self.core else ("policy.weight", "baseline.weight")
@@ -226,14 +233,14 @@ class Agent(nn.Module, abc.ABC):
         return dict.fromkeys(names, width - 1 - self.config.num_actions)
 
     def one_hot_last_action(self, fields: dict[str, Any]) -> Tensor:
-        """``[T * B, A]``; action 0 where it is not known."""
+        """Returns the last action one-hot, ``[T * B, A]``; action 0 where it is not known."""
         last_action = fields.get("last_action")
         if last_action is None:
             last_action = torch.zeros_like(fields["reward"], dtype=torch.int64)
         return nn.functional.one_hot(last_action.flatten(), self.config.num_actions)
 
     def encode_frames(self, frames: Tensor, task: Tensor | None = None) -> Tensor:
-        """Features, float32, of frames uint8 ``[N, C, H, W]``.
+        """Computes features, float32, of frames uint8 ``[N, C, H, W]``.
 
         ``task`` ``[N]`` says of which games they are. Raises ValueError without it for an agent of
         several games, which have means and scales of their own.
@@ -259,7 +266,7 @@ class Agent(nn.Module, abc.ABC):
             return self.encode(x).to(self.policy.weight.dtype)
 
     def precision(self, device: torch.device) -> torch.autocast:
-        """A context in which layers compute in ``compute_dtype``."""
+        """Makes a context in which layers compute in ``compute_dtype``."""
         dtype = self.compute_dtype
         return torch.autocast(device.type, dtype, enabled=dtype.itemsize == 2)
 
@@ -273,5 +280,5 @@ def _expand_statistics(agent: Agent, state: dict[str, Any], prefix: str, *_: Any
 
 
 def conv_output_size(size: int, kernel: int, stride: int, padding: int = 0) -> int:
-    """Length of a convolution's output."""
+    """Computes the length of a convolution's output."""
     return math.floor((size + 2 * padding - kernel) / stride) + 1

@@ -28,11 +28,13 @@ class AtariNet(Agent):
         self.build_heads(num_features=512, hidden_size=0, num_layers=2)
 
     def scale_initial_weights(self) -> None:
+        """Sets the initial weights of the encoder; see :class:`Agent`."""
         super().scale_initial_weights()
         for layer in (self.conv1, self.conv2, self.conv3, self.fc):
             orthogonal_(layer)
 
     def encode(self, frames: Tensor) -> Tensor:
+        """Encodes centred frames ``[N, C, H, W]`` to features ``[N, F]``."""
         x = functional.relu(self.conv1(frames))
         x = functional.relu(self.conv2(x))
         x = functional.relu(self.conv3(x))

@@ -65,6 +65,7 @@ class AttentionNet(Agent):
         self.attention: Tensor | None = None
 
     def scale_initial_weights(self) -> None:
+        """Sets the initial weights of vision, queries and answers; see :class:`Agent`."""
         super().scale_initial_weights()
         for layer in (*self.vision, *self.query, *self.answer):
             if not isinstance(layer, nn.ReLU):
@@ -82,21 +83,26 @@ class AttentionNet(Agent):
             hears.weight.mul_(2.0)
 
     def encode(self, frames: Tensor) -> Tensor:
+        """Encodes centred frames ``[N, C, H, W]`` to features ``[N, C', H', W']``."""
         return self.vision(frames)
 
     def last_action_columns(self) -> dict[str, int]:
+        """Returns where the last action enters, by parameter; see :class:`Agent`."""
         first = self.answer[0]
         assert isinstance(first, nn.Linear)
         return {"answer.0.weight": first.in_features - self.config.num_actions}
 
     def initial_state(self, batch_size: int = 1) -> CoreState:
-        """Of the vision, ``[1, B, C, H, W]`` twice, and of the policy, ``[1, B, F]`` twice."""
+        """Returns zeros: of the vision, ``[1, B, C, H, W]`` twice, and of the policy, ``[1, B, F]``
+        twice.
+        """
         vision = (1, batch_size, *self.memory.shape)
         policy = (1, batch_size, HIDDEN_SIZE)
         device = self.frame_mean.device
         return tuple(torch.zeros(s, device=device) for s in (vision, vision, policy, policy))
 
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
+        """Computes the input of policy and value, step by step; see :class:`Agent`."""
         frame, reward, starts = fields["frame"], fields["reward"], self.memory_starts(fields)
         num_steps, batch_size = starts.shape
         pictures = self.encode_frames(frame.flatten(0, 1), fields.get("task"))
@@ -143,14 +149,14 @@ class Places(NamedTuple):
 
 
 def attend(keys: Tensor, values: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention maps ``[B, Q, N]`` and answers ``[B, Q, V]`` of queries ``[B, Q * K]``."""
+    """Computes attention maps ``[B, Q, N]`` and answers ``[B, Q, V]`` of queries ``[B, Q * K]``."""
     queries = queries.view(len(queries), -1, keys.shape[-1])
     attention = functional.softmax(queries @ keys.transpose(1, 2), dim=-1)
     return attention, attention @ values
 
 
 def spatial_basis(height: int, width: int, size: int) -> Tensor:
-    """Products of cosines along both axes, ``[H * W, size]`` (equation 3 of the paper)."""
+    """Computes products of cosines along both axes, ``[H * W, size]`` (equation 3 of the paper)."""
     per_axis = math.isqrt(size)
     frequencies = torch.arange(1, per_axis + 1) * math.pi
 

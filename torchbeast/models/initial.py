@@ -21,14 +21,14 @@ LSTM_GAIN = 2.0
 
 
 def orthogonal_(layer: nn.Conv2d | nn.Linear, gain: float = RELU_GAIN) -> None:
-    """Orthogonal weights (Saxe et al. 2014) times ``gain``, and a bias of 0."""
+    """Sets orthogonal weights (Saxe et al. 2014) times ``gain``, and a bias of 0."""
     assert layer.bias is not None
     orthogonal_weight_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
 
 
 def orthogonal_weight_(weight: torch.Tensor, gain: float) -> None:
-    """The same for weights whose bias is to stay."""
+    """Sets orthogonal weights where the bias is to stay."""
     with torch.no_grad():
         # By way of a copy: orthogonal_ needs another memory layout than convolutions have here.
         weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), gain))

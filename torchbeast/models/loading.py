@@ -24,12 +24,12 @@ MAX_BUFFER_NUMBERS = 100_000_000
 
 
 def make_agent(config: AgentConfig) -> Agent:
-    """A new agent. Raises UsageError if its type cannot be found."""
+    """Makes a new agent. Raises UsageError if its type cannot be found."""
     return find_agent_type(config.agent_type)(config)
 
 
 def find_agent_type(agent_type: str) -> type[Agent]:
-    """One of this program's agents, or the class that ``package.module:Class`` names."""
+    """Finds one of this program's agents, or the class that ``package.module:Class`` names."""
     if agent_type in AGENTS:
         return AGENTS[agent_type]
     module, _, name = agent_type.partition(":")
@@ -43,11 +43,18 @@ def find_agent_type(agent_type: str) -> type[Agent]:
 
 
 def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:
-    """The agent in a ``model.tar`` (or in a directory with one), in evaluation mode.
+    """Loads the agent in a ``model.tar``, or in a directory with one, in evaluation mode.
 
-    ``agent_type``: the class of an agent of your own, ``package.module:Class``.
+    Args:
+        path: a run's directory or a checkpoint of this program or of 2019.
+        agent_type: ``package.module:Class``, the only custom class that may be imported. A
+            checkpoint is data: what it names does not decide which code runs.
 
-    Raises UsageError if there is none or it is not an agent's.
+    Returns:
+        The agent, in evaluation mode on the CPU: it takes the most probable action.
+
+    Raises:
+        UsageError: there is no checkpoint, or it does not hold an agent.
     """
     path = Path(path).expanduser()
     if path.is_dir():
@@ -117,7 +124,8 @@ def _check_sizes(state: dict[str, torch.Tensor], config: AgentConfig) -> None:
 
 
 def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> AgentConfig:
-    """What agent a state dict of 2019 belongs to, with the help of its ``meta.json``.
+    """Finds the configuration that a state dict of 2019 belongs to, with the help of its
+    ``meta.json``.
 
     The parameters decide; the meta data name the games.
     """
@@ -142,7 +150,7 @@ def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> A
 
 
 def convert_state(state: dict[str, torch.Tensor], config: AgentConfig) -> dict[str, torch.Tensor]:
-    """A state dict of 2019 with its inputs in the order of this program's agents.
+    """Converts a state dict of 2019: its inputs come in the order of this program's agents.
 
     In 2019 the shallow network appended the reward and then the last action to its features; here
     the last action comes first.

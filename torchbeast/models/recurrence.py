@@ -46,7 +46,7 @@ def run_lstm(
 
 
 def step_lstm(lstm: nn.LSTM, inputs: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-    """What ``lstm(inputs, state)`` is, step by step."""
+    """Computes what ``lstm(inputs, state)`` does, step by step."""
     hidden, cell = (list(part.unbind()) for part in state)
     outputs = []
     for x in inputs.unbind():

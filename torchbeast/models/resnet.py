@@ -37,6 +37,7 @@ class ResNet(Agent):
         self.build_heads(num_features=256, hidden_size=256, num_layers=1)
 
     def scale_initial_weights(self) -> None:
+        """Sets the initial weights of the encoder; see :class:`Agent`."""
         super().scale_initial_weights()
         for conv in _convolutions(self.feat_convs):
             orthogonal_(conv, gain=1.0)  # No ReLU before or behind it.
@@ -49,6 +50,7 @@ class ResNet(Agent):
         orthogonal_(self.fc)
 
     def encode(self, frames: Tensor) -> Tensor:
+        """Encodes centred frames ``[N, C, H, W]`` to features ``[N, 256]``."""
         x = frames
         for conv, block1, block2 in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
             x = conv(x)

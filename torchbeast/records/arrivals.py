@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# A silence is shown from here on, and warned about from there on.
+# Seconds of silence from which it is displayed, and from which there is a warning.
 SHOWN_AFTER_S = 20.0
 WARNED_AFTER_S = 60.0
 # With many games and a slow network minutes pass between two rollouts of a game. A silence is
@@ -41,7 +41,7 @@ class Arrivals:
                 self._counts[task] += 1
 
     def silence(self, task: int, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
-        """Seconds since steps of a game arrived; None unless that is unusually long.
+        """Returns the seconds since steps of a game arrived; None unless that is unusually long.
 
         Args:
             task: the game.
@@ -59,7 +59,10 @@ class Arrivals:
         return now - since
 
     def stall(self, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
-        """Seconds since steps of any game arrived; None unless that is unusually long."""
+        """Returns the seconds since steps of any game arrived.
+
+        None unless that is unusually long.
+        """
         if self._first is None:
             return None
         usual = (self._newest - self._first) / max(1, self._batches - 1)
@@ -67,7 +70,7 @@ class Arrivals:
         return silent if silent >= max(at_least, USUAL_INTERVALS * usual) else None
 
     def newly_silent(self, now: float) -> dict[int, float]:
-        """The games to warn about, and their silence in seconds. Each is returned once."""
+        """Returns the games to warn about, and their silence in seconds. Each is returned once."""
         silences = {
             task: self.silence(task, now, WARNED_AFTER_S)
             for task in range(len(self._last))
@@ -78,7 +81,7 @@ class Arrivals:
         return silent
 
     def newly_stalled(self, now: float) -> float | None:
-        """Seconds without any steps, if that is to be warned about. Once per stall."""
+        """Returns the seconds without any steps, if a warning is due. Once per stall."""
         seconds = None if self._warned_of_stall else self.stall(now, WARNED_AFTER_S)
         self._warned_of_stall = self._warned_of_stall or seconds is not None
         return seconds

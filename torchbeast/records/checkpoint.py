@@ -7,6 +7,7 @@ shows what is in them.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -40,12 +41,12 @@ _NUMPY_SCALARS: list[Any] = [
 
 
 def run_path(savedir: str | Path, xpid: str) -> Path:
-    """The directory of a run."""
+    """Returns the directory of a run."""
     return Path(savedir).expanduser() / xpid
 
 
 def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
-    """The checkpoint of a run, or one of its intermediate ones by step number."""
+    """Returns the checkpoint of a run, or one of its intermediate ones by step number."""
     run = run_path(savedir, xpid)
     if intermediate_id is None:
         return run / "model.tar"
@@ -91,12 +92,12 @@ def find_agent(savedir: str | Path, name: str) -> Path:
 
 
 def run_of(path: Path) -> Path:
-    """The run's directory of a checkpoint, intermediate or not."""
+    """Returns the run's directory of a checkpoint, intermediate or not."""
     return path.parent.parent if path.parent.name == "intermediate" else path.parent
 
 
 def intermediate_path(run: Path, step: int) -> Path:
-    """The copy kept at ``step``.
+    """Returns the copy kept at ``step``.
 
     >>> intermediate_path(Path("run"), 1234).as_posix()
     'run/intermediate/model.000001234.tar'
@@ -105,7 +106,7 @@ def intermediate_path(run: Path, step: int) -> Path:
 
 
 def previous_path(path: Path) -> Path:
-    """Where the checkpoint that ``path`` had before is kept.
+    """Returns where the checkpoint that ``path`` had before is kept.
 
     >>> previous_path(Path("run/model.tar")).as_posix()
     'run/model.previous.tar'
@@ -210,7 +211,9 @@ def _hint(path: Path) -> str:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """The ``meta.json`` beside a checkpoint (or above ``intermediate``); empty if there is none."""
+    """Reads the ``meta.json`` beside a checkpoint (or above ``intermediate``); empty if there is
+    none.
+    """
     try:
         meta = json.loads((run_of(path) / "meta.json").read_text())
     except (OSError, ValueError, RecursionError):
@@ -219,7 +222,7 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
-    """What is in a checkpoint, line by line."""
+    """Describes a checkpoint, line by line."""
     state = contents["model_state_dict"]
     version = contents.get("format")
     yield f"{path}: {path.stat().st_size / 1e6:.1f} MB, " + (
@@ -248,10 +251,16 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
         yield f"    {name:32} {shape:16} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def main(argv: list[str] | None = None) -> int:
+def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.records.checkpoint``."""
     parser = Parser("records.checkpoint", "Shows what is in checkpoints.")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    for path in parser.parse_args(argv).files:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="A checkpoint.")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
+    for path in make_parser().parse_args(argv).files:
         try:
             contents = load(path)
         except UsageError as error:

@@ -25,6 +25,7 @@ log = logging.getLogger("torchbeast")
 
 
 def default_xpid() -> str:
+    """Returns the name of a run that has none: ``torchbeast-<date>-<time>``."""
     return datetime.datetime.now().strftime("torchbeast-%Y%m%d-%H%M%S")
 
 
@@ -107,6 +108,7 @@ class FileWriter:
         self.scalars({f"gradients/{name}": x for name, x in statistics.items()}, step)
 
     def close(self) -> None:
+        """Closes the loggers and out.log."""
         self._loggers.close()
         logging.getLogger().removeHandler(self._handler)
         with self._records("out.log"):
@@ -154,7 +156,7 @@ class _QuietFileHandler(logging.FileHandler):
 
 
 def environment_facts() -> dict[str, Any]:
-    """Versions, git revision and, of the environment, nothing but SLURM's variables."""
+    """Returns the versions, git revision and, of the environment, nothing but SLURM's variables."""
     versions = {"python": platform.python_version()}
     for package in ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless"):
         try:

@@ -9,7 +9,9 @@ STATISTICS = ("norm", "mean", "std", "max_abs")
 
 
 def describe_gradients(module: torch.nn.Module) -> dict[str, float]:
-    """``<layer>/<statistic>`` of every parameter that has a gradient; one copy from the device."""
+    """Computes ``<layer>/<statistic>`` of every parameter that has a gradient; one copy from the
+    device.
+    """
     described = {
         name: describe(parameter.grad)
         for name, parameter in module.named_parameters()
@@ -26,6 +28,8 @@ def describe_gradients(module: torch.nn.Module) -> dict[str, float]:
 
 
 def describe(gradient: Tensor) -> Tensor:
-    """``STATISTICS`` of a gradient: norm, mean, standard deviation and largest absolute value."""
+    """Computes the ``STATISTICS`` of a gradient: norm, mean, standard deviation and largest
+    absolute value.
+    """
     g = gradient.detach().float()
     return torch.stack([g.norm(), g.mean(), g.std(correction=0), g.abs().max()])

@@ -36,7 +36,7 @@ LOG_FIELDS = [
 
 
 def log_fields(names: Sequence[str], use_popart: bool) -> list[str]:
-    """The columns of logs.csv for games ``names``."""
+    """Returns the columns of logs.csv for games ``names``."""
     per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
     if len(names) > 1:
         per_game += ["grad_norm"]
@@ -46,7 +46,7 @@ def log_fields(names: Sequence[str], use_popart: bool) -> list[str]:
 
 
 def log_row(snapshot: Snapshot) -> dict[str, Any]:
-    """A row of logs.csv. The snapshot must have a learner step."""
+    """Returns a row of logs.csv. The snapshot must have a learner step."""
     assert snapshot.last is not None
     row = {
         "step": snapshot.steps,
@@ -77,7 +77,7 @@ def _log_cells(game: GameSnapshot, *, with_grad_norm: bool) -> dict[str, Any]:
 
 
 def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
-    """The scalars of one learner step, without those of the games that ended in it."""
+    """Returns the scalars of one learner step, without those of the games that ended in it."""
     batch_steps = sum(stats.task_steps)
     scalars = {
         "charts/learning_rate": stats.learning_rate,
@@ -94,7 +94,7 @@ def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
 
 
 def game_scalars(game: Game, names: Sequence[str]) -> dict[str, float]:
-    """The scalars of one full game that ended."""
+    """Returns the scalars of one full game that ended."""
     name = names[game.task]
     return {
         f"charts/episodic_return/{name}": game.episode_return,
@@ -103,7 +103,9 @@ def game_scalars(game: Game, names: Sequence[str]) -> dict[str, float]:
 
 
 def snapshot_scalars(snapshot: Snapshot) -> dict[str, float]:
-    """The scalars of a report: speed, queues, human-normalised scores, PopArt's statistics."""
+    """Returns the scalars of a report: speed, queues, human-normalised scores, PopArt's
+    statistics.
+    """
     scalars: dict[str, float | None] = {
         "charts/SPS": snapshot.sps,
         **{f"queues/{name}": size for name, size in snapshot.queues.items()},

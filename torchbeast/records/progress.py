@@ -62,11 +62,13 @@ class Progress:
         self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
 
     def seconds(self) -> float:
-        """How long the run has trained, in seconds; earlier parts of a resumed run included."""
+        """Returns how long the run has trained, in seconds; earlier parts of a resumed run
+        included.
+        """
         return self._clock() - self._start
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run continues to count from, as plain values."""
+        """Returns what a resumed run continues to count from, as plain values."""
         with self._lock:
             return {
                 "seconds": self.seconds(),
@@ -76,7 +78,10 @@ class Progress:
             }
 
     def load_state_dict(self, state: dict[str, Any], step: int) -> None:
-        """The inverse, at agent step ``step``. What an earlier version did not save starts at 0."""
+        """Restores what state_dict returned, at agent step ``step``.
+
+        What an earlier version did not save starts at 0.
+        """
         now = self._clock()
         self._start = now - state.get("seconds", 0.0)
         self._points = collections.deque([(now, step)], maxlen=NUM_POINTS)
@@ -99,7 +104,7 @@ class Progress:
             self._grad_norms.update(stats.task_grad_norms)
 
     def evaluated(self, evaluation: EvaluatedReturns) -> None:
-        """Takes in the scores of an evaluation during training, to be shown from now on."""
+        """Takes in the scores of an evaluation during training, for all later snapshots."""
         with self._lock:
             self._evaluation = evaluation
 
@@ -136,7 +141,7 @@ class Progress:
             )
 
     def warnings(self) -> list[str]:
-        """What should be said about games that send no steps. Nothing is repeated."""
+        """Returns warnings about games that send no steps. Nothing is repeated."""
         with self._lock:
             now = self._clock()
             silent = self._arrivals.newly_silent(now)
@@ -149,7 +154,7 @@ class Progress:
         return lines if stall is None else [*lines, f"No steps of any game for {human_time(stall)}"]
 
     def summary(self) -> list[str]:
-        """One line per game: its name and mean full-game return."""
+        """Formats each game's name and mean full-game return, in one line."""
         lines = []
         with self._lock:
             for name, returns in zip(self._names, self._returns, strict=True):

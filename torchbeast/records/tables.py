@@ -1,4 +1,4 @@
-"""The tables of a run: read to be shown, and shortened when the run is resumed."""
+"""The tables of a run: reading them, and shortening them when the run is resumed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Table:
         self.rows = [row for row in rows if None not in row.values() and None not in row]
 
     def column(self, name: str, rows: Sequence[Mapping[str, str]] | None = None) -> np.ndarray:
-        """The numbers of a column, of all rows or of some; NaN for empty cells.
+        """Returns the numbers of a column, of all rows or of some; NaN for empty cells.
 
         Raises:
             UsageError: there is no such column, or something else is in it.

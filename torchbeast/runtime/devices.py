@@ -22,14 +22,15 @@ class Devices(NamedTuple):
 
 
 def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -> Devices:
-    """The first visible GPU learns and the second acts; what is missing falls to the one there is.
+    """Chooses the first visible GPU to learn and the second to act; one GPU does both, else the
+    CPU.
 
     ``CUDA_VISIBLE_DEVICES`` says which are visible.
 
     Args:
         disable_cuda: whether the CPU is used in any case.
         index: of this process among those of this machine that learn together. Each learns on a
-            GPU of its own, as far as there are; they act on those that are left, else on the same.
+            separate GPU while there are enough; they act on those that are left, else on the same.
         count: how many those are.
     """
     if disable_cuda or not torch.cuda.is_available():
@@ -40,10 +41,10 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
     return Devices(torch.device("cuda", learner), torch.device("cuda", inference))
 
 
-class Lane:
-    """One thread's way to a device and back. To the CPU: tensors pass as they are.
+class DeviceStream:
+    """Copies one thread's tensors to a device and back. On the CPU nothing is copied.
 
-    On a GPU its copies run on a stream of their own, beside the kernels of other threads.
+    On a GPU the copies run on a separate CUDA stream, beside the kernels of other threads.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -51,13 +52,16 @@ class Lane:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
-        """A context in which kernels run on this lane's stream, too."""
+        """Makes a context in which kernels run on this stream, too."""
         if self._stream is None:
             return contextlib.nullcontext()
         return torch.cuda.stream(self._stream)
 
     def upload(self, tensors: Any) -> Any:
-        """Nested tuples of tensors, on the device. When it returns, the originals may be reused."""
+        """Copies nested tuples of tensors to the device.
+
+        When it returns, the originals may be reused.
+        """
         if self._stream is None:
             return tensors
         consumer = torch.cuda.current_stream(self._device)
@@ -72,7 +76,10 @@ class Lane:
         return moved
 
     def download(self, tensors: Any) -> Any:
-        """Nested tuples of tensors that this lane's stream computes, on the CPU and complete."""
+        """Copies nested tuples of tensors that this stream computes to the CPU.
+
+        They are complete.
+        """
         if self._stream is None:
             return tensors
         with torch.cuda.stream(self._stream):
@@ -82,7 +89,10 @@ class Lane:
 
 
 def record_event(module: torch.nn.Module) -> torch.cuda.Event | None:
-    """What this thread has asked the module's GPU for so far, to wait for; None on the CPU."""
+    """Records what this thread has asked the module's GPU for so far, to wait for.
+
+    None on the CPU.
+    """
     device = next(itertools.chain(module.parameters(), module.buffers())).device
     if device.type != "cuda":
         return None

@@ -1,6 +1,6 @@
 """The trainer's side of the evaluator: its process, and the messages that both exchange.
 
-The evaluator (``torchbeast/evaluator.py``) is a process of its own that a training run starts. It
+The evaluator (``torchbeast/evaluator.py``) is a separate process that a training run starts. It
 plays games with checkpoints that the trainer names. Messages are the NamedTuples below, and the
 scores of ``torchbeast/records/scores.py``.
 """
@@ -64,7 +64,7 @@ class EvaluatorProcess:
     """Starts and ends the evaluator's process, and exchanges messages with it.
 
     The process is a fresh interpreter, so that it inherits neither threads nor gRPC objects. It is
-    in a session of its own: Ctrl-C reaches the trainer alone. It ends when its connection does, and
+    in a new session: Ctrl-C reaches the trainer alone. It ends when its connection does, and
     so with the trainer, however that ends.
 
     One thread may send while another receives. Messages are small: sending does not wait.

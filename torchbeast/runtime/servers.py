@@ -21,7 +21,7 @@ MAX_SOCKET_PATH = 107
 
 
 def server_address(basename: str, index: int) -> str:
-    """The address of server ``index``.
+    """Returns the address of server ``index``.
 
     >>> server_address("unix:/tmp/polybeast", 2), server_address("localhost:4000", 2)
     ('unix:/tmp/polybeast.2', 'localhost:4002')
@@ -47,6 +47,7 @@ def check_basename(basename: str, num_servers: int) -> None:
 
 
 def server_address_or_error(basename: str, index: int) -> str:
+    """Returns the address of server ``index``. Raises UsageError for a bad base name."""
     try:
         return server_address(basename, index)
     except ValueError:
@@ -57,7 +58,9 @@ def server_address_or_error(basename: str, index: int) -> str:
 
 @contextlib.contextmanager
 def socket_directory(basename: str | None) -> Iterator[str]:
-    """The basename to use: the given one, or one in a private directory that is removed after."""
+    """Yields the basename to use: the given one, or one in a private directory that is removed
+    after.
+    """
     if basename is not None:
         yield basename
         return
@@ -92,7 +95,7 @@ def remove_dead_socket(path: str) -> None:
 class EnvServers:
     """The supervisor's process. Use as a context manager: it is gone afterwards.
 
-    In a session of its own, so that Ctrl-C reaches the learner alone, which then ends everything in
+    In a new session, so that Ctrl-C reaches the learner alone, which then ends everything in
     order.
     """
 
@@ -134,7 +137,7 @@ class EnvServers:
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:
-    """Certificate, key and root of ``--tls_dir``."""
+    """Loads certificate, key and root of ``--tls_dir``."""
     if tls_dir is None:
         return None
     try:

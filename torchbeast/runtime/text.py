@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """Formats a number of things.
 
     >>> counted(1, "learner thread"), counted(2, "learner thread")
     ('1 learner thread', '2 learner threads')
@@ -13,7 +13,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""The first line of an error's text; its type where it has no text.
+    r"""Returns the first line of an error's text; its type where it has no text.
 
     >>> first_line(ValueError("no\nmore")), first_line(ValueError())
     ('no', 'ValueError')
@@ -22,7 +22,7 @@ def first_line(error: BaseException) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """A span of time.
+    """Formats a span of time.
 
     >>> human_time(42), human_time(3723), human_time(200000)
     ('42s', '1h02m', '55h33m')
@@ -35,7 +35,7 @@ def human_time(seconds: float) -> str:
 
 
 def human_count(number: int) -> str:
-    """A count in at most five characters.
+    """Formats a count in at most five characters.
 
     >>> [human_count(number) for number in (0, 950, 12_345, 104_999, 1_050_000, 300_000_000)]
     ['0', '950', '12.3k', '105k', '1.05M', '300M']
@@ -50,7 +50,7 @@ def human_count(number: int) -> str:
 
 
 def human_return(value: float, *, signed: bool = False) -> str:
-    """A return, with one decimal where that matters.
+    """Formats a return, with one decimal where that matters.
 
     >>> human_return(17.46), human_return(-17098.14), human_return(2.04, signed=True)
     ('17.5', '-17098', '+2.0')

@@ -15,7 +15,7 @@ from torchbeast.runtime.text import counted
 
 
 def available_cores() -> int:
-    """Cores this process may use: its affinity, limited by the container's quota."""
+    """Returns the cores this process may use: its affinity, limited by the container's quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -90,6 +90,8 @@ class Threads:
         self._threads: list[threading.Thread] = []
 
     def start(self, name: str, function: Callable[..., None], *args: Any) -> None:
+        """Starts a daemon thread that runs ``function(*args)``."""
+
         def run() -> None:
             name_thread(name)
             try:
@@ -106,6 +108,7 @@ class Threads:
         self._threads.append(thread)
 
     def join(self, timeout: float) -> None:
+        """Waits for all threads, together at most ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

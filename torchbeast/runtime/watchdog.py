@@ -34,7 +34,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def inside(self, index: int) -> Iterator[None]:
-        """A context in which worker ``index`` is in its environment."""
+        """Makes a context in which worker ``index`` is in its environment."""
         self._entered[index] = time.monotonic()
         try:
             yield
@@ -63,7 +63,10 @@ class Watchdog:
         process.join()
 
     def explain(self, index: int, exit_code: int | None) -> tuple[str, float]:
-        """Why worker ``index`` ended, and how long it had hung; for :class:`Lives`. Forgets it."""
+        """Returns why worker ``index`` ended, and how long it had hung; for :class:`Restarts`.
+
+        Forgets it.
+        """
         hung, self._entered[index] = self.is_hung(index), 0.0
         if hung:
             return f"hung in its environment for {self.timeout_s:g} s", self.timeout_s

@@ -36,7 +36,8 @@ def begin_worker() -> None:
 
 
 def fork_context(*modules: str) -> ForkServerContext:
-    """A ``multiprocessing`` context whose children are forks of a fresh process with ``modules``.
+    """Makes a ``multiprocessing`` context whose children are forks of a fresh process with
+    ``modules``.
 
     That process has no threads, and ends with this one, however this one ends.
     """
@@ -55,8 +56,8 @@ def start_worker(process: Any) -> None:
     process.start()
 
 
-class Lives:
-    """The starts and deaths of a number of worker processes that are replaced when they die."""
+class Restarts:
+    """Counts the starts and deaths of worker processes that are replaced when they die."""
 
     def __init__(self, program: str, kind: str, count: int) -> None:
         """``program`` and ``kind`` are for messages: polybeast_env, server."""
@@ -66,14 +67,17 @@ class Lives:
         self._started_at = [0.0] * count
         self._quick_deaths = [0] * count
 
-    def begin(self, index: int) -> int:
-        """Worker ``index`` is about to start; returns how often it has been started before."""
+    def note_start(self, index: int) -> int:
+        """Notes that worker ``index`` is about to start.
+
+        Returns how often it was started before.
+        """
         self._started_at[index] = time.monotonic()
         self._starts[index] += 1
         return self._starts[index] - 1
 
-    def end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
-        """Worker ``index`` died and will be replaced.
+    def note_end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
+        """Notes that worker ``index`` died and will be replaced.
 
         Args:
             index: of the worker.

@@ -1,7 +1,7 @@
 """MonoBeast's actors: processes that step one environment each and act on their own.
 
 The learner's process hands an actor a free buffer, the actor fills it with a rollout and says so.
-They talk over a pipe of their own, so that an actor may be killed at any moment without anybody
+Each has a separate pipe, so that an actor may be killed at any moment without anybody
 else waiting for it.
 """
 
@@ -20,7 +20,7 @@ import torch
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import AgentConfig
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Lives, fork_context, start_worker
+from torchbeast.runtime.workers import Restarts, fork_context, start_worker
 from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
 # How long environments get to close.
@@ -48,7 +48,7 @@ def act(
     watchdog: Watchdog,
     pipe: Any,
 ) -> None:
-    """An actor process: fills the buffers it is given until the pipe closes."""
+    """Runs an actor process, which fills the buffers it is given until the pipe closes."""
     from torchbeast.envs import EnvStream, derive_seed, make_env
     from torchbeast.models import make_agent
     from torchbeast.runtime.workers import begin_worker
@@ -119,7 +119,7 @@ class ActorProcesses:
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
-        self._lives = Lives("monobeast", "actor", num_actors)
+        self._restarts = Restarts("monobeast", "actor", num_actors)
         self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -166,7 +166,7 @@ class ActorProcesses:
                     self._listen(sources[ready])
 
     def get(self, count: int) -> list[int] | None:
-        """The indices of ``count`` full buffers; waits for them. None after :meth:`stop`."""
+        """Waits for ``count`` full buffers and returns their indices. None after :meth:`stop`."""
         indices: list[int] = []
         with self._taking:  # Two threads must not hold half a batch each.
             while len(indices) < count:
@@ -178,13 +178,13 @@ class ActorProcesses:
         return indices
 
     def give_back(self, indices: list[int]) -> None:
-        """Buffers from :meth:`get` that are needed no longer."""
+        """Returns buffers from :meth:`get`, which are needed no longer, to the actors."""
         for index in indices:
             self._free.put(index)
         self._wake()
 
     def num_full(self) -> int:
-        """Rollouts that wait for the learner."""
+        """Returns the number of rollouts that wait for the learner."""
         return self._full.qsize()
 
     def stop(self) -> None:
@@ -205,7 +205,7 @@ class ActorProcesses:
             args=(
                 self._config,
                 index,
-                self._lives.begin(index),
+                self._restarts.note_start(index),
                 self._weights,
                 self.buffers,
                 self._watchdog,
@@ -253,5 +253,5 @@ class ActorProcesses:
             self._waiting.remove(index)
         if self._stopped.is_set():
             return
-        self._lives.end(index, *self._watchdog.explain(index, process.exitcode))
+        self._restarts.note_end(index, *self._watchdog.explain(index, process.exitcode))
         self._start(index)

@@ -28,7 +28,7 @@ def passed_multiple(stats: StepStats, interval: int) -> bool:
 
 
 def name_tensors(contents: dict[str, Any]) -> dict[str, Any]:
-    """The weights in a checkpoint and the optimizer's averages, by name."""
+    """Returns the weights in a checkpoint and the optimizer's averages, by name."""
     averages = contents.get("optimizer_state_dict", {}).get("state", {})
     return contents["model_state_dict"] | {
         f"{name} of parameter {parameter}": average

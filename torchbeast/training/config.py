@@ -17,7 +17,7 @@ from torchbeast.runtime.allocation import default_num_actors
 
 
 class OutputConfig(NamedTuple):
-    """Where a run lives on disk and what is written there."""
+    """Where the files of a run are and which of them are written."""
 
     savedir: str
     xpid: str | None
@@ -31,7 +31,7 @@ class OutputConfig(NamedTuple):
 
 
 class EvaluationSchedule(NamedTuple):
-    """What is done with the agent while it trains, in a process of its own. Steps; 0: never."""
+    """What is done with the agent while it trains, in a separate process. Steps; 0: never."""
 
     evaluate_every: int = 0
     evaluation_episodes: int = 5
@@ -59,7 +59,7 @@ class NetworkConfig(NamedTuple):
     num_actions: int | None
     fixed_input_scale: bool
     init_from: str | None
-    """The trained agent whose weights a new run begins with."""
+    """The trained agent whose weights a new run starts from."""
     torch_initial_weights: bool
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.machine_flags import add_pool_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.presets import EXPECTATIONS
 from torchbeast.training.config import TrainingConfig
@@ -19,7 +20,7 @@ def find_expectation(config: TrainingConfig) -> str | None:
     (game,) = config.games
     parser = Parser("polybeast", "")
     flags_lib.add_training_flags(parser)
-    flags_lib.add_pool_flags(parser)
+    add_pool_flags(parser)
     arguments = [f"--preset={config.preset}", f"--env={game}"]
     measured = TrainingConfig.from_flags(vars(parser.parse_args(arguments)))
     return (

@@ -13,7 +13,7 @@ import torch
 from torchbeast.core.learner import Learner, LearnerClosed
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.core.weights import PublishedWeights
-from torchbeast.runtime.devices import Lane
+from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.servers import load_tls, server_address
 from torchbeast.training.run import TrainingRun
 from torchbeast.training.setup import Setup
@@ -61,7 +61,9 @@ class Pipeline:
         threads.start("actors", self._pool.run)
 
     def sizes(self) -> dict[str, int]:
-        """Rollouts that wait for the learner, and observations that wait for inference."""
+        """Returns how many rollouts wait for the learner, and how many observations for
+        inference.
+        """
         return {"learner": self._queue.size(), "inference": self._batcher.size()}
 
     def close(self) -> None:
@@ -131,13 +133,13 @@ def inference_loop(
     num_games: int,
     wanted: Callable[[], int],
 ) -> None:
-    """An inference thread: answers batches until the batcher is closed.
+    """Runs an inference thread, which answers batches until the batcher is closed.
 
     ``wanted``: the version of the weights that must be there before a batch is answered. Raises
     UsageError if a server plays a game that the agent does not have.
     """
-    lane = Lane(device)
-    with lane.active(), torch.inference_mode():
+    stream = DeviceStream(device)
+    with stream.active(), torch.inference_mode():
         for batch in batcher:
             while not weights.wait_for(wanted(), timeout=0.1):
                 if batcher.is_closed():
@@ -152,18 +154,18 @@ def inference_loop(
                 )
             # Travels with the rollout behind the fields of AgentOutput.
             versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
-            env_output, state = lane.upload((env_output, state))
+            env_output, state = stream.upload((env_output, state))
             with weights.reading() as (agent, version):
-                outputs = lane.download(agent(env_output, state))
+                outputs = stream.download(agent(env_output, state))
             agent_output, state = outputs
             batch.set_outputs(((*agent_output, versions.fill_(version)), state))
 
 
 def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
-    """A learner thread: learns from rollouts until there is nothing more to learn."""
-    lane = Lane(device)
+    """Runs a learner thread, which learns from rollouts until there is nothing more to learn."""
+    stream = DeviceStream(device)
     for item in queue:
-        (env_output, (*agent_output, versions)), state = lane.upload(item)
+        (env_output, (*agent_output, versions)), state = stream.upload(item)
         try:
             learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state, versions)
         except LearnerClosed:

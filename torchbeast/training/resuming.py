@@ -28,7 +28,7 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
     Raises:
         UsageError: the run cannot be resumed.
     """
-    other_run = f"start another --xpid with --init_from {path} to begin with its weights"
+    other_run = f"to start from its weights, choose another --xpid and --init_from {path}"
     if "agent" not in contents:
         raise UsageError(
             f"{path} is of the program of 2019; its optimizer state has another format: {other_run}"
@@ -53,13 +53,13 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
             torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RuntimeError) as error:
         raise UsageError(
-            f"{path} is damaged ({first_line(error)}): move it away to begin anew, or choose "
+            f"{path} is damaged ({first_line(error)}): move it away to start anew, or choose "
             "another --xpid"
         ) from error
 
 
 def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
-    """Names of the fields in which a saved agent differs from ``config``.
+    """Returns the names of the fields in which a saved agent differs from ``config``.
 
     Fields that may change are left out. A field that an earlier version did not save has its
     default.

@@ -131,13 +131,13 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         )
     if xpid is not None and not is_run_name(xpid):
         raise UsageError(
-            f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: 'latest', a path, or "
-            f"more than {MAX_RUN_NAME} bytes or other than printable characters"
+            f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: a name has at most "
+            f"{MAX_RUN_NAME} bytes, only printable characters and no slash, and is not 'latest'"
         )
     if config.network.use_popart and config.learning.clip_rewards:
         log.warning(
-            "--use_popart with --reward_clipping abs_one normalises clipped rewards: the scales of "
-            "the games, which PopArt is for, are lost before it sees them"
+            "--use_popart with --reward_clipping abs_one normalises clipped rewards: clipping "
+            "removes the scales of the games before PopArt sees them"
         )
 
 

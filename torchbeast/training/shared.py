@@ -25,19 +25,19 @@ class Rollout(NamedTuple):
     initial_state: tuple[torch.Tensor, ...]  # [L, 1, H], before the first row.
 
     def write_env_step(self, t: int, step: EnvStep) -> None:
-        """Makes ``step`` row ``t`` of ``env``."""
+        """Writes ``step`` into row ``t`` of ``env``."""
         self.env.frame[t, 0] = torch.from_numpy(step.frame)
         for field, value in zip(self.env[1:], step[1:], strict=True):
             field[t, 0] = value
 
     def write_agent_output(self, t: int, output: AgentOutput) -> None:
-        """Makes ``output``, leaves ``[1, 1, ...]``, row ``t`` of ``actor``."""
+        """Writes ``output``, leaves ``[1, 1, ...]``, into row ``t`` of ``actor``."""
         for field, value in zip(self.actor, output, strict=True):
             field[t, 0] = value[0, 0]
 
 
 class RolloutBuffers:
-    """``count`` rollouts in shared memory; one piece per field, however many there are."""
+    """``count`` rollouts in shared memory. Each field is one tensor that holds all rollouts."""
 
     def __init__(self, config: AgentConfig, unroll_length: int, count: int) -> None:
         self.num_rows = unroll_length + 1
@@ -73,7 +73,7 @@ class RolloutBuffers:
         return self._count
 
     def __getitem__(self, index: int) -> Rollout:
-        """A view."""
+        """Returns a view of rollout ``index``."""
         env, actor, version, state = self._all
         return Rollout(
             EnvOutput(*(field[index] for field in env)),
@@ -87,7 +87,7 @@ class RolloutBuffers:
 
 
 def join_rollouts(rollouts: list[Rollout]) -> Rollout:
-    """Rollouts side by side, leaves ``[T + 1, B, ...]``; a single one as it is, without a copy."""
+    """Joins rollouts to leaves ``[T + 1, B, ...]``. A single one is returned without a copy."""
     if len(rollouts) == 1:
         return rollouts[0]
     envs, actors, versions, states = zip(*rollouts, strict=True)
@@ -100,10 +100,10 @@ def join_rollouts(rollouts: list[Rollout]) -> Rollout:
 
 
 class SharedWeights:
-    """The newest weights, for all processes. Readers copy all of one version or none.
+    """The newest weights, for all processes. A reader gets the weights of one version, never a mix.
 
-    Guarded by a lock on a file: the kernel frees it when the process that holds it is killed, which
-    a lock in shared memory would not survive. One thread per process.
+    A lock on a file guards them. The kernel frees this lock when the process that holds it is
+    killed; a lock in shared memory would stay locked. Only one thread per process may use it.
     """
 
     def __init__(self, agent: Any) -> None:
@@ -123,7 +123,7 @@ class SharedWeights:
 
     @torch.no_grad()
     def publish(self, agent: Any, version: int) -> None:
-        """Makes the weights of ``agent`` the newest."""
+        """Copies the weights of ``agent`` to shared memory, as those of ``version``."""
         with self._locked(fcntl.LOCK_EX):
             for name, value in agent.state_dict().items():
                 self._state[name].copy_(value)
@@ -140,7 +140,7 @@ class SharedWeights:
 
     @contextlib.contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        # Belongs to the process, not to the file handle, which all processes inherit.
+        # This kind of lock belongs to the process. All processes inherit the file handle.
         fcntl.lockf(self._file, kind)
         try:
             yield

@@ -18,8 +18,8 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.runtime.text import first_line
-from torchbeast.training.beginning import Beginning, begin, plan_beginning
 from torchbeast.training.config import TrainingConfig
+from torchbeast.training.initialisation import Initialisation, initialise, plan_initialisation
 from torchbeast.training.resuming import check_resumable
 from torchbeast.training.setup import Setup
 
@@ -34,8 +34,8 @@ class RunState(NamedTuple):
     """Contents of the checkpoint that the run resumes; None for a new run."""
     changes: tuple[str, ...] = ()
     """The flags that differ from those of the run so far."""
-    beginning: Beginning | None = None
-    """What the agent of a new run begins with; None for a resumed one."""
+    initialisation: Initialisation | None = None
+    """What initialises the agent of a new run; None for a resumed one."""
 
     @property
     def steps(self) -> int | None:
@@ -43,18 +43,18 @@ class RunState(NamedTuple):
         return None if self.checkpoint is None else self.checkpoint["steps"]
 
     def agent_config(self, setup: Setup) -> AgentConfig:
-        """The agent of the run. Its weights decide whether it sees clipped rewards."""
+        """Returns the agent of the run. Its weights decide whether it sees clipped rewards."""
         if self.checkpoint is not None:
             clips = self.checkpoint["agent"].get("clip_reward_input", True)
-        elif self.beginning is not None and self.beginning.source is not None:
-            clips = self.beginning.source.agent.config.clip_reward_input
+        elif self.initialisation is not None and self.initialisation.source is not None:
+            clips = self.initialisation.source.agent.config.clip_reward_input
         else:
             clips = True
         return setup.agent._replace(clip_reward_input=clips)
 
 
 def resume_or_start(setup: Setup) -> RunState:
-    """Loads the run's checkpoint, or what a new agent begins with. Writes nothing.
+    """Loads the run's checkpoint, or what initialises a new agent. Writes nothing.
 
     Raises:
         UsageError: the checkpoint cannot be read, is damaged or of another agent, or
@@ -65,7 +65,7 @@ def resume_or_start(setup: Setup) -> RunState:
     path = checkpoint.model_path(config.output.savedir, setup.xpid)
     if config.output.disable_checkpoint or not path.exists():
         seed = _choose_seed(config, None)
-        return RunState(seed, beginning=plan_beginning(setup, seed))
+        return RunState(seed, initialisation=plan_initialisation(setup, seed))
     contents = _load_run(path, setup.agent)
     if config.network.init_from is not None:
         log.info("--init_from is ignored: the run resumes from its own checkpoint")
@@ -75,7 +75,7 @@ def resume_or_start(setup: Setup) -> RunState:
         config._replace(seed=seed), saved_seed, checkpoint.read_meta(path), path.parent
     )
     if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
-        changes.append("the optimizer, whose running averages begin anew")
+        changes.append("the optimizer, whose running averages start anew")
     return RunState(seed, contents, tuple(changes))
 
 
@@ -112,8 +112,8 @@ def make_learner(
     config, device = setup.config, setup.devices.learner
     torch.manual_seed(state.seed)
     agent = make_agent(state.agent_config(setup))
-    if state.beginning is not None:
-        begin(agent, setup, state.beginning)
+    if state.initialisation is not None:
+        initialise(agent, setup, state.initialisation)
     agent.compute_dtype = choose_dtype(config.machine.precision, device)
     learner = Learner(
         agent.to(device),

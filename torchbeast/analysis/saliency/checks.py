@@ -70,29 +70,31 @@ def _gain(value: float, control: float) -> float:
 
 
 def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
-    """The outputs for frames ``[N, C, H, W]`` in a step's place, as one row under masks."""
-    shown = torch.from_numpy(np.ascontiguousarray(frames)).float()
+    """Computes the outputs for frames ``[N, C, H, W]`` in a step's place, as one row under
+    masks.
+    """
+    changed = torch.from_numpy(np.ascontiguousarray(frames)).float()
     original = step.inputs.frame[0].float()
     network = Evaluation(agent, original, step.inputs, step.state)
     with torch.inference_mode():
-        before, after = network.evaluate_unchanged(), network.evaluate_frames(shown)
+        before, after = network.evaluate_unchanged(), network.evaluate_frames(changed)
     logits, values, normalized = (x[0].numpy() for x in before)
     return Outputs(logits, values, normalized, after[0].numpy()[None], after[2].numpy()[None])
 
 
 def strength(score: Score, outputs: Outputs, action: int) -> np.ndarray:
-    """How much a score's subject changes, ``[rows, columns]``; linear, not squared."""
+    """Computes how much a score's subject changes, ``[rows, columns]``; linear, not squared."""
     return np.sqrt(score(outputs, action))
 
 
 def find_edges(step: Step) -> np.ndarray:
-    """An edge detector, float ``[H, W]``: what a map without any agent would be."""
+    """Detects edges, float ``[H, W]``: what a map without any agent would be."""
     planes = step.inputs.frame[0, 0].numpy().astype(np.float32)
     return np.mean([np.hypot(cv2.Sobel(p, -1, 1, 0), cv2.Sobel(p, -1, 0, 1)) for p in planes], 0)
 
 
 def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Unscaled deletion and insertion curves ``[POINTS]``.
+    """Computes unscaled deletion and insertion curves ``[POINTS]``.
 
     Args:
         agent: is asked.
@@ -117,7 +119,7 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[
 def check_faithfulness(
     agent: Agent, steps: Sequence[Step], score: Score, maps: Sequence[np.ndarray], grid: Grid
 ) -> Faithfulness:
-    """Deletion and insertion under a map's order, random ones and an edge detector's.
+    """Computes deletion and insertion under a map's order, random ones and an edge detector's.
 
     Args:
         agent: is asked.
@@ -148,7 +150,10 @@ def check_faithfulness(
 
 
 def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]]]:
-    """Layers with weights in the reverse order of their use; policy and values are one."""
+    """Returns the layers with weights in the reverse order of their use.
+
+    Policy and values are one.
+    """
     names = {
         module: name
         for name, module in agent.named_modules()
@@ -191,7 +196,7 @@ def shuffle_from_top(agent: Agent, step: Step) -> Iterator[tuple[str, Agent]]:
 def check_randomisation(
     agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
 ) -> dict[str, dict[str, float]]:
-    """Rank correlations with the agent's own maps after each layer's shuffling.
+    """Computes rank correlations with the agent's own maps after each layer's shuffling.
 
     Args:
         agent: whose layers are shuffled, in a copy.
@@ -216,7 +221,7 @@ def check_randomisation(
 def make_maps(
     agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
 ) -> dict[str, list[np.ndarray]]:
-    """Coarse maps of all steps, by score."""
+    """Computes coarse maps of all steps, by score."""
     perturbation = Perturbation(agent, density=DENSITY, radius=radius)
     outputs = [perturbation(step.inputs, step.state) for step in steps]
     return {
@@ -226,7 +231,7 @@ def make_maps(
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's; 0 if either is constant."""
+    """Computes Spearman's rank correlation; 0 if either array is constant."""
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     return float(spearmanr(a.ravel(), b.ravel()).statistic)

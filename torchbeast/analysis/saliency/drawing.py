@@ -46,7 +46,7 @@ def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> Film
 
 
 def find_peaks(films: Sequence[Film], fixed: float | None = None) -> dict[str, float]:
-    """The score that is drawn brightest, by score: one for all steps of all films.
+    """Returns the score that is drawn brightest, by score: one for all steps of all films.
 
     Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
     film would be visible; with their median, half of them are drawn in full.
@@ -70,7 +70,7 @@ def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 
 
 
 def scale_bar(width: int, label: str, peak: float, colours: np.ndarray) -> np.ndarray:
-    """A strip ``[BAR_HEIGHT, width, 3]``: name, 0, colours ``[n, 3]`` from low to high, peak.
+    """Draws a strip ``[BAR_HEIGHT, width, 3]``: name, 0, colours ``[n, 3]`` from low to high, peak.
 
     The plus sign behind the peak: larger scores look alike.
     """
@@ -86,7 +86,7 @@ def scale_bar(width: int, label: str, peak: float, colours: np.ndarray) -> np.nd
 
 
 def policy_bars(step: Step, width: int, height: int) -> np.ndarray:
-    """A picture of each action's probability; the one that was played is marked."""
+    """Draws each action's probability; the action that was played is marked."""
     result = np.zeros((height, width, 3), np.uint8)
     names = step.subject.action_names
     row = min(height // len(names), 24)
@@ -101,7 +101,7 @@ def policy_bars(step: Step, width: int, height: int) -> np.ndarray:
 
 
 def value_curve(values: np.ndarray, now: int, width: int, height: int) -> np.ndarray:
-    """A picture of the values of all steps, with a cursor at ``now``, and the value there."""
+    """Draws the values of all steps, with a cursor at ``now``, and the value there."""
     result = np.zeros((height, width, 3), np.uint8)
     top = 20
     low, high = float(values.min()), float(values.max())
@@ -116,7 +116,7 @@ def value_curve(values: np.ndarray, now: int, width: int, height: int) -> np.nda
 
 
 def draw_overlay(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
-    """The game under the maps of the first two scores, each in its own colour."""
+    """Draws the game under the maps of the first two scores, each in its own colour."""
     step = film.steps[index]
     height, width = step.picture.shape[:2]
     layers = []
@@ -127,14 +127,14 @@ def draw_overlay(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarr
 
 
 def draw_map(film: Film, score: Score, index: int, peaks: Mapping[str, float]) -> np.ndarray:
-    """The map of one score alone."""
+    """Draws the map of one score alone."""
     step = film.steps[index]
     scores = scale_to(film.maps[score.name][index], peaks[score.name])
     return heat(enlarge(scores, step.grid, *step.picture.shape[:2]))
 
 
 def factor_of(picture: np.ndarray) -> int:
-    """How often pictures of this size are magnified."""
+    """Returns how often pictures of this size are magnified."""
     return max(1, round(PICTURE_HEIGHT / picture.shape[0]))
 
 
@@ -146,7 +146,7 @@ def _with_bars(picture: np.ndarray, bars: Sequence[np.ndarray], count: int) -> n
 
 
 def overlay_bars(film: Film, peaks: Mapping[str, float], width: int) -> np.ndarray:
-    """The scales of an overlay's maps, one below the other."""
+    """Draws the scales of an overlay's maps, one below the other."""
     ramp = np.linspace(0, 1, 64)[:, None]
     return np.concatenate(
         [
@@ -157,7 +157,7 @@ def overlay_bars(film: Film, peaks: Mapping[str, float], width: int) -> np.ndarr
 
 
 def draw_view(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
-    """What a film shows of one agent: the overlay, its scales, policy and value.
+    """Draws an agent's part of a film: the overlay, its scales, policy and value.
 
     Args:
         film: of the agent.
@@ -186,7 +186,7 @@ def draw_view(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
 
 
 def draw_step(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
-    """What a PNG shows: the game, each map with its scale, and the film's view."""
+    """Draws the picture of a step: the game, each map with its scale, and the film's view."""
     step = film.steps[index]
     factor = factor_of(step.picture)
     view = draw_view(film, index, peaks)

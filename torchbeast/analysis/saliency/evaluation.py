@@ -33,17 +33,19 @@ class Evaluation:
         self._inputs, self._state = inputs, state
 
     def evaluate(self, changes: Tensor, window: Window) -> Heads:
-        """Outputs under changes ``[N, C, h, w]``, in grey levels, of a window of the frame."""
+        """Computes the outputs under changes ``[N, C, h, w]``, in grey levels, of a window of the
+        frame.
+        """
         frames = self._frame.repeat(len(changes), 1, 1, 1)
         cut(frames, window, whole_window(frames)).add_(changes)
         return self.evaluate_frames(frames)
 
     def evaluate_unchanged(self) -> Heads:
-        """Outputs for the observation itself, ``N`` being 1."""
+        """Computes the outputs for the observation itself; ``N`` is 1."""
         return self.evaluate_frames(self._frame)
 
     def evaluate_frames(self, frames: Tensor) -> Heads:
-        """Outputs for frames ``[N, C, H, W]`` in the place of the observation's."""
+        """Computes the outputs for frames ``[N, C, H, W]`` in the place of the observation's."""
         fields, state = self._repeat(len(frames))
         output, _ = self._agent({"frame": frames.unsqueeze(0), **fields}, state, sample=False)
         logits, values, normalized = (
@@ -80,10 +82,12 @@ class LocalEvaluation(Evaluation):
         self._encoder = encoder(agent, self._convert(self._centred))
 
     def evaluate(self, changes: Tensor, window: Window) -> Heads:
+        """Computes the outputs for frames that differ by ``changes`` in a window."""
         frames = cut(self._centred, window, whole_window(self._centred))
         return self._evaluate(torch.add(frames, changes * self._scale), window)
 
     def evaluate_unchanged(self) -> Heads:
+        """Computes the outputs for the unchanged frame."""
         return self._evaluate(self._centred, whole_window(self._centred))
 
     def _evaluate(self, values: Tensor, window: Window) -> Heads:

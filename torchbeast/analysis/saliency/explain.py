@@ -59,7 +59,10 @@ class Step:
         return self.score(VALUE)
 
     def score(self, name: str) -> np.ndarray:
-        """The map of any score, such as ``action:FIRE``. Raises UsageError for an unknown one."""
+        """Returns the map of any score, such as ``action:FIRE``.
+
+        Raises UsageError for an unknown one.
+        """
         (score,) = parse_scores([name], self.subject)
         return score(self.outputs, self.action)
 
@@ -99,7 +102,7 @@ class Explainer:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What maps were made of and how, as plain values."""
+        """Describes how the maps were made, as plain values."""
         popart = self.trained.agent.baseline
         statistics = {}
         if isinstance(popart, PopArtLayer):
@@ -165,7 +168,7 @@ class Explainer:
 def check_game(trained: Trained, game: str) -> None:
     """Refuses a game whose value head and mean picture would be a guess.
 
-    An agent of one game has one of each: it can be shown another game, with a warning. An agent of
+    An agent of one game has one of each: it can play another game, with a warning. An agent of
     several games raises UsageError.
     """
     tasks = [short_name(task) for task in trained.agent.config.tasks]

@@ -27,10 +27,12 @@ SHEET_COLUMNS = 6
 
 
 def make_directory(root: Path, intermediate_id: int | None, game: str) -> Path:
-    """Makes the directory of one checkpoint and game below ``root``, which is the agent's.
+    """Makes the directory of one checkpoint and game below ``root``, the agent's directory.
 
-    Checkpoints of the same agent get directories of their own, named like their files. Raises
-    UsageError.
+    Each intermediate checkpoint has a separate directory, with the name of its file.
+
+    Raises:
+        UsageError: the directory cannot be made.
     """
     path = root
     if intermediate_id is not None:
@@ -44,7 +46,7 @@ def make_directory(root: Path, intermediate_id: int | None, game: str) -> Path:
 
 
 def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
-    """Writes an ``.npz``: an array per score, what the agent computed, and ``facts``."""
+    """Writes an ``.npz`` with the maps of each score, the agent's outputs and ``facts``."""
     steps = film.steps
     subject = steps[0].subject
     arrays: dict[str, Any] = {
@@ -70,7 +72,7 @@ def save_pictures(directory: Path, film: Film, peaks: Mapping[str, float], resol
 
 
 def write_movie(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -> None:
-    """Writes a film of several agents side by side, as long as the shortest."""
+    """Writes a film of several agents side by side. It ends with the shortest of their films."""
     with MovieWriter(path, FRAMES_PER_SECOND) as movie:
         for index in range(min(len(film.steps) for film in films)):
             movie.append(side_by_side([draw_view(film, index, peaks) for film in films]))
@@ -83,9 +85,10 @@ def check_sheet_path(path: Path) -> None:
 
 
 def write_sheet(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -> None:
-    """Writes evenly spread overlays, a row per agent under its name, above the scales.
+    """Writes a picture with a row of evenly spread overlays per agent, and the scales below.
 
-    Raises UsageError.
+    Raises:
+        UsageError: the file cannot be written.
     """
     length = min(len(film.steps) for film in films)
     chosen = np.linspace(0, length - 1, min(length, SHEET_COLUMNS)).round().astype(int)

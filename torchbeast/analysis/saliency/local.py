@@ -39,7 +39,7 @@ class Geometry(NamedTuple):
     padding: int
 
     def outputs(self, span: Span, length: int) -> Span:
-        """The outputs, of ``length``, that see inputs of ``span``; at least one."""
+        """Returns the outputs, of ``length``, that see inputs of ``span``; at least one."""
         first = -(-(span.start + self.padding - self.kernel + 1) // self.stride)
         last = (span.stop - 1 + self.padding) // self.stride
         # With a stride no output may see the last inputs.
@@ -47,7 +47,10 @@ class Geometry(NamedTuple):
         return Span(start, max(min(last + 1, length), start + 1))
 
     def inputs(self, span: Span) -> Span:
-        """The inputs that outputs of ``span`` see; padding is before 0 and behind the end."""
+        """Returns the inputs that outputs of ``span`` see.
+
+        Padding is before 0 and behind the end.
+        """
         start = span.start * self.stride - self.padding
         return Span(start, (span.stop - 1) * self.stride - self.padding + self.kernel)
 
@@ -61,7 +64,7 @@ class Plane:
         self._padded = padded.contiguous(memory_format=torch.channels_last)
 
     def paste(self, values: Tensor, window: Window, needed: Window) -> Tensor:
-        """The part ``needed`` of the plane under each of N masks.
+        """Returns the part ``needed`` of the plane under each of N masks.
 
         Args:
             values: ``[N, C, h, w]``, what has changed.
@@ -154,13 +157,13 @@ class Local(NamedTuple):
 
 
 def whole_window(values: Tensor) -> Window:
-    """All of a plane ``[..., H, W]``."""
+    """Returns all of a plane ``[..., H, W]``."""
     height, width = values.shape[-2:]
     return Window(Span(0, height), Span(0, width))
 
 
 def hull(a: Window, b: Window) -> Window:
-    """The smallest window that contains both."""
+    """Returns the smallest window that contains both."""
     rows, columns = (
         Span(min(x.start, y.start), max(x.stop, y.stop)) for x, y in zip(a, b, strict=True)
     )
@@ -168,7 +171,7 @@ def hull(a: Window, b: Window) -> Window:
 
 
 def cut(values: Tensor, window: Window, outer: Window) -> Tensor:
-    """The part ``window`` of values ``[N, C, h, w]`` that lie in ``outer``."""
+    """Returns the part ``window`` of values ``[N, C, h, w]`` that lie in ``outer``."""
     rows, columns = (
         slice(span.start - around.start, span.stop - around.start)
         for span, around in zip(window, outer, strict=True)
@@ -189,7 +192,9 @@ class LocalEncoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, values: Tensor, window: Window) -> Tensor:
-        """Features ``[N, F]`` of the observation with ``values`` ``[N, C, h, w]`` in ``window``."""
+        """Computes features ``[N, F]`` of the observation with ``values`` ``[N, C, h, w]`` in
+        ``window``.
+        """
 
 
 class LocalResNet(LocalEncoder):
@@ -214,6 +219,7 @@ class LocalResNet(LocalEncoder):
         self._last, self._size = Plane(x, 0), whole_window(x)
 
     def encode(self, values: Tensor, window: Window) -> Tensor:
+        """Encodes the values of a window under each mask, to features ``[N, F]``."""
         for conv, pool, pairs in self._sections:
             values, window, *_ = conv(values, window)
             values, window, *_ = pool(values, window)
@@ -241,6 +247,7 @@ class LocalAtariNet(LocalEncoder):
         self._last, self._size = Plane(x, 0), whole_window(x)
 
     def encode(self, values: Tensor, window: Window) -> Tensor:
+        """Encodes the values of a window under each mask, to features ``[N, F]``."""
         for layer in self._layers:
             local = layer(values, window)
             values, window = functional.relu_(local.values), local.window
@@ -249,7 +256,7 @@ class LocalAtariNet(LocalEncoder):
 
 
 def find_encoder(agent: Agent) -> type[LocalEncoder] | None:
-    """The local encoder of an agent; None for those whose encoder is not known here."""
+    """Returns the local encoder of an agent; None for those whose encoder is not known here."""
     # A subclass may encode otherwise.
     if type(agent) is ResNet:
         return LocalResNet

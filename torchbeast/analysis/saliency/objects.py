@@ -50,12 +50,12 @@ class Counterfactual(NamedTuple):
 
 
 def find_background(trained: Trained, game: str) -> np.ndarray:
-    """The median frame ``[C, H, W]`` of games that the agent plays."""
+    """Computes the median frame ``[C, H, W]`` of games that the agent plays."""
     return np.median(play_frames(trained, game, BACKGROUND_FRAMES).numpy(), axis=0)
 
 
 def find_objects(frame: np.ndarray, background: np.ndarray) -> list[GameObject]:
-    """The objects in the newest plane of a frame ``[C, H, W]``."""
+    """Finds the objects in the newest plane of a frame ``[C, H, W]``."""
     different = np.abs(frame[-1].astype(float) - background[-1]) > CONTRAST
     _, _, boxes, _ = cv2.connectedComponentsWithStats(different.astype(np.uint8), connectivity=8)
     height, width = different.shape
@@ -74,7 +74,7 @@ def _grow(box: GameObject, shape: tuple[int, ...]) -> tuple[slice, slice, slice]
 
 
 def remove(frame: np.ndarray, background: np.ndarray, box: GameObject) -> np.ndarray:
-    """The frame with the background in the place of an object, in all planes."""
+    """Replaces an object of a frame by the background, in all planes."""
     result = frame.copy()
     part = _grow(box, frame.shape)
     result[part] = background[part]
@@ -82,7 +82,7 @@ def remove(frame: np.ndarray, background: np.ndarray, box: GameObject) -> np.nda
 
 
 def move(frame: np.ndarray, background: np.ndarray, box: GameObject) -> np.ndarray:
-    """The frame with an object ``MOVE`` pixels farther down, or up where it would leave it."""
+    """Moves an object of a frame ``MOVE`` pixels down, or up where it would leave the frame."""
     result = remove(frame, background, box)
     planes, rows, columns = _grow(box, frame.shape)
     shift = MOVE if rows.stop + MOVE <= frame.shape[1] else -min(MOVE, rows.start)
@@ -147,7 +147,9 @@ def _sigma(trained: Trained, head: int) -> float:
 
 
 def agreement(counterfactuals: Sequence[Counterfactual], field: str = "removed") -> float:
-    """Spearman's rank correlation of what maps predict and what happens; 0 for under 3 objects."""
+    """Computes Spearman's rank correlation of what maps predict and what happens; 0 for under 3
+    objects.
+    """
     predicted = [c.predicted for c in counterfactuals]
     happened = [getattr(c, field) for c in counterfactuals]
     if len(predicted) < 3 or np.ptp(predicted) == 0 or np.ptp(happened) == 0:

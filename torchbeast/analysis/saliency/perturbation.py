@@ -154,7 +154,7 @@ class Perturbation:
 
 
 def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, side: int) -> list[Tile]:
-    """Squares of masks, which together cover all.
+    """Returns squares of masks, which together cover all masks.
 
     Args:
         grid: where masks are centred.
@@ -186,7 +186,9 @@ def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, side: int) -> lis
 
 
 def find_change(change: Tensor, window: Window) -> Window | None:
-    """The smallest part of a window with all that is not 0 in ``change`` ``[1, C, H, W]``."""
+    """Returns the smallest part of a window with all that is not 0 in ``change`` ``[1, C, H,
+    W]``.
+    """
     changed = cut(change, window, whole_window(change)).ne(0).any(dim=1)[0]
     if not changed.any():
         return None

@@ -46,7 +46,7 @@ class Check:
     counterfactuals: Sequence[Counterfactual]
 
     def row(self) -> tuple[float, ...]:
-        """The numbers of ``COLUMNS`` behind the score's name."""
+        """Returns the numbers of ``COLUMNS`` behind the score's name."""
         values = list(self.correlations.values())
         return (
             self.faithfulness.over_random,
@@ -81,7 +81,7 @@ def run_checks(explainer: Explainer, film: Film) -> list[Check]:
 
 
 def format_table(checks: Sequence[Check]) -> str:
-    """A row per score and what the columns mean."""
+    """Formats a row per score, and what the columns mean."""
     width = max(len("score"), *(len(check.score) for check in checks))
     lines = [f"{COLUMNS[0]:{width}}" + "".join(f"{name:>16}" for name in COLUMNS[1:])]
     for check in checks:
@@ -109,7 +109,7 @@ def _describe(check: Check) -> dict[str, Any]:
 
 
 def draw_checks(checks: Sequence[Check]) -> Any:
-    """A figure with three panels per score: deletion and insertion, randomisation, objects."""
+    """Draws three panels per score: deletion and insertion, randomisation, objects."""
     import matplotlib
 
     matplotlib.use("Agg")

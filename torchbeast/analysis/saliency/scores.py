@@ -82,19 +82,21 @@ class Score:
 
 
 def half_squared_change(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Half the squared distance of vectors ``[..., N]`` to ``[N]``; 0 where it is rounding."""
+    """Computes half the squared distance of vectors ``[..., N]`` to ``[N]``; 0 where it is
+    rounding.
+    """
     square = np.square(after - before).sum(axis=-1)
     noise = ROUNDING**2 * np.square(before).sum()
     return np.where(square > noise, 0.5 * square, 0.0).astype(np.float32)
 
 
 def preference(logits: np.ndarray, action: int) -> np.ndarray:
-    """The action's logit less the policy's mean logit; logits ``[..., A]``."""
+    """Computes the action's logit minus the policy's mean logit; logits ``[..., A]``."""
     return logits[..., action] - (softmax(logits, axis=-1) * logits).sum(axis=-1)
 
 
 def specific_change(before: np.ndarray, after: np.ndarray, action: int) -> np.ndarray:
-    """SARFA's score of an action.
+    """Computes SARFA's score of an action.
 
     The harmonic mean of the drop of the action's probability and of ``1 / (1 + D)``, where D is the
     Kullback-Leibler divergence of the other actions' renormalised probabilities.
@@ -119,7 +121,10 @@ def specific_change(before: np.ndarray, after: np.ndarray, action: int) -> np.nd
 
 
 def parse_scores(texts: Sequence[str], subject: Subject) -> tuple[Score, ...]:
-    """The scores that ``--score`` names. Raises UsageError for what the agent does not have."""
+    """Parses the scores that ``--score`` names.
+
+    Raises UsageError for what the agent does not have.
+    """
     return tuple(_parse_score(text, subject) for text in dict.fromkeys(texts))
 
 

@@ -23,7 +23,7 @@ class Display(Protocol):
         """Shows the present state. Called every few seconds, when a row of logs.csv is written."""
 
     def close(self) -> None:
-        """Leaves what was shown last, and the terminal as it was. May be called twice."""
+        """Leaves the last output in place and restores the terminal. May be called twice."""
 
 
 def make_display(stream: TextIO | None = None) -> Display:

@@ -35,7 +35,7 @@ class Block:
         self._lines: list[str] = []
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines that the block may have in the terminal's present size."""
+        """Returns the columns and lines that the block may have in the terminal's present size."""
         try:
             columns, lines = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
@@ -70,7 +70,7 @@ class Block:
             self._send("\r" + body + ERASE_BELOW + "\r" + up)
 
     def _send(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # The terminal is gone; the run goes on.
+        with contextlib.suppress(OSError, ValueError):  # The terminal is gone; the run continues.
             self._stream.write(text)
             self._stream.flush()
 
@@ -85,6 +85,7 @@ class StreamAbove(io.TextIOBase):
         self._partial = ""  # The start of a line that has not ended yet.
 
     def write(self, text: str) -> int:
+        """Writes whole lines above the block; keeps the start of an unfinished one."""
         with self._lock:
             lines, newline, self._partial = (self._partial + text).rpartition("\n")
             if newline:
@@ -99,13 +100,16 @@ class StreamAbove(io.TextIOBase):
                 self._partial = ""
 
     def isatty(self) -> bool:
+        """Whether the stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
+        """Returns the stream's file descriptor."""
         return self._stream.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
+        """The stream's encoding."""
         return self._stream.encoding
 
     def __getattr__(self, name: str) -> Any:

@@ -61,6 +61,6 @@ class LineDisplay:
         self._next_table = self._clock() + TABLE_INTERVAL_S
 
     def _write(self, *lines: str) -> None:
-        with contextlib.suppress(OSError):  # Nobody reads any more; the run goes on.
+        with contextlib.suppress(OSError):  # Nobody reads any more; the run continues.
             self._stream.write("".join(line + "\n" for line in lines))
             self._stream.flush()

@@ -60,7 +60,9 @@ COLUMNS = (
 
 
 def run_parts(snapshot: Snapshot) -> list[str]:
-    """The run's own numbers: steps, speed, time left, bottleneck, scores of all games together."""
+    """Returns the run's own numbers: steps, speed, time left, bottleneck, scores of all games
+    together.
+    """
     left = snapshot.seconds_left
     steps = f"{snapshot.steps:,} of {snapshot.total_steps:,} steps"
     if snapshot.last is None:
@@ -91,7 +93,7 @@ def _evaluation_part(snapshot: Snapshot) -> str:
 
 
 def table_lines(games: Sequence[GameSnapshot], width: int) -> list[str]:
-    """A heading and a line per game, each at most ``width`` characters long."""
+    """Returns a heading and a line per game, each at most ``width`` characters long."""
     names = [_cut(game.name, MAX_NAME) for game in games]
     name_width = max(len("game"), *(len(name) for name in names))
     columns = _fit(games, width - name_width)
@@ -103,7 +105,7 @@ def table_lines(games: Sequence[GameSnapshot], width: int) -> list[str]:
 
 
 def block_lines(snapshot: Snapshot, width: int, height: int) -> list[str]:
-    """The whole block: a table of as many games as fit, and the run's own numbers.
+    """Returns the whole block: a table of as many games as fit, and the run's own numbers.
 
     Args:
         snapshot: the run.
@@ -112,19 +114,22 @@ def block_lines(snapshot: Snapshot, width: int, height: int) -> list[str]:
             are listed, and the others are counted.
     """
     totals = _wrap(run_parts(snapshot), width)[:height]
-    room = height - len(totals) - 1  # The heading takes one.
-    if room < 1:
+    free_lines = height - len(totals) - 1  # The heading takes one.
+    if free_lines < 1:
         return totals
     games, rest = snapshot.games, []
-    if len(games) > room:
-        games = most_interesting(games, room - 1)
+    if len(games) > free_lines:
+        games = most_interesting(games, free_lines - 1)
         hidden = len(snapshot.games) - len(games)
         rest = [f"and {counted(hidden, 'more game')}"[:width]]
     return [*(table_lines(games, width) if games else []), *rest, *totals]
 
 
 def most_interesting(games: Sequence[GameSnapshot], count: int) -> tuple[GameSnapshot, ...]:
-    """The silent games, then those whose returns change most for their spread. Order is kept."""
+    """Returns the silent games, then those whose returns change most for their spread.
+
+    Order is kept.
+    """
 
     def interest(game: GameSnapshot) -> tuple[bool, float]:
         spread = game.std_return or 1.0

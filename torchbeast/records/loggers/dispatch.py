@@ -1,4 +1,4 @@
-"""Hands scalars to loggers, each on a thread of its own."""
+"""Hands scalars to loggers, each on a separate thread."""
 
 from __future__ import annotations
 

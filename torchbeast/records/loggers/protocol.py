@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.text import first_line
 
-# The loggers with names of their own: module and class.
+# The loggers that --logger knows by name: module and class.
 NAMED = {
     "wandb": ("torchbeast.records.loggers.wandb", "WandbLogger"),
     "mlflow": ("torchbeast.records.loggers.mlflow", "MlflowLogger"),
@@ -42,7 +42,7 @@ class Logger(Protocol):
     """Receives the scalars of a run.
 
     A class without constructor arguments; ``--logger module:Class`` makes one object of it. All
-    methods but ``open`` are called by one thread of the logger's own: a slow one delays neither
+    methods but ``open`` are called by the logger's own thread: a slow one delays neither
     training nor other loggers. After the first exception the logger is not called again.
     """
 

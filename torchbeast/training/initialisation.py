@@ -1,4 +1,4 @@
-"""What a new agent begins with: its first weights and statistics of its games."""
+"""Initialisation of a new agent: its first weights and the statistics of its games."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Source(NamedTuple):
     """Common actions, likewise."""
 
 
-class Beginning(NamedTuple):
-    """What a new agent begins with besides random weights."""
+class Initialisation(NamedTuple):
+    """What initialises a new agent, besides random weights."""
 
     source: Source | None
     """The agent whose weights it takes; None for none."""
@@ -51,7 +51,7 @@ class Beginning(NamedTuple):
     """What was measured, by the index of the game."""
 
 
-def plan_beginning(setup: Setup, seed: int) -> Beginning:
+def plan_initialisation(setup: Setup, seed: int) -> Initialisation:
     """Loads the agent of ``--init_from`` and measures the games that it does not know.
 
     Args:
@@ -59,7 +59,7 @@ def plan_beginning(setup: Setup, seed: int) -> Beginning:
         seed: of the games.
 
     Returns:
-        What :func:`begin` needs.
+        What :func:`initialise` needs.
 
     Raises:
         UsageError: ``--init_from`` names no agent, or one that does not fit the run.
@@ -72,7 +72,7 @@ def plan_beginning(setup: Setup, seed: int) -> Beginning:
         # Frames alone: a trained agent knows those of its games.
         known = () if source is None else source.games
         tasks = [i for i in tasks if i not in known] if _measures_frames(setup, source) else []
-    return Beginning(source, _measure(setup, tasks, seed))
+    return Initialisation(source, _measure(setup, tasks, seed))
 
 
 def load_source(setup: Setup, name: str) -> Source:
@@ -117,10 +117,10 @@ def match_actions(new: AgentConfig, old: AgentConfig, common_game: bool) -> dict
     return {i: i for i in range(new.num_actions)} if same else {}
 
 
-def begin(agent: Agent, setup: Setup, beginning: Beginning) -> None:
+def initialise(agent: Agent, setup: Setup, initialisation: Initialisation) -> None:
     """Gives a new agent its weights, and statistics of its games."""
-    network, measured = setup.config.network, beginning.statistics
-    if _measures_frames(setup, beginning.source):
+    network, measured = setup.config.network, initialisation.statistics
+    if _measures_frames(setup, initialisation.source):
         mean, std = torch.zeros_like(agent.frame_mean), torch.ones_like(agent.frame_scale)
         for task, statistics in measured.items():
             mean[task] = torch.from_numpy(statistics.frame_mean)
@@ -133,8 +133,8 @@ def begin(agent: Agent, setup: Setup, beginning: Beginning) -> None:
             # its statistics, thousands of updates later; no policy survives that.
             games = (measured[task] for task in range(len(measured)))
             agent.baseline.set_statistics([(x.return_mean, x.return_std) for x in games])
-    if beginning.source is not None:
-        _take_weights(agent, setup, beginning.source)
+    if initialisation.source is not None:
+        _take_weights(agent, setup, initialisation.source)
 
 
 def _take_weights(agent: Agent, setup: Setup, source: Source) -> None:

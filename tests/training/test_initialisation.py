@@ -5,7 +5,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.training import prepare
-from torchbeast.training.beginning import begin, match_actions, plan_beginning
+from torchbeast.training.initialisation import initialise, match_actions, plan_initialisation
 from torchbeast.training.state import make_learner, resume_or_start
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -73,10 +73,10 @@ def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, sav
     setup = setup._replace(
         config=setup.config._replace(network=setup.config.network._replace(fixed_input_scale=False))
     )
-    beginning = plan_beginning(setup, seed=0)
-    assert beginning.statistics == {}
+    initialisation = plan_initialisation(setup, seed=0)
+    assert initialisation.statistics == {}
     agent = make_agent(setup.agent)
-    begin(agent, setup, beginning)
+    initialise(agent, setup, initialisation)
     assert not agent.frame_mean.any()
 
 

@@ -1,0 +1,165 @@
+"""The flags of ``python -m torchbeast.analysis.analyze_resnet``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchbeast.cli.parsing import Parser, natural, positive
+
+COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
+METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of ``python -m torchbeast.analysis.analyze_resnet``."""
+    parser = Parser("analysis.analyze_resnet", "Compares and shows the filters of ResNet agents.")
+    add = parser.add_argument
+    add(
+        "--mode",
+        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp", "similarity"],
+        default="filter_comp",
+        help="filter_comp: distances between the filters of agents over training. "
+        "filter_comp_plot: figures of these distances. filter_vis: the inputs that excite filters "
+        "most. _filter_comp: distances between two checkpoints. similarity: how alike the "
+        "responses of two agents of any network are, with controls. (default: %(default)s)",
+    )
+    add(
+        "--load_path",
+        "--model_load_path",
+        type=Path,
+        default=Path("models"),
+        help="Directory of agents (filter_comp), of filter_comp's results (filter_comp_plot), or a "
+        "checkpoint (other modes). (default: %(default)s)",
+    )
+    add(
+        "--save_dir",
+        type=Path,
+        help="Directory for the results. (default: filter_comp in --load_path; in the last three "
+        "modes filters, or similarity)",
+    )
+    add_comparison_flags(parser)
+    add_plot_flags(parser)
+    add_checkpoint_flags(parser)
+    return parser
+
+
+def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds which agents ``filter_comp`` compares, and how."""
+    group = parser.add_argument_group("filter_comp")
+    add = group.add_argument
+    add(
+        "--models",
+        metavar="NAME=DIRECTORY,...",
+        help="Names of the agents and their directories in --load_path. (default: all there)",
+    )
+    add(
+        "--comp_num_models",
+        type=positive,
+        default=10,
+        help="How many checkpoints of each agent are compared. (default: %(default)s)",
+    )
+    add(
+        "--comp_between",
+        nargs="*",
+        choices=COMPARISONS,
+        default=list(COMPARISONS),
+        help="Which pairs of agents are compared. Without a value: the first three kinds. "
+        "(default: all of these)",
+    )
+    add(
+        "--match_num_models",
+        action="store_true",
+        help="Compare checkpoints of equal agent steps.",
+    )
+    add(
+        "--comp_no_optimal",
+        action="store_true",
+        help="Compare filters in their order only, without matching.",
+    )
+    add(
+        "--comp_single_single_model",
+        help="In single_single, compare only this agent with each of the others. (default: every "
+        "pair)",
+    )
+    add(
+        "--metric",
+        nargs="+",
+        choices=METRICS,
+        default=["default", "optimal", "rebasin"],
+        help="How filters are paired. default: in their order. optimal: the best assignment in "
+        "each layer. rebasin: one assignment that is carried through the network. kernels, "
+        "optimal_kernels: each kernel of a filter separately, as in 2019. cka: no pairs; how alike "
+        "the layers' responses to a game are. (default: default optimal rebasin)",
+    )
+    add(
+        "--cka_game",
+        help="Game whose frames the layers respond to. (default: the first that both agents know)",
+    )
+    add(
+        "--cka_frames",
+        type=positive,
+        default=256,
+        help="Number of frames of this game. (default: %(default)s)",
+    )
+    add("--cores", type=positive, help="Pairs that are compared in parallel. (default: all cores)")
+
+
+def add_plot_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds what ``filter_comp_plot`` draws."""
+    group = parser.add_argument_group("filter_comp_plot")
+    add = group.add_argument
+    add(
+        "--plot_match_type",
+        choices=METRICS,
+        default="optimal",
+        help="The --metric that is drawn. (default: %(default)s)",
+    )
+    add(
+        "--plot_metric_type",
+        choices=["sum", "mean", "relative"],
+        default="relative",
+        help="sum: squared differences of a layer. mean: per filter. relative: divided by the "
+        "filters' own squares. (default: %(default)s)",
+    )
+    add(
+        "--plot_heatmaps",
+        action="store_true",
+        help="Draw heat maps, with layers as rows, instead of lines.",
+    )
+    add("--save_figures", action="store_true", help="Write PNG files.")
+    add("--hide_plots", action="store_true", help="Open no window.")
+
+
+def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the modes that look at one or two checkpoints."""
+    group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
+    add = group.add_argument
+    add(
+        "--layer",
+        "--layer_index",
+        default="feat_conv0",
+        help="A layer's name or number, 0 to 14. (default: %(default)s)",
+    )
+    add(
+        "--filter",
+        "--filter_index",
+        type=natural,
+        help="Number of one filter. (default: all filters of the layer)",
+    )
+    add(
+        "--pairwise_comp",
+        action="store_true",
+        help="Accepted as in 2019, without effect: _filter_comp always compares all pairs.",
+    )
+    add(
+        "--other",
+        type=Path,
+        help="The second checkpoint, needed by _filter_comp and similarity. (default: none)",
+    )
+    add(
+        "--control",
+        type=Path,
+        nargs=2,
+        help="For similarity: two checkpoints of the same game from other seeds. (default: none)",
+    )
