@@ -1,4 +1,4 @@
-"""What a ResNet agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
+"""What an agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
 
 from __future__ import annotations
 
@@ -7,103 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchbeast.analysis.filter_flags import COMPARISONS, make_parser
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import available_cores
 
 if TYPE_CHECKING:
     from torchbeast.analysis import comparison
     from torchbeast.analysis.agents import RunAgent
-
-COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
-METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser("analysis.analyze_resnet", "Compares and shows the filters of ResNet agents.")
-    add = parser.add_argument
-    add(
-        "--mode",
-        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp", "similarity"],
-        default="filter_comp",
-        help="filter_comp: distances between agents over training. filter_comp_plot: their "
-        "figures. filter_vis: the inputs that excite filters most. _filter_comp: two checkpoints. "
-        "similarity: responses of two agents of any network, with controls.",
-    )
-    add(
-        "--load_path",
-        "--model_load_path",
-        type=Path,
-        default=Path("models"),
-        help="Directory of agents, of filter_comp's results, or a checkpoint (default: models).",
-    )
-    add("--save_dir", type=Path, help="Where results go (default: filter_comp in --load_path).")
-    group = parser.add_argument_group("filter_comp")
-    add = group.add_argument
-    add("--models", help="Agents: name=directory in --load_path,... (default: all there).")
-    add("--comp_num_models", type=positive, default=10, help="Checkpoints of each agent.")
-    add(
-        "--comp_between",
-        nargs="*",
-        choices=COMPARISONS,
-        default=list(COMPARISONS),
-        help="Which agents are compared (default: all of these; without a value the first three).",
-    )
-    add("--match_num_models", action="store_true", help="Compare at equal steps.")
-    add("--comp_no_optimal", action="store_true", help="Filters in order only.")
-    add("--comp_single_single_model", help="single_single: this agent with each other one only.")
-    add(
-        "--metric",
-        nargs="+",
-        choices=METRICS,
-        default=["default", "optimal", "rebasin"],
-        help="How filters are paired: in order; the best in each layer; carried through the "
-        "network. Not by default: kernels, optimal_kernels: each kernel of a filter for itself, "
-        "as in 2019. cka: likeness of the layers' responses to a game.",
-    )
-    add("--cka_game", help="Game to respond to (default: the first that both agents know).")
-    add("--cka_frames", type=positive, default=256, help="Of the game (default: %(default)s).")
-    add("--cores", type=positive, help="Pairs at a time.")
-    group = parser.add_argument_group("filter_comp_plot")
-    add = group.add_argument
-    add("--plot_match_type", choices=METRICS, default="optimal")
-    add(
-        "--plot_metric_type",
-        choices=["sum", "mean", "relative"],
-        default="relative",
-        help="relative: divided by the filters' own squares (default: %(default)s).",
-    )
-    add("--plot_heatmaps", action="store_true", help="Layers as rows instead of lines.")
-    add("--save_figures", action="store_true", help="Write PNG files.")
-    add("--hide_plots", action="store_true", help="Open no window.")
-    add_checkpoint_flags(parser)
-    return parser
-
-
-def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of the modes that look at one or two checkpoints."""
-    group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
-    add = group.add_argument
-    add("--layer", "--layer_index", default="feat_conv0", help="A layer's name or number, 0 to 14.")
-    add(
-        "--filter",
-        "--filter_index",
-        type=natural,
-        help="One filter (default: the whole layer, as a sheet).",
-    )
-    add(
-        "--pairwise_comp",
-        action="store_true",
-        help="Accepted as in 2019, without effect: _filter_comp always compares all pairs.",
-    )
-    add("--other", type=Path, help="_filter_comp, similarity: the second checkpoint.")
-    add(
-        "--control",
-        type=Path,
-        nargs=2,
-        help="similarity: two checkpoints of the same game from other seeds.",
-    )
 
 
 def results_directory(flags: argparse.Namespace) -> Path:
@@ -236,17 +147,17 @@ def compare_two(flags: argparse.Namespace) -> None:
 def compare_responses(flags: argparse.Namespace) -> None:
     """``similarity``: debiased CKA of two agents beside its controls, on one or several games."""
     from torchbeast.analysis import similarity
+    from torchbeast.analysis.agents import read_players
     from torchbeast.envs import parse_games
-    from torchbeast.evaluate.playing import choose_games, read_trained
+    from torchbeast.evaluate.playing import choose_games
 
     if flags.other is None:
         raise UsageError("--mode similarity needs --other: the second agent")
     if flags.cka_frames < 8:
         raise UsageError("--cka_frames: intervals need at least 8")
-    a, b, *control = (
-        read_trained(path / "model.tar" if path.is_dir() else path, path.name)
-        for path in (p.expanduser() for p in (flags.load_path, flags.other, *(flags.control or ())))
-    )
+    if len(flags.control) not in (0, 2):
+        raise UsageError("--mode similarity takes two checkpoints for --control")
+    a, b, *control = read_players(flags.load_path, flags.other, *flags.control)
     known = [game for game in choose_games(a, None) if game in choose_games(b, None)]
     games = parse_games(flags.cka_game) if flags.cka_game else known
     if not games:
@@ -259,6 +170,51 @@ def compare_responses(flags: argparse.Namespace) -> None:
     directory = (flags.save_dir or Path("similarity")).expanduser()
     for path in similarity.save(rows, directory, f"{a.xpid} and {b.xpid}"):
         print(path)
+
+
+def ablate(flags: argparse.Namespace) -> None:
+    """``ablation``: what changes without each filter of one or two agents."""
+    from torchbeast.analysis import ablation
+
+    config = ablation.AblationConfig(
+        agents=(flags.load_path, *([flags.other] if flags.other else [])),
+        games=flags.cka_game,
+        layers=split_names(flags.layers),
+        num_frames=flags.cka_frames,
+        games_per_filter=flags.games_per_filter,
+        greedy=flags.greedy,
+        seed=flags.seed,
+        directory=(flags.save_dir or Path("ablation")).expanduser(),
+    )
+    for path in ablation.run(config):
+        print(path)
+
+
+def stitch(flags: argparse.Namespace) -> None:
+    """``stitching``: the first layers of one agent in front of another agent's other layers."""
+    from torchbeast.analysis import stitching
+
+    if flags.other is None:
+        raise UsageError("--mode stitching needs --other: the agent with the other layers")
+    config = stitching.StitchingConfig(
+        front=flags.load_path,
+        back=flags.other,
+        controls=tuple(flags.control),
+        games=flags.cka_game,
+        layers=split_names(flags.layers),
+        num_frames=flags.cka_frames,
+        num_games=flags.games,
+        greedy=flags.greedy,
+        seed=flags.seed,
+        directory=(flags.save_dir or Path("stitching")).expanduser(),
+    )
+    for path in stitching.run(config):
+        print(path)
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """The names in a list with commas; none for None."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
 def find_layer_name(text: str) -> str:
@@ -283,6 +239,8 @@ MODES = {
     "filter_vis": filter_vis,
     "_filter_comp": compare_two,
     "similarity": compare_responses,
+    "ablation": ablate,
+    "stitching": stitch,
 }
 
 
