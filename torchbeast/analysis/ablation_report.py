@@ -54,7 +54,7 @@ def save(effects: Sequence[AgentEffects], directory: Path) -> list[Path]:
             writer.writerows(rows)
     np.savez_compressed(directory / "ablation.npz", **_arrays(effects))
     figure = draw(effects)
-    figure.savefig(directory / "ablation.png", dpi=90)
+    figure.savefig(directory / "ablation.png", dpi=85)
     return [*paths, directory / "ablation.npz", directory / "ablation.png"]
 
 
@@ -128,8 +128,8 @@ def draw(effects: Sequence[AgentEffects]) -> Any:
     count = max(len(agent.games) for agent in effects)
     with_returns = any(game.returns.size for agent in effects for game in agent.games)
     maps = ["policy", "value", *(["return"] if with_returns else [])]
-    heights = [0.3 * count + 0.6] * len(maps) + [2.6, 0.45 * count + 1.2]
-    figure = pyplot.figure(figsize=(7.5 * len(effects), sum(heights) + 0.8), layout="constrained")
+    heights = [0.26 * count + 0.9] * len(maps) + [2.4, 0.36 * count + 1.6]
+    figure = pyplot.figure(figsize=(8 * len(effects), sum(heights) + 0.8), layout="constrained")
     grid = figure.subfigures(len(heights), len(effects), height_ratios=heights, squeeze=False)
     for row, what in enumerate(maps):
         _draw_maps([*grid[row]], effects, what)
@@ -163,11 +163,11 @@ def _draw_maps(figures: list[Any], effects: Sequence[AgentEffects], what: str) -
     norm = (Normalize if what == "return" else LogNorm)(floor, largest)
     colours = "RdBu" if what == "return" else "viridis"
     titles = {
-        "policy": "change of the policy without a filter",
-        "value": "change of the value without a filter",
-        "return": "change of the return without a filter",
+        "policy": "change of the policy without one filter",
+        "value": "change of the value without one filter",
+        "return": "change of the return without one filter",
     }
-    units = {"policy": "KL, nats", "value": "sigma", "return": "points"}
+    units = {"policy": "KL divergence, nats", "value": "sigma, else returns", "return": "points"}
     for figure, agent, matrix in zip(figures, effects, matrices, strict=True):
         axis = figure.subplots()
         image = axis.imshow(
@@ -183,17 +183,11 @@ def _draw_maps(figures: list[Any], effects: Sequence[AgentEffects], what: str) -
         ends = np.cumsum(sizes)
         for end in ends[:-1]:
             axis.axvline(end - 0.5, color="white", lw=1.5)
-        many = len(sizes) > 6
-        labels = [
-            f"{name}" if many else f"{name}: {size} filters, largest mean effect first"
-            for name, size in zip(_layers(agent), sizes, strict=True)
-        ]
-        if not many:
-            labels = [label if size > 40 else f"{label.split(':')[0]}: {size}"
-                      for label, size in zip(labels, sizes, strict=True)]  # fmt: skip
+        labels = [f"{name} ({size})" for name, size in zip(_layers(agent), sizes, strict=True)]
         axis.set_xticks(ends - np.array(sizes) / 2 - 0.5, labels, fontsize="small")
-        if many:
+        if len(sizes) > 6:
             axis.tick_params(axis="x", rotation=90)
+        axis.set_xlabel("filters of each layer, by mean effect on the policy", fontsize="small")
         axis.tick_params(length=0)
         figure.colorbar(image, ax=axis, label=units[what], pad=0.01)
 
@@ -222,10 +216,11 @@ def _draw_sums(figures: list[Any], effects: Sequence[AgentEffects]) -> None:
         axis.set_xticks(range(len(layers)), layers, fontsize="small")
         if len(layers) > 6:
             axis.tick_params(axis="x", rotation=90)
-        axis.set_title(f"{agent.agent}: sum over a layer's filters, 95 % intervals over frames")
-        axis.set_ylabel("KL, nats")
+        axis.set_title(f"{agent.agent}: policy, sum over a layer's filters (95 % over frames)")
+        axis.set_xlim(-0.5, len(layers) - 0.5)
+        axis.set_ylabel("KL divergence, nats")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize="small", ncols=3)
+        axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     top = max(axis.get_ylim()[1] for axis in axes)
     for axis in axes:
         axis.set_ylim(0, top)
@@ -234,8 +229,10 @@ def _draw_sums(figures: list[Any], effects: Sequence[AgentEffects]) -> None:
 def _draw_agreement(figures: list[Any], effects: Sequence[AgentEffects]) -> None:
     """How far games agree about which filters matter, beside an untrained network."""
     for figure, agent in zip(figures, effects, strict=True):
-        axes = figure.subplots(1, 2)
         names = [game.game for game in agent.games]
+        if len(names) < 2:
+            continue
+        axes = figure.subplots(1, 2)
         for axis, untrained in zip(axes, (False, True), strict=True):
             matrix = rank_agreement(agent, untrained=untrained)
             axis.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r", aspect="auto")
@@ -246,4 +243,8 @@ def _draw_agreement(figures: list[Any], effects: Sequence[AgentEffects]) -> None
             axis.set_yticks(range(len(names)), names, fontsize="small")
             axis.set_title("untrained network" if untrained else agent.agent, fontsize="medium")
         axes[1].set_yticklabels([])
-        figure.suptitle("Do the same filters matter? Rank correlation between games", size="medium")
+        figure.suptitle(
+            "Do the same filters of a layer matter? Rank correlation of effects on the policy,\n"
+            "one game with another; on the diagonal one half of a game's frames with the other",
+            size="medium",
+        )

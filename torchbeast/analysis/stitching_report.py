@@ -57,9 +57,10 @@ def draw(rows: Sequence[Row]) -> Any:
         back, front, blind = shown[:3]
         _draw_fronts(line[0], shown, layers, "policy")
         line[0].axhline(blind.policy, color=BLIND, ls=":", label="one policy for all frames")
-        line[0].axhline(0, color=BACK, label=f"{back.front}, intact")
+        line[0].axhline(0, color=BACK, label=f"{back.front}, intact", clip_on=False)
+        line[0].set_ylim(0, 1.45 * line[0].get_ylim()[1])  # Leaves room for the legend.
         line[0].set_ylabel("KL divergence from its policy, nats (0: the same)")
-        line[0].set_title(f"{game}: {front.front}'s first layers before {back.front}'s rest")
+        line[0].set_title(f"{game}: front {front.front}, rest {back.front}")
         if with_scores:
             _draw_fronts(line[1], shown, layers, "score")
             for row, colour, dashes in ((back, BACK, "-"), (front, FRONT, "--")):
@@ -68,11 +69,12 @@ def draw(rows: Sequence[Row]) -> Any:
             line[1].set_ylabel("points in a full game")
             line[1].set_title(f"{game}: mean of {back.games} full games, 95 % intervals")
     for axis in axes.flat:
-        axis.set_xlabel("last layer of the first part")
+        axis.set_xlim(-0.4, len(layers) - 0.6)
+        axis.set_xlabel("last layer of the front")
         axis.grid(alpha=0.3)
         handles, labels = axis.get_legend_handles_labels()
         unique = dict(zip(labels, handles, strict=True))
-        axis.legend(unique.values(), unique.keys(), fontsize="small")
+        axis.legend(unique.values(), unique.keys(), fontsize="small", loc="best")
     return figure
 
 
@@ -81,7 +83,7 @@ def _draw_fronts(axis: Any, rows: Sequence[Row], layers: Sequence[str], what: st
     styles = [("front", "o-", FRONT, ""), ("untrained", "^--", UNTRAINED, "untrained front")]
     names = list(dict.fromkeys(row.front for row in rows if row.kind == "control"))
     for name, colour in zip(names, CONTROLS, strict=False):
-        styles.append((name, "s-.", colour, f"control: {name}"))
+        styles.append((name, "s-.", colour, f"front {name} (control)"))
     fronts = list(dict.fromkeys((r.kind, r.front) for r in rows if r.layer))
     for number, (kind, front) in enumerate(fronts):
         key = front if kind == "control" else kind
@@ -100,7 +102,7 @@ def _draw_fronts(axis: Any, rows: Sequence[Row], layers: Sequence[str], what: st
             fmt=form,
             ms=5,
             color=colour,
-            label=label or f"first layers of {front}",
+            label=label or f"front {front}",
         )
     axis.set_xticks(range(len(layers)), layers, fontsize="small")
     if len(layers) > 6:
