@@ -6,8 +6,10 @@ the same inputs. It is blind to the order of filters, to rotation and to scale.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -17,7 +19,7 @@ from torchbeast.analysis.agents import RunAgent, Snapshot
 from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.excitation import find_layer
 from torchbeast.analysis.filters import LAYER_NAMES, Distance
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.evaluate.playing import (
     PARALLEL_GAMES,
     GameLoop,
@@ -26,6 +28,7 @@ from torchbeast.evaluate.playing import (
     read_trained,
 )
 from torchbeast.models import Agent
+from torchbeast.models.recurrence import CoreState
 
 log = logging.getLogger("torchbeast")
 
@@ -51,22 +54,64 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
     return float((a * b).sum() / norm) if norm > 0 else 0.0
 
 
-def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
-    """Plays games with the agent, actions sampled, and returns ``count`` frames ``[N, C, H,
-    W]``.
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """What an agent saw at moments of its games, in the order of time.
+
+    Neighbouring moments are of different games that were played side by side.
+    """
+
+    inputs: EnvOutput
+    """Leaves ``[1, N, ...]``."""
+    state: CoreState
+    """Its memory before, leaves ``[L, N, H]``."""
+
+    def __len__(self) -> int:
+        return self.inputs.frame.shape[1]
+
+    def split(self, size: int) -> Iterator[Moments]:
+        """Yields ``size`` moments at a time, the last time what is left."""
+        for start in range(0, len(self), size):
+            part = slice(start, start + size)
+            yield Moments(
+                EnvOutput(*(leaf[:, part] for leaf in self.inputs)),
+                tuple(leaf[:, part] for leaf in self.state),
+            )
+
+
+def play_moments(
+    trained: Trained, env_id: str, count: int, *, seed: int = 0, steps_apart: int = STEPS_APART
+) -> Moments:
+    """Plays games side by side with sampled actions and keeps moments of them.
+
+    Args:
+        trained: the agent.
+        env_id: the game.
+        count: how many moments.
+        seed: of the games and the actions.
+        steps_apart: agent steps from one moment of a game to the next.
     """
     envs = make_games(trained, env_id, PARALLEL_GAMES, seed=seed)
     loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
-    frames: list[Tensor] = []
+    seen: list[tuple[EnvOutput, CoreState]] = []
     for _ in range(FIRST_STEP):
         loop.step()
     for _ in range(-(-count // PARALLEL_GAMES)):
-        for _ in range(STEPS_APART):
+        for _ in range(steps_apart):
             loop.step()
-        frames += loop.inputs.frame[0].clone().unbind()
+        seen.append((loop.inputs, loop.state))
     for env in envs:
         env.close()
-    return torch.stack(frames[:count])
+    inputs, states = zip(*seen, strict=True)
+    return Moments(
+        EnvOutput(*(torch.cat(leaves, dim=1)[:, :count] for leaves in zip(*inputs, strict=True))),
+        tuple(torch.cat(leaves, dim=1)[:, :count] for leaves in zip(*states, strict=True)),
+    )
+
+
+def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
+    """``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
+    return play_moments(trained, env_id, count, seed=seed).inputs.frame[0]
 
 
 def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchbeast.analysis.filters import Weights, read_weights
 from torchbeast.core.types import UsageError
+from torchbeast.envs import parse_games
+from torchbeast.envs.games import short_name
+from torchbeast.evaluate.playing import Trained, read_trained
 from torchbeast.records import checkpoint
 from torchbeast.runtime.text import first_line
 
@@ -109,6 +113,39 @@ def spread(steps: list[int], count: int) -> list[int]:
     if count == 1:
         return steps[-1:]
     return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
+
+
+def read_players(*paths: Path) -> list[Trained]:
+    """Reads the agents in checkpoints or in directories with a ``model.tar``. Raises UsageError."""
+    players = []
+    for path in (p.expanduser() for p in paths):
+        file = path / "model.tar" if path.is_dir() else path
+        players.append(read_trained(file, checkpoint.run_of(file).resolve().name))
+    return players
+
+
+def choose_known_games(players: Sequence[Trained], names: str | None) -> list[str]:
+    """Returns the games that ``names`` lists, else those that all players know.
+
+    Raises:
+        UsageError: a player does not know one of them, or they have no game in common.
+    """
+    if names is None:
+        known = [{short_name(task) for task in player.agent.config.tasks} for player in players]
+        first = players[0].agent.config.tasks
+        games = [game for game in first if all(short_name(game) in tasks for tasks in known)]
+        if not games:
+            raise UsageError(f"{' and '.join(p.xpid for p in players)} have no game in common")
+        return games
+    chosen = list(parse_games(names))
+    for player in players:
+        tasks = [short_name(task) for task in player.agent.config.tasks]
+        for game in chosen:
+            if short_name(game) not in tasks:
+                raise UsageError(
+                    f"{player.xpid} does not know {short_name(game)}: it knows {', '.join(tasks)}"
+                )
+    return chosen
 
 
 class SnapshotReader:

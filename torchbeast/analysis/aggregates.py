@@ -76,3 +76,28 @@ def bootstrap(
     tail = (1 - confidence) / 2
     low, high = np.quantile(statistic(drawn), [tail, 1 - tail])
     return Interval(float(low), float(high))
+
+
+def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+    """Computes means over the last axis in bootstrap resamples of that axis.
+
+    All rows share their resamples, so that sums of rows keep what their parts have in common.
+
+    Args:
+        values: ``[..., N]``, such as a measure on N frames or the scores of N games.
+        resamples: how many, ``R``.
+        seed: of the draws.
+
+    Returns:
+        ``[..., R]``.
+    """
+    count = values.shape[-1]
+    weights = np.random.default_rng(seed).multinomial(count, [1 / count] * count, size=resamples)
+    return values @ weights.T / count
+
+
+def percentiles(means: np.ndarray, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both ends ``[...]`` of the percentile intervals of resampled means ``[..., R]``."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=-1)
+    return low, high

@@ -1,4 +1,4 @@
-"""What a ResNet agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
+"""What an agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
 
 from __future__ import annotations
 
@@ -153,17 +153,17 @@ def compare_responses(flags: argparse.Namespace) -> None:
     games.
     """
     from torchbeast.analysis import similarity
+    from torchbeast.analysis.agents import read_players
     from torchbeast.envs import parse_games
-    from torchbeast.evaluate.playing import choose_games, read_trained
+    from torchbeast.evaluate.playing import choose_games
 
     if flags.other is None:
         raise UsageError("--mode similarity needs --other: the second agent")
     if flags.cka_frames < 8:
-        raise UsageError("--cka_frames must be at least 8 with --mode similarity")
-    a, b, *control = (
-        read_trained(path / "model.tar" if path.is_dir() else path, path.name)
-        for path in (p.expanduser() for p in (flags.load_path, flags.other, *(flags.control or ())))
-    )
+        raise UsageError("--cka_frames: intervals need at least 8")
+    if len(flags.control) not in (0, 2):
+        raise UsageError("--mode similarity takes two checkpoints for --control")
+    a, b, *control = read_players(flags.load_path, flags.other, *flags.control)
     known = [game for game in choose_games(a, None) if game in choose_games(b, None)]
     games = parse_games(flags.cka_game) if flags.cka_game else known
     if not games:
@@ -176,6 +176,51 @@ def compare_responses(flags: argparse.Namespace) -> None:
     directory = (flags.save_dir or Path("similarity")).expanduser()
     for path in similarity.save(rows, directory, f"{a.xpid} and {b.xpid}"):
         print(path)
+
+
+def ablate(flags: argparse.Namespace) -> None:
+    """``ablation``: what changes without each filter of one or two agents."""
+    from torchbeast.analysis import ablation
+
+    config = ablation.AblationConfig(
+        agents=(flags.load_path, *([flags.other] if flags.other else [])),
+        games=flags.cka_game,
+        layers=split_names(flags.layers),
+        num_frames=flags.cka_frames,
+        games_per_filter=flags.games_per_filter,
+        greedy=flags.greedy,
+        seed=flags.seed,
+        directory=(flags.save_dir or Path("ablation")).expanduser(),
+    )
+    for path in ablation.run(config):
+        print(path)
+
+
+def stitch(flags: argparse.Namespace) -> None:
+    """``stitching``: the first layers of one agent in front of another agent's other layers."""
+    from torchbeast.analysis import stitching
+
+    if flags.other is None:
+        raise UsageError("--mode stitching needs --other: the agent with the other layers")
+    config = stitching.StitchingConfig(
+        front=flags.load_path,
+        back=flags.other,
+        controls=tuple(flags.control),
+        games=flags.cka_game,
+        layers=split_names(flags.layers),
+        num_frames=flags.cka_frames,
+        num_games=flags.games,
+        greedy=flags.greedy,
+        seed=flags.seed,
+        directory=(flags.save_dir or Path("stitching")).expanduser(),
+    )
+    for path in stitching.run(config):
+        print(path)
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """The names in a list with commas; none for None."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
 def find_layer_name(text: str) -> str:
@@ -201,6 +246,8 @@ MODES = {
     "filter_vis": filter_vis,
     "_filter_comp": compare_two,
     "similarity": compare_responses,
+    "ablation": ablate,
+    "stitching": stitch,
 }
 
 

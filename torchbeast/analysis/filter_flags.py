@@ -9,6 +9,10 @@ from torchbeast.cli.parsing import Parser, natural, positive
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
+MODES = (
+    *("filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp"),
+    *("similarity", "ablation", "stitching"),
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -17,12 +21,14 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add(
         "--mode",
-        choices=["filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp", "similarity"],
+        choices=MODES,
         default="filter_comp",
         help="filter_comp: distances between the filters of agents over training. "
         "filter_comp_plot: figures of these distances. filter_vis: the inputs that excite filters "
         "most. _filter_comp: distances between two checkpoints. similarity: how alike the "
-        "responses of two agents of any network are, with controls. (default: %(default)s)",
+        "responses of two agents of any network are, with controls. ablation: what changes without "
+        "each filter. stitching: one agent's first layers in front of another agent's other "
+        "layers. (default: %(default)s)",
     )
     add(
         "--load_path",
@@ -35,12 +41,13 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--save_dir",
         type=Path,
-        help="Directory for the results. (default: filter_comp in --load_path; in the last three "
-        "modes filters, or similarity)",
+        help="Directory for the results. (default: filter_comp in --load_path; in modes that "
+        "look at checkpoints: the mode's name, or filters)",
     )
     add_comparison_flags(parser)
     add_plot_flags(parser)
     add_checkpoint_flags(parser)
+    add_experiment_flags(parser)
     return parser
 
 
@@ -94,13 +101,16 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--cka_game",
-        help="Game whose frames the layers respond to. (default: the first that both agents know)",
+        "--game",
+        help="Game whose frames the layers respond to; in similarity, ablation and stitching one "
+        "or several. (default: the first that both agents know; in these modes all of them)",
     )
     add(
         "--cka_frames",
+        "--frames",
         type=positive,
         default=256,
-        help="Number of frames of this game. (default: %(default)s)",
+        help="Number of frames of each game. (default: %(default)s)",
     )
     add("--cores", type=positive, help="Pairs that are compared in parallel. (default: all cores)")
 
@@ -133,7 +143,7 @@ def add_plot_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of the modes that look at one or two checkpoints."""
-    group = parser.add_argument_group("filter_vis, _filter_comp, similarity")
+    group = parser.add_argument_group("modes that look at checkpoints")
     add = group.add_argument
     add(
         "--layer",
@@ -155,11 +165,47 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--other",
         type=Path,
-        help="The second checkpoint, needed by _filter_comp and similarity. (default: none)",
+        help="The second checkpoint. _filter_comp, similarity and stitching need one. (default: "
+        "none)",
     )
     add(
         "--control",
         type=Path,
-        nargs=2,
-        help="For similarity: two checkpoints of the same game from other seeds. (default: none)",
+        nargs="+",
+        default=[],
+        help="similarity: two checkpoints of the same game from other seeds. stitching: "
+        "checkpoints whose first layers are stitched, too. (default: none)",
+    )
+
+
+def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the modes that change networks and see what they do then."""
+    group = parser.add_argument_group("ablation, stitching")
+    add = group.add_argument
+    add("--layers", help="Names of convolutions, separated by commas. (default: all)")
+    add(
+        "--games_per_filter",
+        type=natural,
+        default=0,
+        help="ablation: full games that are played without each filter; slow. (default: "
+        "%(default)s)",
+    )
+    add(
+        "--games",
+        type=natural,
+        default=8,
+        help="stitching: full games of each agent; 0: compare policies only. (default: "
+        "%(default)s)",
+    )
+    add(
+        "--sample",
+        dest="greedy",
+        action="store_false",
+        help="Sample actions in full games instead of taking the likeliest.",
+    )
+    add(
+        "--seed",
+        type=natural,
+        default=0,
+        help="Seed of the frames and the games. (default: %(default)s)",
     )

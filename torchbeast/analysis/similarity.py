@@ -139,8 +139,8 @@ def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
     return result
 
 
-def respond_untrained(like: Agent, frames: Tensor, task: int, seed: int) -> dict[str, np.ndarray]:
-    """Computes the same for a new network with an agent's configuration and mean pictures."""
+def make_untrained(like: Agent, seed: int) -> Agent:
+    """Makes a new network with an agent's configuration and mean pictures."""
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     agent = make_agent(like.config).eval()
@@ -148,7 +148,7 @@ def respond_untrained(like: Agent, frames: Tensor, task: int, seed: int) -> dict
     torch.set_rng_state(state)
     agent.frame_mean.copy_(like.frame_mean)
     agent.frame_scale.copy_(like.frame_scale)
-    return respond(agent, frames, task)
+    return agent
 
 
 def compare_on_game(
@@ -173,7 +173,7 @@ def compare_on_game(
     frames = play_frames(a, game, num_frames)
     one, other, *rest = (respond(x.agent, frames, x.find_task(game)) for x in agents)
     untrained = [
-        respond_untrained(a.agent, frames, a.find_task(game), seed)
+        respond(make_untrained(a.agent, seed), frames, a.find_task(game))
         for seed in range(UNTRAINED_PAIRS + 1)
     ]
     rows = []
