@@ -284,8 +284,8 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
     first.process.terminate()
 
 
-def start_two_servers(start, basename, env):
-    servers = start("polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", env)
+def start_two_servers(start, basename, *flags):
+    servers = start("polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", *flags)
     wait_until(lambda: Path(f"{basename.removeprefix('unix:')}.1").exists())
     return servers
 
@@ -298,7 +298,10 @@ def test_servers_of_ones_own(start, tmp_path):
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
     ).finish()  # fmt: skip
     assert code == 0, err
-    second = start("polybeast_env", "--num_servers=1", f"--pipes_basename={basename}", "--env=Mock")
+    second = start(
+        "polybeast_env", "--num_servers=1", f"--pipes_basename={basename}", "--env=Mock",
+        "--pure_python",
+    )  # fmt: skip
     code, _, err = second.finish()
     assert code == 1
     assert f"Address is in use: {basename}.0" in err
@@ -312,7 +315,7 @@ def test_servers_of_ones_own(start, tmp_path):
 def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
     games = "PongNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
-    servers = start_two_servers(start, basename, f"--env={games}")
+    servers = start_two_servers(start, basename, f"--env={games}", "--pure_python")
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--env=PongNoFrameskip-v4",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",

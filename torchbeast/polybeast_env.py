@@ -44,6 +44,12 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Accepted as in 2019, without effect: every server says which game it plays.",
     )
+    parser.add_argument(
+        "--pure_python",
+        action="store_true",
+        help="Serve with Python's grpcio. Without this flag it does so only where the C++ server "
+        "was not compiled.",
+    )
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -63,6 +69,20 @@ class SupervisorConfig(NamedTuple):
     private_directory: bool
     """Whether the sockets' directory is to be removed at the end."""
     step_timeout_s: float
+    pure_python: bool
+    """Whether Python's server serves, even where the C++ server was compiled."""
+
+
+def find_server(*, pure_python: bool) -> Any:
+    """Returns the class of the server: C++ where it was compiled, unless Python's is wanted."""
+    if not pure_python:
+        with contextlib.suppress(ImportError):
+            from libtorchbeast import Server
+
+            return Server
+    from torchbeast.serving import Server as PythonServer
+
+    return PythonServer
 
 
 def serve(
@@ -73,7 +93,6 @@ def serve(
     ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
     mistaken for that of an environment that ends its process.
     """
-    from libtorchbeast import Server
     from torchbeast.envs import derive_seed, make_env
     from torchbeast.runtime.workers import begin_worker
 
@@ -94,7 +113,8 @@ def serve(
 
     address = servers_lib.server_address(config.pipes_basename, index)
     try:
-        Server(env_init, address, task, config.tls).run()
+        server_class = find_server(pure_python=config.pure_python)
+        server_class(env_init, address, task, config.tls).run()
     except (RuntimeError, ValueError) as error:
         errors.send(str(error))
 
@@ -195,6 +215,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
         # PolyBeast made it for us; it may not live to remove it.
         private_directory=flags.parent_pid is not None and flags.private_directory,
         step_timeout_s=flags.step_timeout_s,
+        pure_python=flags.pure_python,
     )
 
 

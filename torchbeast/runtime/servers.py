@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from torchbeast.core.types import RunError, UsageError
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
 MAX_SOCKET_PATH = 107
+# How long a server waits for others that bind in the same directory.
+LOCK_TIMEOUT_S = 5.0
 
 
 def server_address(basename: str, index: int) -> str:
@@ -71,25 +74,57 @@ def socket_directory(basename: str | None) -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def remove_dead_socket(path: str) -> None:
-    """Removes the socket file of a server that was killed; not one that somebody listens on."""
+@contextlib.contextmanager
+def lock_sockets(path: str) -> Iterator[None]:
+    """Keeps other servers from binding sockets in the directory of ``path``. A context manager.
+
+    Between its binding and listening on it, a socket looks like one that nobody listens on.
+
+    Raises:
+        RuntimeError: another process holds the lock for seconds.
+    """
     try:
         directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
+        yield  # Nobody can bind in it.
         return
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    name = os.path.dirname(path)
+                    raise RuntimeError(f"Another process holds the lock on {name}") from None
+                time.sleep(0.01)
+            except OSError:
+                break  # A file system without locks.
+        yield
+    finally:
+        os.close(directory)
+
+
+def somebody_listens(path: str) -> bool:
+    """Whether a server listens on the socket ``path``, as far as this user can tell."""
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
         client.setblocking(False)
-        # The servers' lock: between the binding of a socket and listening on it, it looks dead.
-        with contextlib.suppress(OSError):
-            fcntl.flock(directory, fcntl.LOCK_EX)
         try:
             client.connect(path)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # Busy, or another user's.
+        return True
+
+
+def remove_dead_socket(path: str) -> None:
+    """Removes the socket file of a server that was killed; not one that somebody listens on."""
+    with contextlib.suppress(RuntimeError), lock_sockets(path):
+        if not somebody_listens(path):
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        except OSError:
-            pass  # Busy, another user's, or not there.
-    os.close(directory)
 
 
 class EnvServers:

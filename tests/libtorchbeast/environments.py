@@ -1,0 +1,98 @@
+"""Servers of environments whose every mistake shows. Nothing here imports torch: it takes long."""
+
+import importlib
+import time
+
+import numpy as np
+
+
+class Counting:
+    """Frames whose planes count the steps, so that every mistake in a stack shows.
+
+    Episodes of 7 steps; the third ends by truncation. Reward = the action taken.
+    """
+
+    def __init__(self, start=0, **behaviour):
+        self._count = start
+        self._behaviour = behaviour
+        self._stack = None
+        self._steps = 0
+        self._episodes = 0
+
+    def reset(self):
+        self._count += 1
+        self._stack = np.full((4, 2, 3), self._count % 256, np.uint8)
+        return self._stack, {}
+
+    def step(self, action):
+        if "fail_at" in self._behaviour and self._steps >= self._behaviour["fail_at"]:
+            raise KeyError("broken environment")
+        if "stuck_at" in self._behaviour and self._steps >= self._behaviour["stuck_at"]:
+            time.sleep(1000)
+        if self._behaviour.get("fail_once_at") == self._steps:
+            raise KeyError("broken environment")
+        self._steps += 1
+        self._count += 1
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = self._count % 256
+        over = self._steps % 7 == 0
+        self._episodes += over
+        truncated = over and self._episodes % 3 == 0
+        info = {"game_over": self._episodes % 2 == 0}
+        frame, reward = self._stack, float(action)
+        if self._steps == self._behaviour.get("bad_at", -1) + 1:
+            bad = self._behaviour["bad"]
+            if "text" in bad:
+                raise ValueError(bad["text"])
+            frame, reward = bad.get("frame", frame), bad.get("reward", reward)
+            truncated = bad.get("truncated", truncated)
+        assert isinstance(action, int)
+        return frame, reward, over and not truncated, truncated, info
+
+
+class OldGym:
+    """The interface of gym before 0.26, with a nest of odd observations."""
+
+    def __init__(self):
+        self._steps = 0
+
+    def observe(self):
+        matrix = np.arange(6, dtype=np.float64).reshape(2, 3).T + self._steps
+        return {"b": matrix, "a": (np.bool_(True), self._steps)}
+
+    def reset(self):
+        self._steps = 0
+        return self.observe()
+
+    def step(self, action):
+        self._steps += 1
+        return self.observe(), 0.5, self._steps == 3, {}
+
+
+class WrongSpace(OldGym):
+    """Its observations are not what its space says."""
+
+    def __init__(self):
+        import gymnasium  # Half a second that the other servers need not wait for.
+
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Dict(
+            a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(0, 1, (2,), np.float32)
+        )
+
+    def observe(self):
+        return {"a": 0, "b": np.zeros(2)}
+
+
+def serve(module, address, kind, behaviour, task):
+    made = iter(range(0, 10**6, 1000))
+
+    def counting():
+        start = next(made)
+        mine = dict(behaviour)
+        if start != 1000:  # Only the second of a stream fails.
+            mine.pop("fail_once_at", None)
+        return Counting(start, **mine)
+
+    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
+    importlib.import_module(module).Server(kinds[kind], address, task).run()
