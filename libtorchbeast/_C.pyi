@@ -124,7 +124,8 @@ class ActorPool:
         unroll_length: Steps in a rollout.
         newest_plane: Let servers send only the newest plane of frame stacks.
         connect_timeout_s: Seconds that a stream may be without an answered step, at the start and
-            after its server went away, until :meth:`run` raises.
+            after its server went away, until :meth:`run` raises. A server that went away may stay
+            away longer while others answer: its streams connect again when it comes back.
         max_environment_failures: How often within ``failure_window_s`` an environment may fail, or
             a server answer too late or not by the protocol, until :meth:`run` raises.
         tls: PEM texts (certificate, key, root), needed for addresses beyond this machine.

@@ -87,13 +87,15 @@ def check_compiled() -> None:
 
 def check_pool(setup: Setup) -> None:
     """Raises UsageError if the actor pool cannot have these sizes or find its servers."""
-    from torchbeast.runtime.servers import check_basename
+    from torchbeast.runtime.servers import check_basenames
 
     config, servers = setup.config, setup.config.servers
     if config.learner_queue_size < config.learning.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
     if servers.pipes_basename is not None:
-        check_basename(servers.pipes_basename, len(setup.servers))
+        if servers.start_servers and "," in servers.pipes_basename:
+            raise UsageError("--pipes_basename of several hosts needs --no_start_servers")
+        check_basenames(servers.pipes_basename, len(setup.servers), len(config.games))
     elif not servers.start_servers:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
 

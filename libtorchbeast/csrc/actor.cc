@@ -172,7 +172,7 @@ std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
 
 void Actor::OnFinished() {
   const StreamError error = given_up_ ? *given_up_ : recovery_.Explain(stream_->status());
-  if (const std::optional<std::string> text = recovery_.Apply(error)) {
+  if (const std::optional<std::string> text = recovery_.Apply(error, listener_->HasProgress())) {
     listener_->Log(LogLevel::kWarning, *text);
   }
   Reconnect();
@@ -206,6 +206,7 @@ void Actor::OnStepReply() {
   decoder_->Check(reply);
   for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
   recovery_.OnProgress();
+  listener_->OnProgress();
   ++row_;
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);

@@ -44,6 +44,10 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
     // Throws StreamError if the observations of the server at `address` are not those of the
     // others.
     virtual void CheckObservation(const std::string& address, const SpecNest& observation) = 0;
+    // A stream's server answered a step.
+    virtual void OnProgress() = 0;
+    // Whether any stream's server answered a step within the connect timeout.
+    virtual bool HasProgress() const = 0;
     // Ends the run with an error.
     virtual void Fail(std::exception_ptr error) = 0;
     virtual void Log(LogLevel level, const std::string& message) = 0;

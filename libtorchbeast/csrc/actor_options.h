@@ -30,7 +30,7 @@ struct ActorOptions {
   bool newest_plane = true;
   // How long a stream may be without an answered step, at the start and after losing its server:
   // until the server is there and the environments are open. Not counted: what the step timeout
-  // bounds.
+  // bounds. A server that was lost may take longer while other streams' servers answer.
   std::chrono::milliseconds connect_timeout{600'000};
   // How long a step may take.
   std::chrono::milliseconds step_timeout{300'000};

@@ -192,6 +192,11 @@ void ActorPool::CheckObservation(const std::string& address, const SpecNest& obs
                     "its observations differ from those of " + first_address_ + ": " + difference);
 }
 
+bool ActorPool::HasProgress() const {
+  const Clock::time_point last{Clock::duration(last_progress_)};
+  return last_progress_ != 0 && Clock::now() - last < options_.connect_timeout;
+}
+
 void ActorPool::Fail(std::exception_ptr error) {
   // What follows from closing is no error.
   if (stopped_ || IsOver()) return;

@@ -36,7 +36,8 @@ class ActorPool final : private Actor::Listener {
             BufferPool::Allocator allocator);
 
   // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
-  // called once. A server that dies is reconnected to, its partial rollouts dropped. The first
+  // called once. A server that dies is reconnected to, its partial rollouts dropped; it may stay
+  // away while others answer. The first
   // error of any stream ends all of them and is thrown here, as is what `poll` throws.
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
   // Agent steps handed to the learner so far, all environments together.
@@ -47,6 +48,8 @@ class ActorPool final : private Actor::Listener {
       TB_EXCLUDES(mutex_);
   void CheckObservation(const std::string& address, const SpecNest& observation) override
       TB_EXCLUDES(mutex_);
+  void OnProgress() override { last_progress_ = Clock::now().time_since_epoch().count(); }
+  bool HasProgress() const override;
   void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
   void Log(LogLevel level, const std::string& message) override { log_(level, message); }
 
@@ -66,6 +69,8 @@ class ActorPool final : private Actor::Listener {
   const std::shared_ptr<BufferPool> buffers_;
   grpc::CompletionQueue completion_queue_;
   std::atomic<int64_t> count_{0};
+  // Ticks of the clock; 0 before the first.
+  std::atomic<Clock::rep> last_progress_{0};
   std::atomic<bool> stopped_{false};
 
   Mutex mutex_;

@@ -42,6 +42,7 @@ Clock::time_point Recovery::OnConnect() {
 }
 
 void Recovery::OnProgress() {
+  has_worked_ = true;
   deadline_.reset();
   last_reason_.clear();
   backoff_ = kFirstBackoff;
@@ -68,7 +69,7 @@ StreamError Recovery::Explain(const grpc::Status& status) {
   return ExplainStatus(status, history_);
 }
 
-std::optional<std::string> Recovery::Apply(const StreamError& error) {
+std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
   const std::string reason = CleanText(error.what(), kMaxReasonBytes);
   const std::string server = "Environment server at " + stream_.address + ": ";
   if (error.remedy() == StreamError::Remedy::kEndRun) throw std::runtime_error(server + reason);
@@ -78,6 +79,11 @@ std::optional<std::string> Recovery::Apply(const StreamError& error) {
       throw std::runtime_error(server + reason + " (failed " + Times(count) + ")");
     }
     return server + reason + "; connecting again " + OutOf(count);
+  }
+  if (deadline_ && Clock::now() >= *deadline_ && has_worked_ && others_answer) {
+    deadline_ = Clock::now() + options_.connect_timeout;
+    logged_ = true;
+    return server + "still away: " + reason + "; the run continues without it, connecting again";
   }
   if (deadline_ && Clock::now() >= *deadline_) {
     const bool has_other = !last_reason_.empty() && last_reason_ != reason;

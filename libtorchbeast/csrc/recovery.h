@@ -36,7 +36,9 @@ class Recovery {
   StreamError Explain(const grpc::Status& status);
   // What follows from the end of a stream because of `error`: returns what to log, if anything,
   // before the next attempt. Throws std::runtime_error if the run is to end.
-  std::optional<std::string> Apply(const StreamError& error);
+  // `others_answer`: whether other streams go on. A server that has answered steps before may then
+  // stay away as long as it likes.
+  std::optional<std::string> Apply(const StreamError& error, bool others_answer);
   // Counts the failure of an environment of game `task`, if that is known; returns what to log.
   // Throws WireError if there is no such environment, std::runtime_error if it failed too often.
   std::string Count(const rpcenv::Failure& failure, std::optional<int32_t> task);
@@ -59,6 +61,8 @@ class Recovery {
   std::string last_reason_;
   // Whether the present trouble has been logged.
   bool logged_ = false;
+  // Whether the server ever answered a step.
+  bool has_worked_ = false;
   FailureBudget server_failures_;
   // By environment.
   std::vector<FailureBudget> environment_failures_;

@@ -25,6 +25,9 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
     actor_->Start();
   }
 
+  void OnProgress() override {}
+  bool HasProgress() const override { return others_answer_; }
+
   void TearDown() override {
     for (const auto& actor : all_) actor->Stop();
     queue_.Shutdown();
@@ -64,6 +67,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   }
 
   TemporaryDirectory directory_;
+  bool others_answer_ = false;
   ActorOptions options_;
   BufferPool buffers_;
   std::shared_ptr<Actor> actor_;

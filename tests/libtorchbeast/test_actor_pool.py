@@ -210,6 +210,37 @@ def test_killed_server_is_reconnected_to(start_server):
     assert pool.error is None
 
 
+def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
+    (first, _), (second, process) = (start_server(task=i, name=f"s{i}") for i in range(2))
+
+    def wait_for_task(pool, task):
+        deadline = time.monotonic() + 60
+        while next(pool.queue)[0][0][3][0, 0] != task:
+            assert time.monotonic() < deadline
+
+    with Pool([first, second], queue_size=2, connect_timeout_s=1) as pool:
+        wait_for_task(pool, 1)
+        process.kill()
+        process.join()
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            next(pool.queue)
+        assert pool.error is None
+        start_server(task=1, name="s1")
+        wait_for_task(pool, 1)
+    assert pool.error is None
+
+
+def test_when_all_servers_stay_away_the_pool_ends(start_server):
+    servers = [start_server(name=f"s{i}") for i in range(2)]
+    with Pool([address for address, _ in servers], connect_timeout_s=1) as pool:
+        for _ in range(4):
+            next(pool.queue)
+        for _, process in servers:
+            process.kill()
+        assert "No environment server answered at" in pool.wait_for_error()
+
+
 @both_servers
 def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     address, _ = start_server(task=5, fail_at=3)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,24 +18,12 @@ from torchbeast.envs.mock import Mock
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 
 
+MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy" / "make_certificates.sh"
+
+
 def make_certificates(directory):
     """A root and a certificate of its for localhost; returns (certificate, key, root)."""
-    directory.mkdir()
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
-
-    subject = ["-subj", "/CN=localhost"]
-    openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "root.key",
-        "-out", "root.pem", "-days", "2", "-subj", "/CN=root",
-    )  # fmt: skip
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "csr", *subject)
-    (directory / "ext").write_text("subjectAltName=DNS:localhost")
-    openssl(
-        "x509", "-req", "-in", "csr", "-CA", "root.pem", "-CAkey", "root.key",
-        "-CAcreateserial", "-out", "cert.pem", "-days", "2", "-extfile", "ext",
-    )  # fmt: skip
+    subprocess.run([MAKE_CERTIFICATES, directory, "localhost"], check=True)
     return [(directory / name).read_text() for name in ("cert.pem", "key.pem", "root.pem")]
 
 

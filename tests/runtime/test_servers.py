@@ -1,7 +1,10 @@
 import os
 import socket
 
-from torchbeast.runtime.servers import remove_dead_socket
+import pytest
+
+from torchbeast.core.types import UsageError
+from torchbeast.runtime.servers import check_basenames, remove_dead_socket, server_addresses
 
 
 def bind(path):
@@ -24,3 +27,24 @@ def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "busy"]
         for client in clients:
             client.close()
+
+
+def test_each_host_has_an_equal_part_of_the_servers():
+    assert server_addresses("unix:/tmp/a", 2) == ["unix:/tmp/a.0", "unix:/tmp/a.1"]
+    addresses = server_addresses("a:4000,b:5000", 4)
+    assert addresses == ["a:4000", "a:4001", "b:5000", "b:5001"]
+    check_basenames("a:4000,b:5000", 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("basenames", "num_servers", "message"),
+    [
+        ("a:4000,a:4000", 4, "names a host twice"),
+        ("a:4000,b:4000", 3, "need a multiple of 4"),
+        ("a:4000,b:4000", 2, "2 hosts with all of 2 games need a multiple of 4"),
+        ("a:4000,b", 4, "must be unix:/path or host:port, not b"),
+    ],
+)
+def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
+    with pytest.raises(UsageError, match=message):
+        check_basenames(basenames, num_servers, 2)

@@ -16,7 +16,8 @@ def add_server_flags(
     group.add_argument(
         "--pipes_basename",
         help="Address of the servers. Server i listens on unix:/path.i, or on host:port with i "
-        f"added to the port. (default: {default_basename})",
+        "added to the port. With --no_start_servers: of several hosts, separated by commas, each "
+        f"with an equal part of --num_servers. (default: {default_basename})",
     )
     group.add_argument(
         "--num_servers",

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.text import counted
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
 MAX_SOCKET_PATH = 107
@@ -33,6 +34,42 @@ def server_address(basename: str, index: int) -> str:
         return f"{basename}.{index}"
     host, _, port = basename.rpartition(":")
     return f"{host}:{int(port) + index}"
+
+
+def server_addresses(basenames: str, num_servers: int) -> list[str]:
+    """Returns the addresses of all servers, those of the first base name first.
+
+    Args:
+        basenames: base names of one or several hosts, separated by commas.
+        num_servers: servers of all of them, equally many of each.
+
+    >>> server_addresses("hosta:4000,hostb:4000", 4)
+    ['hosta:4000', 'hosta:4001', 'hostb:4000', 'hostb:4001']
+    """
+    names = basenames.split(",")
+    return [
+        server_address(name, index) for name in names for index in range(num_servers // len(names))
+    ]
+
+
+def check_basenames(basenames: str, num_servers: int, num_tasks: int) -> None:
+    """Raises UsageError if servers cannot have these base names.
+
+    Args:
+        basenames: as in :func:`server_addresses`.
+        num_servers: servers of all base names.
+        num_tasks: games that they serve.
+    """
+    names = basenames.split(",")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--pipes_basename names a host twice: {basenames}")
+    if len(names) > 1 and num_servers % (len(names) * num_tasks) != 0:
+        raise UsageError(
+            f"--num_servers {num_servers}: {counted(len(names), 'host')} with all of "
+            f"{counted(num_tasks, 'game')} need a multiple of {len(names) * num_tasks}"
+        )
+    for name in names:
+        check_basename(name, num_servers // len(names))
 
 
 def check_basename(basename: str, num_servers: int) -> None:

@@ -14,7 +14,7 @@ from torchbeast.core.learner import Learner, LearnerClosed
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.runtime.devices import DeviceStream
-from torchbeast.runtime.servers import load_tls, server_address
+from torchbeast.runtime.servers import load_tls, server_addresses
 from torchbeast.training.run import TrainingRun
 from torchbeast.training.setup import Setup
 
@@ -111,7 +111,7 @@ class Pipeline:
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
             inference_batcher=self._batcher,
-            env_server_addresses=[server_address(basename, i) for i in range(len(servers))],
+            env_server_addresses=server_addresses(basename, len(servers)),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
             tls=load_tls(config.servers.tls_dir),

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Several learners under SLURM, one on each node:
+#
+#   sbatch --nodes 2 deploy/slurm.sh --env six --use_popart
+#
+# The arguments are flags of torchbeast.polybeast. Runs go to $SAVEDIR, which all nodes must see. The job
+# is requeued when its time is over, and resumes: its name is the name of the run.
+#SBATCH --job-name=torchbeast
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@120
+set -euo pipefail
+
+SAVEDIR=${SAVEDIR:-$HOME/logs/torchbeast}
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+
+# SLURM sends SIGTERM to this shell two minutes before the end. The ranks save the run then.
+requeue() {
+    scancel --signal=TERM "$SLURM_JOB_ID"
+    wait
+    scontrol requeue "$SLURM_JOB_ID"
+}
+trap requeue TERM
+
+srun torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 1 --max-restarts 3 \
+    --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29400" \
+    -m torchbeast.polybeast --xpid "$SLURM_JOB_NAME" --savedir "$SAVEDIR" "$@" &
+wait

@@ -1,0 +1,119 @@
+"""What deploy/ starts is what the programs accept."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from torchbeast import polybeast, polybeast_env
+from torchbeast.runtime.servers import check_basenames, server_addresses
+from torchbeast.training import TrainingConfig, prepare
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+PARSERS = {"polybeast": polybeast.make_parser, "polybeast_env": polybeast_env.make_parser}
+
+
+def parse(program, *arguments):
+    return PARSERS[program]().parse_args(arguments)
+
+
+def compose_services():
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return {
+        name: parse(*shlex.split(service["command"])) for name, service in services.items()
+    }, services
+
+
+def kubernetes_objects():
+    text = (DEPLOY / "kubernetes" / "torchbeast.yaml").read_text()
+    return {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text)}
+
+
+def container_of(workload):
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return container, parse(*container["command"], *container["args"])
+
+
+def check_plan(learner, servers, hosts):
+    """The learner connects to each server of each host, whose games are its own."""
+    config = TrainingConfig.from_flags(vars(learner))
+    assert not config.servers.start_servers
+    setup = prepare(config)
+    assert len(set(setup.shares)) == 1
+    num_servers = len(setup.servers)
+    check_basenames(config.servers.pipes_basename, num_servers, len(config.games))
+    assert num_servers == servers.num_servers * len(hosts)
+    assert learner.env == servers.env
+    addresses = server_addresses(config.servers.pipes_basename, num_servers)
+    port = int(servers.pipes_basename.rpartition(":")[2])
+    assert addresses == [f"{h}:{port + i}" for h in hosts for i in range(servers.num_servers)]
+
+
+def test_compose_connects_the_learner_with_both_hosts():
+    commands, services = compose_services()
+    assert commands["env-a"] == commands["env-b"]
+    check_plan(commands["learner"], commands["env-a"], ["env-a", "env-b"])
+    build = services["learner"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).exists()
+
+
+def test_kubernetes_connects_the_learner_with_all_replicas():
+    objects = kubernetes_objects()
+    envs = objects["StatefulSet", "envs"]
+    _, servers = container_of(envs)
+    _, learner = container_of(objects["Job", "learner"])
+    hosts = [f"envs-{i}.{envs['spec']['serviceName']}" for i in range(envs["spec"]["replicas"])]
+    check_plan(learner, servers, hosts)
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in objects["Job", "learner"]["spec"]["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
+
+
+def test_slurm_starts_a_run_that_has_a_name():
+    script = (DEPLOY / "slurm.sh").read_text()
+    subprocess.run(["bash", "-n", DEPLOY / "slurm.sh"], check=True)
+    (command,) = re.findall(r"-m torchbeast\.polybeast(.*?) &\n", script, re.DOTALL)
+    command = command.replace('"$@"', "--env six --use_popart").replace("$SAVEDIR", "/runs")
+    words = shlex.split(command)
+    assert parse("polybeast", *words).xpid == "$SLURM_JOB_NAME"
+
+
+def test_the_image_has_what_the_build_needs():
+    text = (DEPLOY / "Dockerfile").read_text()
+    installer = (ROOT / "tools" / "install_system_packages.sh").read_text()
+    wanted = set(re.findall(r'require "[^"]+" (\S+) ', installer.partition("if [")[0]))
+    wanted -= {"python3-dev", "python3-venv"}  # The base image has them.
+    assert wanted <= set(text.split())
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in kept)
+    assert {"setup.py", "nest", "libtorchbeast", "torchbeast", "requirements.txt"} <= kept
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
+    script = [DEPLOY / "make_certificates.sh", tmp_path]
+    subprocess.run([*script, "env-a", "env-b"], check=True)
+    root = (tmp_path / "root.pem").read_bytes()
+    verify = ["openssl", "verify", "-CAfile", tmp_path / "root.pem", tmp_path / "cert.pem"]
+    for names in (["env-a", "env-b"], ["env-c"]):
+        subprocess.run([*script, *names], check=True)
+        subprocess.run(verify, check=True, capture_output=True)
+        shown = subprocess.run(
+            ["openssl", "x509", "-in", tmp_path / "cert.pem", "-noout", "-ext", "subjectAltName"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert re.findall(r"DNS:(\S+?)(?:,|$)", shown, re.M) == names
+    assert (tmp_path / "root.pem").read_bytes() == root
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
+    assert subprocess.run([script[0], tmp_path], capture_output=True).returncode == 2
