@@ -79,7 +79,7 @@ class HostileServerTest : public ::testing::Test {
  protected:
   // Runs a pool against `behaviour` until it fails; returns why.
   std::string Run(HostileServer::Behaviour behaviour,
-                  std::chrono::milliseconds connect_timeout = std::chrono::milliseconds(500)) {
+                  std::chrono::milliseconds connect_timeout = std::chrono::seconds(2)) {
     HostileServer server(directory_.Address(), std::move(behaviour));
     ActorOptions options;
     options.unroll_length = 2;

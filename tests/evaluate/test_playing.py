@@ -31,7 +31,7 @@ def test_a_game_with_lives_is_scored_whole():
 
 
 def test_the_same_seed_plays_the_same_games():
-    games = [list(playing.play(make(), PONG, 2, seed=5, greedy=False)) for _ in range(2)]
+    games = [list(playing.play(make(), PONG, 1, seed=5, greedy=False)) for _ in range(2)]
     assert games[0] == games[1]
 
 
