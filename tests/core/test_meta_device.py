@@ -1,0 +1,70 @@
+"""Learning and acting on a device other than the CPU: no operation mixes devices.
+
+torch's meta device has shapes and types but no data, and exists everywhere. An operation on its
+tensors and the CPU's fails, as one on a GPU's and the CPU's does. Agents with memory are left out:
+the pieces that their rollouts are cut into depend on data.
+"""
+
+import contextlib
+
+import pytest
+import torch
+
+from tests.core.test_learner import CONFIG, make_rollout
+from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig
+from torchbeast.core.step_stats import collect_part
+from torchbeast.core.update import UpdateRule
+from torchbeast.models import make_agent
+
+META = torch.device("meta")
+
+
+def to_meta(record):
+    return type(record)(*(leaf.to(META) for leaf in record))
+
+
+def make_meta_agent(monkeypatch, **config):
+    agent = make_agent(CONFIG._replace(**config)).to(META)
+    # autocast does not know the device.
+    monkeypatch.setattr(type(agent), "precision", lambda *_: contextlib.nullcontext())
+    return agent
+
+
+AGENTS = [
+    {"agent_type": "atari", "use_popart": True},
+    {"agent_type": "resnet", "use_popart": True, "beta_per": "batch"},
+    {"agent_type": "resnet"},
+]
+
+
+@pytest.mark.parametrize("config", AGENTS, ids=lambda c: " ".join(map(str, c.values())))
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_a_learner_step_stays_on_its_device(monkeypatch, config, optimizer):
+    agent = make_meta_agent(monkeypatch, **config)
+    env, actor = map(to_meta, make_rollout(0, batch=2))
+    state = agent.initial_state(2)
+    losses = rollout_losses(agent, env, actor, state, LossConfig())
+    rule = UpdateRule(agent, OptimizerConfig(total_steps=10, optimizer=optimizer), lambda: None)
+    gradients = rule.gradients(losses)
+    stats = collect_part(losses, env, env.task, 3, len(CONFIG.tasks))
+    norms = rule.prepare(gradients, losses.targets)
+    rule.apply(1e-3)
+    tensors = [*gradients.total, *stats, norms.total, *agent.state_dict().values()]
+    assert {tensor.device for tensor in tensors} == {META}
+
+
+@pytest.mark.parametrize("config", AGENTS, ids=lambda c: " ".join(map(str, c.values())))
+def test_acting_stays_on_its_device(monkeypatch, config):
+    agent = make_meta_agent(monkeypatch, **config).inference_copy()
+    env, _ = make_rollout(0, batch=3)
+    row = to_meta(type(env)(*(leaf[:1] for leaf in env)))
+    output, state = agent(row, agent.initial_state(3), sample=True)
+    assert {tensor.device for tensor in (*output, *state)} == {META}
+
+
+def test_a_mixture_of_devices_is_found(monkeypatch):
+    agent = make_meta_agent(monkeypatch, agent_type="atari")
+    env, actor = make_rollout(0, batch=2)
+    with pytest.raises(RuntimeError, match="device"):
+        rollout_losses(agent, to_meta(env), actor, agent.initial_state(2), LossConfig())
