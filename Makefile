@@ -6,8 +6,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 ARGS ?=
 STAMPS := $(VENV)/.stamps
-# One more than there are cores: some tests wait.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: many tests wait.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
 .PHONY: train test build lint docs format sanitize fuzz soak bench wheel fresh clean help
@@ -44,23 +44,25 @@ $(STAMPS)/system-%: tools/install_system_packages.sh
 	touch $@
 
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# Python compiles a module when it is first imported. pip would compile all of torch, for a minute.
+INSTALL := $(PIP) install --no-compile
 
 $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	test -x $(PYTHON) || python3 -m venv $(VENV)
-	$(PIP) install -r requirements.txt
+	$(INSTALL) -r requirements.txt
 	touch $@
 
 $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
-	$(PIP) install -r tests/requirements.txt
+	$(INSTALL) -r tests/requirements.txt
 	touch $@
 
 $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train
-	$(PIP) install -r docs/requirements.txt
+	$(INSTALL) -r docs/requirements.txt
 	touch $@
 
 # Editable: the checkout is what any program and any directory imports.
 $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
-	$(PIP) install --no-build-isolation --no-deps --editable .
+	$(INSTALL) --no-build-isolation --no-deps --editable .
 	touch $@
 
 CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/cpp/fuzz/*.h)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parent / "cpp" / "build" / "plain" / "tests"
-NUM_PARTS = 4
+NUM_PARTS = 8
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="not compiled: `make test` compiles them")
