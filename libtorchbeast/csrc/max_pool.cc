@@ -97,8 +97,8 @@ struct Window {
 // Adds the gradients of those channels whose maximum is at `place`.
 AVX512 inline void AddWhere(const Window& window, int place, Floats& sum) {
   const Int8s is_here = window.places == static_cast<uint8_t>(place);
-  const auto kept = window.gradients & reinterpret_cast<Uint16s>(
-                                           __builtin_convertvector(is_here, Int16s));
+  const auto kept =
+      window.gradients & reinterpret_cast<Uint16s>(__builtin_convertvector(is_here, Int16s));
   sum += reinterpret_cast<Floats>(__builtin_convertvector(kept, Uint32s) << 16);
 }
 
@@ -123,7 +123,8 @@ AVX512 inline void LoadWindow(const uint16_t* gradients, const uint8_t* places, 
 }
 
 // A window's centre is an input of even row and column. The input below belongs to this window and
-// the next one down, the input to the right likewise: four inputs at a time see at most four windows.
+// the next one down, the input to the right likewise: four inputs at a time see at most four
+// windows.
 AVX512 void Backward(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
                      const PoolShape& shape) {
   const int64_t rows = shape.pooled_height(), columns = shape.pooled_width();

@@ -23,12 +23,13 @@ constexpr int64_t kPoolChannels = 16;
 bool HasMaxPool();
 
 // `outputs` [N, (H + 1) / 2, (W + 1) / 2, C] are the maxima of `inputs` [N, H, W, C]; both are bits
-// of bfloat16 numbers. `places`, of the outputs' shape, gets the place of each maximum in its window,
-// 0 to 8 row by row, the first of several equal ones; may be null. A window with NaN has maximum NaN.
+// of bfloat16 numbers. `places`, of the outputs' shape, gets the place of each maximum in its
+// window, 0 to 8 row by row, the first of several equal ones; may be null. A window with NaN has
+// maximum NaN.
 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places, const PoolShape& shape);
 
-// `input_gradients` [N, H, W, C] are the sums of the `gradients` [N, (H + 1) / 2, (W + 1) / 2, C] of
-// those windows whose maximum each input is. Sums are float32, rounded once.
+// `input_gradients` [N, H, W, C] are the sums of the `gradients` [N, (H + 1) / 2, (W + 1) / 2, C]
+// of those windows whose maximum each input is. Sums are float32, rounded once.
 void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
                      const PoolShape& shape);
 
