@@ -4,9 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
+
+from tests.processes import family
 
 ROOT = Path(__file__).parent.parent
 # Small networks everywhere: more threads only wait for each other.
@@ -34,11 +35,7 @@ class Run:
 
     def family(self):
         """The process and all its descendants."""
-        try:
-            process = psutil.Process(self.process.pid)
-            return [process, *process.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+        return family(self.process)
 
 
 @pytest.fixture

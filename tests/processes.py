@@ -22,12 +22,27 @@ def read_logs(run):
         return list(csv.DictReader(file))
 
 
-def all_end(family, timeout=300):
+def last_step(run):
+    """The last step in a run's logs.csv; 0 before there is one."""
+    rows = read_logs(run)
+    return int(rows[-1]["step"]) if rows else 0
+
+
+def family(process):
+    """A started process and all its descendants; none if it is gone."""
+    try:
+        parent = psutil.Process(process.pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def all_end(members, timeout=300):
     """Checks that all processes of a run end."""
     try:
-        wait_until(lambda: not any(map(is_alive, family)), timeout)
+        wait_until(lambda: not any(map(is_alive, members)), timeout)
     finally:
-        for process in filter(is_alive, family):  # They would hold the pipes of the run open.
+        for process in filter(is_alive, members):  # They would hold the pipes of the run open.
             process.kill()
 
 
@@ -39,7 +54,7 @@ def is_alive(process):
         return False
 
 
-def nothing_left(run, family, timeout=300):
+def nothing_left(run, members, timeout=300):
     """Checks that all processes of a run end, and that its sockets are gone then."""
-    all_end(family, timeout)
+    all_end(members, timeout)
     assert not list(run.tmp.glob("torchbeast-*"))

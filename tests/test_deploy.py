@@ -49,7 +49,7 @@ def check_plan(learner, servers, hosts):
     check_basenames(config.servers.pipes_basename, num_servers, len(config.games))
     assert num_servers == servers.num_servers * len(hosts)
     assert learner.env == servers.env
-    addresses = server_addresses(config.servers.pipes_basename, num_servers)
+    addresses = server_addresses(config.servers.pipes_basename.split(","), num_servers)
     port = int(servers.pipes_basename.rpartition(":")[2])
     assert addresses == [f"{h}:{port + i}" for h in hosts for i in range(servers.num_servers)]
 

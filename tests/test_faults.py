@@ -4,16 +4,10 @@ import signal
 
 import pytest
 
-from tests.processes import nothing_left, read_logs, wait_until
+from tests.processes import last_step, nothing_left, wait_until
 
 FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
 MOCK = ["--env=Mock", "--fixed_input_scale", "--agent_type=atari"]
-
-
-def last_step(run):
-    """The last step in a run's logs.csv; 0 before there is one."""
-    rows = read_logs(run)
-    return int(rows[-1]["step"]) if rows else 0
 
 
 def wait_for_steps(run, directory, more=1):

@@ -4,12 +4,11 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.processes import all_end, read_logs, wait_until
+from tests.processes import all_end, family, last_step, read_logs, wait_until
 
 RUN = [
     "--env=Pong,Breakout", "--use_popart", "--agent_type=atari", "--fixed_input_scale",
@@ -46,24 +45,11 @@ def torchrun(tmp_path):
         process.communicate()
 
 
-def family(process):
-    try:
-        parent = psutil.Process(process.pid)
-        return [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
 def find_rank(process, index):
     for member in family(process):
         if member.ppid() == process.pid and member.environ().get("RANK") == str(index):
             return member
     raise AssertionError(f"no rank {index}")
-
-
-def last_step(directory):
-    rows = read_logs(directory)
-    return int(rows[-1]["step"]) if rows else 0
 
 
 def test_a_killed_rank_is_restarted_and_the_run_resumes(torchrun, tmp_path):

@@ -30,8 +30,8 @@ def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
 
 
 def test_each_host_has_an_equal_part_of_the_servers():
-    assert server_addresses("unix:/tmp/a", 2) == ["unix:/tmp/a.0", "unix:/tmp/a.1"]
-    addresses = server_addresses("a:4000,b:5000", 4)
+    assert server_addresses(["unix:/tmp/a"], 2) == ["unix:/tmp/a.0", "unix:/tmp/a.1"]
+    addresses = server_addresses(["a:4000", "b:5000"], 4)
     assert addresses == ["a:4000", "a:4001", "b:5000", "b:5001"]
     check_basenames("a:4000,b:5000", 4, 2)
 

@@ -21,7 +21,6 @@ from torchbeast.analysis.activations import Moments, play_moments
 from torchbeast.analysis.agents import choose_known_games, read_players
 from torchbeast.analysis.similarity import make_untrained
 from torchbeast.analysis.stages import Heads, StagedEncoder, State, read_heads
-from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import PARALLEL_GAMES, Trained, play
 from torchbeast.models import Agent
@@ -81,14 +80,11 @@ class AgentEffects(NamedTuple):
 
 def list_filters(agent: Agent, layers: Sequence[str] = ()) -> tuple[Filter, ...]:
     """Returns the filters of the named layers, else of all. Raises UsageError."""
-    stages = StagedEncoder(agent).stages
-    names = [stage.layer for stage in stages]
-    for layer in layers:
-        if layer not in names:
-            raise UsageError(f"--layers: the agent has no {layer}: it has {', '.join(names)}")
+    encoder = StagedEncoder(agent)
+    encoder.check_layers(layers)
     return tuple(
         Filter(stage.layer, channel)
-        for stage in stages
+        for stage in encoder.stages
         if not layers or stage.layer in layers
         for channel in range(stage.convolution.out_channels)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from torchbeast.analysis.ablation import AgentEffects, rank_agreement
 from torchbeast.analysis.aggregates import percentiles, resample_means
-from torchbeast.core.types import UsageError
+from torchbeast.analysis.results import make_directory, write_table
 
 # Palette of Okabe and Ito, and a marker per game for those who see no colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -23,10 +22,7 @@ RETURN_COLUMNS = ("return_change", "return_low", "return_high")
 
 def save(effects: Sequence[AgentEffects], directory: Path) -> list[Path]:
     """Writes ``ablation*.csv``, ``ablation.npz`` and ``ablation.png``. Raises UsageError."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--save_dir {directory}: {error.strerror}") from error
+    make_directory(directory)
     with_returns = any(game.returns.size for agent in effects for game in agent.games)
     tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "ablation": (
@@ -48,10 +44,7 @@ def save(effects: Sequence[AgentEffects], directory: Path) -> list[Path]:
     paths = []
     for name, (header, rows) in tables.items():
         paths.append(directory / f"{name}.csv")
-        with open(paths[-1], "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
+        write_table(paths[-1], header, rows)
     np.savez_compressed(directory / "ablation.npz", **_arrays(effects))
     figure = draw(effects)
     figure.savefig(directory / "ablation.png", dpi=85)

@@ -24,6 +24,7 @@ from torchbeast.analysis.agents import (
     spread,
 )
 from torchbeast.analysis.filters import Distance
+from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.core.types import UsageError
 
 
@@ -163,15 +164,9 @@ def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -
 
 def save(rows: list[Row], directory: Path) -> list[Path]:
     """Writes ``filter_comp.csv``, a row per layer, and ``filter_comp.npz`` with its columns."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--save_dir {directory}: {error.strerror}") from error
+    make_directory(directory)
     table, arrays = directory / "filter_comp.csv", directory / "filter_comp.npz"
-    with open(table, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows(rows)
+    write_table(table, Row._fields, rows)
     columns: dict[str, Any] = {n: np.array([getattr(r, n) for r in rows]) for n in Row._fields}
     np.savez_compressed(arrays, **columns)
     return [table, arrays]

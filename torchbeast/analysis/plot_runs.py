@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.ticker import EngFormatter
 
 from torchbeast.analysis.panels import make_panels, save_panels
+from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
@@ -161,10 +162,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
             raise UsageError(f"No run has {', '.join(missing)}; there are {', '.join(games)}")
         games = chosen
     output = (flags.output or flags.runs[0]).expanduser()
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}") from error
+    make_directory(output, "--output")
     has_several = any(len(run.games) > 1 for run in runs)
     axes = [ALL_STEPS, GAME_STEPS, HOURS] if has_several else [ALL_STEPS, HOURS]
     written = [

@@ -8,7 +8,6 @@ one, a pair of agents of the same game from other seeds.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from torchbeast.analysis.activations import play_frames
 from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import Trained
@@ -193,15 +193,9 @@ def compare_on_game(
 
 def save(rows: Sequence[Likeness], directory: Path, title: str) -> list[Path]:
     """Writes ``similarity.csv`` and ``similarity.png``. Raises UsageError."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--save_dir {directory}: {error.strerror}") from error
+    make_directory(directory)
     table, picture = directory / "similarity.csv", directory / "similarity.png"
-    with open(table, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Likeness._fields)
-        writer.writerows(rows)
+    write_table(table, Likeness._fields, rows)
     draw(rows, title).savefig(picture, dpi=110)
     return [table, picture]
 

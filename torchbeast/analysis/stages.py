@@ -5,7 +5,7 @@ Analyses that change one layer run the layers before it once, and only the layer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -60,6 +60,13 @@ class StagedEncoder:
     def layers(self) -> list[str]:
         """Names of the convolutions, in the order of the data."""
         return [stage.layer for stage in self.stages]
+
+    def check_layers(self, layers: Sequence[str]) -> None:
+        """Raises UsageError if one of these layers of ``--layers`` is not the encoder's."""
+        for layer in layers:
+            if layer not in self.layers:
+                names = ", ".join(self.layers)
+                raise UsageError(f"--layers: the agent has no {layer}: it has {names}")
 
     def start(self, frames: Tensor, task: int) -> State:
         """The state before the first convolution.

@@ -174,10 +174,7 @@ def check_agents(players: Sequence[Trained], layers: Sequence[str]) -> None:
         raise UsageError("Agents of one network and one frame format can be stitched")
     if len({player.observation for player in players}) > 1:
         raise UsageError("Agents can be stitched that see their games with the same preprocessing")
-    known = StagedEncoder(players[0].agent).layers
-    for layer in layers:
-        if layer not in known:
-            raise UsageError(f"--layers: the agent has no {layer}: it has {', '.join(known)}")
+    StagedEncoder(players[0].agent).check_layers(layers)
 
 
 def run(config: StitchingConfig) -> list[Path]:

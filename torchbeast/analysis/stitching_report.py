@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.analysis.stitching import Row
-from torchbeast.core.types import UsageError
 
 # Palette of Okabe and Ito.
 FRONT, UNTRAINED, BACK, BLIND = "#0072B2", "#999999", "#D55E00", "#000000"
@@ -19,16 +18,10 @@ CONTROLS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 def save(rows: Sequence[Row], directory: Path) -> list[Path]:
     """Writes ``stitching.csv`` and ``stitching.png``. Raises UsageError."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--save_dir {directory}: {error.strerror}") from error
+    make_directory(directory)
     table, picture = directory / "stitching.csv", directory / "stitching.png"
-    with open(table, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        for row in rows:
-            writer.writerow([f"{x:.6g}" if isinstance(x, float) else x for x in row])
+    texts = ([f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows)
+    write_table(table, Row._fields, texts)
     draw(rows).savefig(picture, dpi=100)
     return [table, picture]
 

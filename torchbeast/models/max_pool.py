@@ -31,7 +31,7 @@ class MaxPool(nn.MaxPool2d):
         if kernel is None or not _is_supported(x):
             return super().forward(x)
         if torch.is_grad_enabled() and x.requires_grad:
-            return _MaxPoolFunction.apply(x)
+            return _MaxPoolFunction.apply(x, kernel)
         outputs = _empty_outputs(x)
         kernel.max_pool(_bits(x), _bits(outputs))
         return outputs
@@ -39,28 +39,26 @@ class MaxPool(nn.MaxPool2d):
 
 class _MaxPoolFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, kernel: ModuleType) -> Tensor:
         outputs = _empty_outputs(x)
         places = torch.empty_like(outputs, dtype=torch.uint8)
-        kernel = _kernel()
-        assert kernel is not None
         kernel.max_pool(_bits(x), _bits(outputs), _channels_last(places))
         ctx.save_for_backward(places)
-        ctx.input_size = x.shape
+        ctx.input_size, ctx.kernel = x.shape, kernel
         return outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         gradients = gradients.contiguous(memory_format=torch.channels_last)
         input_gradients = torch.empty(
             ctx.input_size, dtype=gradients.dtype, memory_format=torch.channels_last
         )
-        kernel = _kernel()
-        assert kernel is not None
-        kernel.max_pool_backward(_bits(gradients), _channels_last(places), _bits(input_gradients))
-        return input_gradients
+        ctx.kernel.max_pool_backward(
+            _bits(gradients), _channels_last(places), _bits(input_gradients)
+        )
+        return input_gradients, None
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torchbeast.core.types import RunError, UsageError
@@ -36,27 +36,25 @@ def server_address(basename: str, index: int) -> str:
     return f"{host}:{int(port) + index}"
 
 
-def server_addresses(basenames: str, num_servers: int) -> list[str]:
+def server_addresses(basenames: Sequence[str], num_servers: int) -> list[str]:
     """Returns the addresses of all servers, those of the first base name first.
 
     Args:
-        basenames: base names of one or several hosts, separated by commas.
+        basenames: of one or several hosts.
         num_servers: servers of all of them, equally many of each.
 
-    >>> server_addresses("hosta:4000,hostb:4000", 4)
+    >>> server_addresses(["hosta:4000", "hostb:4000"], 4)
     ['hosta:4000', 'hosta:4001', 'hostb:4000', 'hostb:4001']
     """
-    names = basenames.split(",")
-    return [
-        server_address(name, index) for name in names for index in range(num_servers // len(names))
-    ]
+    per_host = num_servers // len(basenames)
+    return [server_address(name, index) for name in basenames for index in range(per_host)]
 
 
 def check_basenames(basenames: str, num_servers: int, num_tasks: int) -> None:
     """Raises UsageError if servers cannot have these base names.
 
     Args:
-        basenames: as in :func:`server_addresses`.
+        basenames: of one or several hosts, separated by commas.
         num_servers: servers of all base names.
         num_tasks: games that they serve.
     """

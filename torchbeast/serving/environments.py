@@ -24,8 +24,8 @@ class FailedEnvironmentError(Exception):
     """An environment failed and could not be replaced; ``args[0]`` is the message about it."""
 
 
-class OldEnvironment:
-    """What makes any environment one of Gymnasium's, or says what is wrong with it."""
+class GymnasiumAdapter:
+    """Makes any environment one of Gymnasium's, or says what is wrong with it."""
 
     def __init__(self, env: Any) -> None:
         """Wraps an environment of Gymnasium, or of gym before 0.26."""
@@ -119,7 +119,8 @@ class EnvironmentBatch:
         """
         for index in range(len(self._streams)):
             with self._fatal(index):
-                self._append(index, self._start(index), reply)
+                row, arrays = self._start(index)
+                self._append(index, row, arrays, reply)
         assert self._encoder.structure is not None
         reply.schema.observation.CopyFrom(encode_spec(self._encoder.structure.first))
 
@@ -135,11 +136,11 @@ class EnvironmentBatch:
             assert stream is not None
             try:
                 row = stream.step(action)
-                self._encoder.check(row.frame)
+                arrays = self._encoder.check(row.frame)
             except Exception as error:
                 self._replace(index, error, reply)
             else:
-                self._append(index, row, reply)
+                self._append(index, row, arrays, reply)
 
     def close(self) -> None:
         """Closes all environments. What is wrong with one that goes is of no interest."""
@@ -149,14 +150,14 @@ class EnvironmentBatch:
                 with contextlib.suppress(Exception):
                     stream.env.close()
 
-    def _start(self, index: int) -> EnvStep:
+    def _start(self, index: int) -> tuple[EnvStep, list[np.ndarray]]:
+        """Makes an environment; returns its first row and the arrays of its observation."""
         self._steps[index] = 0
-        stream = EnvStream(OldEnvironment(self._env_init()), task=0)  # type: ignore[arg-type]
+        stream = EnvStream(GymnasiumAdapter(self._env_init()), task=0)  # type: ignore[arg-type]
         self._streams[index] = stream
         row = stream.initial()
-        self._encoder.check(row.frame)
         # As in the C++ server: nothing has ended before the first step.
-        return row._replace(done=False, game_over=False)
+        return row._replace(done=False, game_over=False), self._encoder.check(row.frame)
 
     def _replace(self, index: int, error: Exception, reply: Any) -> None:
         failure = self._describe(index, error)
@@ -165,8 +166,8 @@ class EnvironmentBatch:
             with contextlib.suppress(Exception):
                 stream.env.close()
         with self._fatal(index):
-            row = self._start(index)
-        self._append(index, row._replace(done=True, truncated=True), reply)
+            row, arrays = self._start(index)
+        self._append(index, row._replace(done=True, truncated=True), arrays, reply)
         reply.failures.append(failure)
 
     @contextlib.contextmanager
@@ -183,8 +184,7 @@ class EnvironmentBatch:
             text = "".join(traceback.format_exception(error))
         return Failure(environment=index, step=self._steps[index], text=clean_text(text))
 
-    def _append(self, index: int, row: EnvStep, reply: Any) -> None:
-        arrays = self._encoder.check(row.frame)
+    def _append(self, index: int, row: EnvStep, arrays: list[np.ndarray], reply: Any) -> None:
         is_first = row.done or row.episode_step == 0
         self._encoder.append(index, arrays, reply, episode_start=is_first)
         reply.reward.append(row.reward)

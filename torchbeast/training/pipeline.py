@@ -107,11 +107,13 @@ class Pipeline:
 
         config, servers = self._setup.config, self._setup.servers
         state = self._run.learner.agent.initial_state(1)
+        # A private directory is never a list, whatever its name is.
+        basenames = [basename] if config.servers.start_servers else basename.split(",")
         return ActorPool(
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
             inference_batcher=self._batcher,
-            env_server_addresses=server_addresses(basename, len(servers)),
+            env_server_addresses=server_addresses(basenames, len(servers)),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
             tls=load_tls(config.servers.tls_dir),

@@ -1,0 +1,34 @@
+"""Where analyses write their tables and pictures."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchbeast.core.types import UsageError
+
+
+def make_directory(directory: Path, flag: str = "--save_dir") -> None:
+    """Makes a directory for results, if it is missing.
+
+    Args:
+        directory: the directory.
+        flag: that named it.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{flag} {directory}: {error.strerror}") from error
+
+
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Writes a CSV file."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
