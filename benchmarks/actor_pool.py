@@ -1,6 +1,7 @@
 """CPU time per agent step of everything between environments and network.
 
     python benchmarks/actor_pool.py
+    python benchmarks/actor_pool.py --transports     unix sockets, TCP and TLS instead
 
 Constant environments that cost nothing, constant actions instead of a network; real server
 processes, real streams. Printed are CPU microseconds per agent step, servers and actor pool
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -31,10 +34,31 @@ from torchbeast.envs.mock import Mock
 
 UNROLL_LENGTH = 80
 FRAME = (4, 84, 84)
+TRANSPORTS = ("unix", "tcp", "tls")
+# As Server and ActorPool take them: contents of certificate, key and root certificate.
+Tls = list[str] | None
 
 
-def serve(address: str) -> None:
-    Server(Mock, address).run()
+def serve(address: str, tls: Tls) -> None:
+    Server(Mock, address, 0, tls).run()
+
+
+def make_addresses(transport: str, count: int, directory: str) -> list[str]:
+    """Addresses of this machine that nobody listens on."""
+    if transport == "unix":
+        return [f"unix:{directory}/{i}" for i in range(count)]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return [f"localhost:{port}" for port in ports]
+
+
+def make_certificates(directory: str) -> Tls:
+    """Certificates of both ends for ``localhost``."""
+    script = Path(__file__).parent.parent / "deploy" / "make_certificates.sh"
+    subprocess.run(["sh", script, directory, "localhost"], check=True)
+    return [Path(directory, f"{name}.pem").read_text() for name in ("cert", "key", "root")]
 
 
 def cpu_seconds(pids: list[int]) -> float:
@@ -47,13 +71,19 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def measure_pool(
-    num_envs: int, envs_per_stream: int, newest_plane: bool, num_servers: int, seconds: float
+    num_envs: int,
+    envs_per_stream: int,
+    newest_plane: bool,
+    num_servers: int,
+    seconds: float,
+    transport: str = "unix",
 ) -> tuple[float, float]:
     """CPU microseconds per step, and steps per second."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as directory:
-        addresses = [f"unix:{directory}/{i}" for i in range(num_servers)]
-        servers = [context.Process(target=serve, args=(a,), daemon=True) for a in addresses]
+        tls = make_certificates(directory) if transport == "tls" else None
+        addresses = make_addresses(transport, num_servers, directory)
+        servers = [context.Process(target=serve, args=(a, tls), daemon=True) for a in addresses]
         for server in servers:
             server.start()
         queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=num_envs)
@@ -68,6 +98,7 @@ def measure_pool(
             (),
             environments_per_stream=envs_per_stream,
             newest_plane=newest_plane,
+            tls=tls,
         )
         outputs: dict[int, Any] = {}
 
@@ -146,12 +177,34 @@ def measure_floor(messages: int = 20000) -> float:
     return cpu / messages * 1e6
 
 
+def compare_transports(flags: argparse.Namespace) -> None:
+    """Eight environments per message, newest plane: what PolyBeast does. Medians of the repeats."""
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in TRANSPORTS}
+    for _ in range(flags.repeats):
+        for name in TRANSPORTS:
+            results[name].append(
+                measure_pool(flags.envs, 8, True, flags.servers, flags.seconds, name)
+            )
+    print(f"{'':12}CPU us/step   x unix    steps/s   x unix")
+    medians = {name: np.median(values, axis=0) for name, values in results.items()}
+    for name, (cost, speed) in medians.items():
+        base_cost, base_speed = medians["unix"]
+        print(f"{name:12}{cost:11.1f}{cost / base_cost:9.2f}{speed:11.0f}{speed / base_speed:9.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=8.0, help="Per measurement.")
     parser.add_argument("--envs", type=int, default=16)
     parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument(
+        "--transports", action="store_true", help="Compare unix sockets, TCP and TLS, in turns."
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="With --transports.")
     flags = parser.parse_args()
+    if flags.transports:
+        compare_transports(flags)
+        return
     floor = measure_floor()
     print(f"{'':44}CPU us/step   x floor    steps/s")
     print(f"{'shared memory, one environment (floor)':44}{floor:11.1f}{1.0:10.2f}")

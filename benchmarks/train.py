@@ -156,6 +156,15 @@ def cpu_seconds(root: int) -> dict[str, float]:
     return seconds
 
 
+def steps_per_second(run: Path) -> float:
+    """Of a run's logs.csv, from the end of the warm-up on."""
+    with open(run / "logs.csv") as file:
+        rows = [(float(r["seconds"]), int(r["step"])) for r in csv.DictReader(file)]
+    # The last row is of the end, when queues are emptied.
+    rows = [row for row in rows[:-1] if row[0] >= WARM_UP_SECONDS]
+    return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+
+
 def end_to_end(arguments: list[str], savedir: str) -> EndToEnd:
     """PolyBeast from the end of the warm-up on."""
     command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
@@ -167,10 +176,7 @@ def end_to_end(arguments: list[str], savedir: str) -> EndToEnd:
     elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
     process.terminate()
     process.wait()
-    with open(Path(savedir) / "run" / "logs.csv") as file:
-        rows = [(float(r["seconds"]), int(r["step"])) for r in csv.DictReader(file)]
-    rows = [row for row in rows[:-1] if row[0] >= WARM_UP_SECONDS]
-    speed = (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+    speed = steps_per_second(Path(savedir) / "run")
     return EndToEnd(speed, {k: (v - before[k]) / (elapsed * speed) for k, v in after.items()})
 
 
