@@ -12,7 +12,7 @@ def make(**changes):
         "cores": 2,
         "available_cores": 2,
         "agent_type": "resnet",
-        "cuda": False,
+        "gpu": False,
     }
     return Bottleneck(**{**options, **changes})
 
@@ -45,7 +45,7 @@ def test_names_what_the_others_wait_for(learner, inference, text):
         ({"agent_type": "atari"}, "needs more cores or a GPU"),
         ({"agent_type": "atari", "available_cores": 8}, "try more --cores"),
         ({"agent_type": "my.module:Agent"}, "needs more cores or a GPU"),
-        ({"agent_type": "atari", "cuda": True}, "try a larger --batch_size"),
+        ({"agent_type": "atari", "gpu": True}, "try a larger --batch_size"),
     ],
 )
 def test_a_slow_learner_gets_advice_that_can_help(changes, advice):

@@ -24,7 +24,7 @@ class PublishedWeights:
         self._readers = [0] * len(self._copies)
         self._versions = [0] * len(self._copies)
         # On a GPU a copy is only asked for when publish returns: readers' kernels wait for this.
-        self._copied: list[torch.cuda.Event | None] = [None] * len(self._copies)
+        self._copied: list[Any] = [None] * len(self._copies)
         self._newest = 0
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
@@ -40,7 +40,7 @@ class PublishedWeights:
             self._readers[index] += 1
         try:
             copy = self._copies[index]
-            wait_event(self._copied[index])
+            wait_event(self._copied[index], copy)
             yield copy, self._versions[index]
         finally:
             with self._lock:
@@ -54,7 +54,8 @@ class PublishedWeights:
         targets = self._copies[index].state_dict()
         for name, value in agent.state_dict().items():
             targets[name].copy_(value)
-        copied = record_event(agent)
+        # On the copy's GPU, which may be another one: its stream has to wait for the agent's.
+        copied = record_event(self._copies[index])
         with self._lock:
             self._copied[index] = copied
             self._versions[index] = version

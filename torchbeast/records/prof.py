@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from torchbeast.runtime.devices import find_gpu_type
+
 
 class StepTrace:
     """Traces all threads from one learner step to another and writes a file for Perfetto.
@@ -27,8 +29,9 @@ class StepTrace:
             return False
         if self._profiler is None:
             activities = [torch.profiler.ProfilerActivity.CPU]
-            if torch.cuda.is_available():
-                activities.append(torch.profiler.ProfilerActivity.CUDA)
+            gpu = find_gpu_type()
+            if gpu is not None:
+                activities.append(getattr(torch.profiler.ProfilerActivity, gpu.upper()))
             self._profiler = torch.profiler.profile(
                 activities=activities,
                 experimental_config=torch._C._profiler._ExperimentalConfig(

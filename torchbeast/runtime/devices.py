@@ -1,4 +1,8 @@
-"""Where networks run, and how tensors get there and back."""
+"""Where networks run, and how tensors get there and back.
+
+GPUs are those that PyTorch calls ``cuda`` (NVIDIA's, and AMD's with ROCm) and ``xpu`` (Intel's).
+Apple's ``mps`` is not among them: it has no float64, which PopArt's moments need.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ import itertools
 from typing import Any, NamedTuple
 
 import torch
+
+# Their modules, torch.cuda and torch.xpu, have the same streams and events.
+GPU_TYPES = ("cuda", "xpu")
 
 
 class Devices(NamedTuple):
@@ -25,47 +32,62 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
     """Chooses the first visible GPU to learn and the second to act; one GPU does both, else the
     CPU.
 
-    ``CUDA_VISIBLE_DEVICES`` says which are visible.
+    ``CUDA_VISIBLE_DEVICES`` says which are visible (``ZE_AFFINITY_MASK`` for Intel's).
 
     Args:
-        disable_cuda: whether the CPU is used in any case.
+        disable_cuda: whether the CPU is used in any case, whatever the GPU.
         index: of this process among those of this machine that learn together. Each learns on a
             separate GPU while there are enough; they act on those that are left, else on the same.
         count: how many those are.
     """
-    if disable_cuda or not torch.cuda.is_available():
+    gpu = None if disable_cuda else find_gpu_type()
+    if gpu is None:
         return Devices(torch.device("cpu"), torch.device("cpu"))
-    gpus = torch.cuda.device_count()
+    gpus = torch.accelerator.device_count()
     learner = index % gpus
     inference = index + count if index + count < gpus else learner
-    return Devices(torch.device("cuda", learner), torch.device("cuda", inference))
+    return Devices(torch.device(gpu, learner), torch.device(gpu, inference))
+
+
+def find_gpu_type() -> str | None:
+    """Returns PyTorch's name for this machine's GPUs, one of ``GPU_TYPES``; None without any."""
+    if not torch.accelerator.is_available():
+        return None
+    device = torch.accelerator.current_accelerator()
+    return device.type if device is not None and device.type in GPU_TYPES else None
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Returns whether kernels run on a device's streams, beside this thread."""
+    return device.type in GPU_TYPES
 
 
 class DeviceStream:
     """Copies one thread's tensors to a device and back. On the CPU nothing is copied.
 
-    On a GPU the copies run on a separate CUDA stream, beside the kernels of other threads.
+    On a GPU the copies run on a separate stream, beside the kernels of other threads.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._module = torch.get_device_module(device) if is_gpu(device) else None
+        self._stream: Any = self._module.Stream(device) if self._module else None
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Makes a context in which kernels run on this stream, too."""
-        if self._stream is None:
+        if self._module is None:
             return contextlib.nullcontext()
-        return torch.cuda.stream(self._stream)
+        return self._module.stream(self._stream)
 
     def upload(self, tensors: Any) -> Any:
         """Copies nested tuples of tensors to the device.
 
         When it returns, the originals may be reused.
         """
-        if self._stream is None:
+        if self._module is None:
             return tensors
-        consumer = torch.cuda.current_stream(self._device)
-        with torch.cuda.stream(self._stream):
+        consumer = self._module.current_stream(self._device)
+        with self.active():
             moved = _map(lambda t: t.to(self._device, non_blocking=True), tensors)
         # Whoever recycles a pinned buffer does not know about copies under way. Only this thread
         # waits: others compute meanwhile.
@@ -80,31 +102,43 @@ class DeviceStream:
 
         They are complete.
         """
-        if self._stream is None:
+        if self._module is None:
             return tensors
-        with torch.cuda.stream(self._stream):
+        with self.active():
             moved = _map(lambda t: t.to("cpu", non_blocking=True), tensors)
         self._stream.synchronize()
         return moved
 
 
-def record_event(module: torch.nn.Module) -> torch.cuda.Event | None:
-    """Records what this thread has asked the module's GPU for so far, to wait for.
+def record_event(module: torch.nn.Module) -> Any:
+    """Records what this thread has asked the module's GPU for so far.
 
-    None on the CPU.
+    Returns:
+        An event for :func:`wait_event`; None on the CPU.
     """
-    device = next(itertools.chain(module.parameters(), module.buffers())).device
-    if device.type != "cuda":
+    device = _device_of(module)
+    if not is_gpu(device):
         return None
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(device))
+    gpu = torch.get_device_module(device)
+    event = gpu.Event()
+    event.record(gpu.current_stream(device))
     return event
 
 
-def wait_event(event: torch.cuda.Event | None) -> None:
-    """Makes what this thread asks its current stream for from now on wait for ``event``."""
+def wait_event(event: Any, module: torch.nn.Module) -> None:
+    """Makes the module's work that this thread asks for from now on wait for ``event``.
+
+    Args:
+        event: from :func:`record_event`.
+        module: its device's current stream waits.
+    """
     if event is not None:
-        torch.cuda.current_stream().wait_event(event)
+        device = _device_of(module)
+        torch.get_device_module(device).current_stream(device).wait_event(event)
+
+
+def _device_of(module: torch.nn.Module) -> torch.device:
+    return next(itertools.chain(module.parameters(), module.buffers())).device
 
 
 def _map(function: Any, tensors: Any) -> Any:

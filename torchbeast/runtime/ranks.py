@@ -140,12 +140,12 @@ def read_ranks() -> Ranks:
 
 
 @contextlib.contextmanager
-def join_ranks(ranks: Ranks, *, cuda: bool) -> Iterator[None]:
+def join_ranks(ranks: Ranks, device: torch.device) -> Iterator[None]:
     """Connects the ranks of a run. A context manager; with one rank it does nothing.
 
     Args:
         ranks: from :func:`read_ranks`.
-        cuda: whether tensors of GPUs are added up, too.
+        device: where the tensors are that they add up; those of the CPU in any case.
 
     Raises:
         RunError: the other ranks cannot be reached.
@@ -159,7 +159,7 @@ def join_ranks(ranks: Ranks, *, cuda: bool) -> Iterator[None]:
     with _named_errors():
         store, *_ = next(dist.rendezvous("env://", timeout=TIMEOUT))
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            _name_backends(device),
             store=dist.PrefixStore(_agree_on_name(store, ranks), store),
             rank=ranks.index,
             world_size=ranks.count,
@@ -170,6 +170,12 @@ def join_ranks(ranks: Ranks, *, cuda: bool) -> Iterator[None]:
     finally:
         with contextlib.suppress(RuntimeError):  # The others may be gone.
             dist.destroy_process_group()
+
+
+def _name_backends(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "gloo"
+    return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
 
 
 def _agree_on_name(store: Any, ranks: Ranks) -> str:

@@ -56,7 +56,7 @@ def plan_threads(
     cores: int,
     servers: int,
     *,
-    cuda: bool,
+    gpu: bool,
     learner_threads: int | None = None,
     inference_threads: int | None = None,
 ) -> ThreadPlan:
@@ -67,9 +67,9 @@ def plan_threads(
     and a second thread that copies the next one meanwhile.
     """
     return ThreadPlan(
-        learner_threads=learner_threads or (2 if cuda else cores),
+        learner_threads=learner_threads or (2 if gpu else cores),
         torch_threads=1,
-        inference_threads=inference_threads or (2 if cuda else 1),
+        inference_threads=inference_threads or (2 if gpu else 1),
         servers=servers,
     )
 

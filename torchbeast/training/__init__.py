@@ -38,5 +38,5 @@ def open_run(config: TrainingConfig, *, has_pool: bool = True) -> Iterator[Setup
     with contextlib.ExitStack() as stack:
         if setup.ranks.is_first:
             stack.enter_context(lock_run(config.output.savedir, setup.xpid))
-        stack.enter_context(join_ranks(setup.ranks, cuda=setup.devices.learner.type == "cuda"))
+        stack.enter_context(join_ranks(setup.ranks, setup.devices.learner))
         yield setup

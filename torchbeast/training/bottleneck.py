@@ -27,7 +27,7 @@ class Bottleneck:
         cores: int,
         available_cores: int,
         agent_type: str,
-        cuda: bool,
+        gpu: bool,
     ) -> None:
         """Describes the run.
 
@@ -39,14 +39,14 @@ class Bottleneck:
             cores: cores that the run uses.
             available_cores: cores that it could use on this machine.
             agent_type: name of a network, or ``package.module:Class`` of the user's own.
-            cuda: whether the learner is on a GPU.
+            gpu: whether the learner is on a GPU.
         """
         self._queue_size = queue_size
         self._num_actors = num_actors
         has_more_cores = cores < available_cores
-        if learner_threads < cores and not cuda:
+        if learner_threads < cores and not gpu:
             self._learner_advice = "try more --num_learner_threads"
-        elif cuda:
+        elif gpu:
             self._learner_advice = "try a larger --batch_size"
         elif has_more_cores:
             self._learner_advice = "try more --cores"

@@ -13,7 +13,7 @@ import torch
 from torchbeast.core.learner import Learner, LearnerClosed
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.core.weights import PublishedWeights
-from torchbeast.runtime.devices import DeviceStream
+from torchbeast.runtime.devices import DeviceStream, is_gpu
 from torchbeast.runtime.servers import load_tls, server_addresses
 from torchbeast.training.run import TrainingRun
 from torchbeast.training.setup import Setup
@@ -82,13 +82,12 @@ class Pipeline:
     def _make_queue(self) -> Any:
         from libtorchbeast import BatchingQueue
 
-        cuda = self._setup.devices.learner.type == "cuda"
         return BatchingQueue(
             batch_dim=1,
             minimum_batch_size=self._run.rollouts_at_once,
             maximum_batch_size=self._run.rollouts_at_once,
             maximum_queue_size=self._setup.config.learner_queue_size,
-            allocator=_allocate_pinned if cuda else None,
+            allocator=_allocate_pinned if is_gpu(self._setup.devices.learner) else None,
         )
 
     def _make_batcher(self) -> Any:

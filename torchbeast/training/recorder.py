@@ -24,6 +24,7 @@ from torchbeast.records.prof import StepTrace
 from torchbeast.records.progress import Progress
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
 from torchbeast.records.snapshot import EvaluatedReturns, Snapshot
+from torchbeast.runtime.devices import is_gpu
 from torchbeast.runtime.threads import available_cores
 from torchbeast.training.bottleneck import Bottleneck
 from torchbeast.training.setup import Setup
@@ -92,7 +93,7 @@ class Recorder:
             cores=setup.cores,
             available_cores=available_cores(),
             agent_type=config.network.agent_type,
-            cuda=setup.devices.learner.type == "cuda",
+            gpu=is_gpu(setup.devices.learner),
         )
         trace_path = self.path / "trace.json"
         self._trace = StepTrace(trace_path) if config.output.write_profiler_trace else None

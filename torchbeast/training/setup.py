@@ -13,7 +13,7 @@ from torchbeast.models import AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.runtime.allocation import ServerLoad, allocate, default_num_servers, divide
-from torchbeast.runtime.devices import Devices, choose_devices
+from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.training.config import TrainingConfig
@@ -84,7 +84,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     plan = plan_threads(
         cores,
         len(servers),
-        cuda=devices.learner.type == "cuda",
+        gpu=is_gpu(devices.learner),
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )
