@@ -7,7 +7,8 @@
 #   try_fresh.sh --run 'COMMAND' SUITE...    COMMAND in the clone
 #
 # Each suite: debootstrap's minimal system with python3, git and make, a clone of HEAD in it, an empty
-# HOME. A line per command says how it ended. The settings of apt and pip, certificates and host names
+# HOME. A line per command says how it ended. The exit code is 1 if a command failed, 2 if no bare system
+# could be made. The settings of apt and pip, certificates and host names
 # of this machine go along. Needs root and debootstrap; the systems are made under $TMPDIR and removed,
 # the downloaded base of each suite is kept in /var/tmp.
 set -eu
@@ -36,10 +37,14 @@ command -v debootstrap >/dev/null || {
 project=$(git rev-parse --show-toplevel)
 work=$(mktemp -d)
 mounted=
+making=
 
 leave() {
+    code=$?
     for place in $mounted; do umount -l "$place"; done
     rm -rf --one-file-system "$work"
+    [ -z "$making" ] || [ $code -eq 130 ] || { echo "error: no bare $making could be made here" >&2; exit 2; }
+    exit $code
 }
 trap leave EXIT
 trap 'exit 130' INT TERM
@@ -86,7 +91,9 @@ make_root() {
 failed=0
 for suite in "$@"; do
     root=$work/$suite
+    making=$suite
     make_root "$root" "$suite"
+    making=
     echo "$commands" >"$work/commands"
     while read -r command; do
         printf 'cd /home/user/project\n%s\n' "$command" >"$root/home/user/command.sh"
