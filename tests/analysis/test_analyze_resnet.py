@@ -245,6 +245,15 @@ def test_wrong_input_is_one_line(arguments, message, assert_misuse):
     assert_misuse(analyze_resnet.main, arguments, message)
 
 
+def test_a_place_for_results_that_cannot_be_had_is_one_line(directory, tmp_path, capsys):
+    path = checkpoint.intermediate_path(directory / "Pong", 300)
+    (tmp_path / "file").touch()
+    for mode in ("filter_vis", "_filter_comp"):
+        assert run(f"--mode={mode}", "--load_path", path, "--other", path, "--save_dir",
+                   tmp_path / "file" / "x") == 2  # fmt: skip
+        assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsys):
     save_agent(tmp_path / "Pong", (100,))
     assert run("--load_path", tmp_path) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchbeast.analysis.filter_flags import COMPARISONS, make_parser
+from torchbeast.analysis.results import make_directory
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import available_cores
@@ -112,9 +113,9 @@ def filter_vis(flags: argparse.Namespace) -> None:
     if flags.filter is not None and flags.filter >= count:
         raise UsageError(f"--filter: {layer} has filters 0 to {count - 1}")
     chosen = list(range(count)) if flags.filter is None else [flags.filter]
-    pictures = excitation.excite(agent, layer, chosen)
     directory = (flags.save_dir or Path("filters")).expanduser()
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
+    pictures = excitation.excite(agent, layer, chosen)
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
     Image.fromarray(magnify(excitation.sheet(pictures))).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
@@ -141,7 +142,7 @@ def compare_two(flags: argparse.Namespace) -> None:
     except KeyError as error:
         raise UsageError(f"Both checkpoints must be of ResNets: no {error}") from error
     directory = (flags.save_dir or Path("filters")).expanduser()
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     path = directory / f"pairwise_{layer}.npz"
     np.savez_compressed(path, distances=filters.pairwise(a, b))
     straight, best = filters.in_order(a, b), filters.optimal(a, b)

@@ -10,6 +10,7 @@ import numpy as np
 from torchbeast.analysis.comparison import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
 from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.results import make_directory
 
 # A colour per section of the network and a marker per position in it, which can be told apart
 # better than fifteen colours (palette of Okabe and Ito).
@@ -103,7 +104,7 @@ def _heatmap(axis: Any, values: np.ndarray, low: float, high: float) -> Any:
 
 def save(figures: dict[str, Any], directory: Path, suffix: str) -> list[Path]:
     """Writes each figure as PNG."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     paths = []
     for name, figure in figures.items():
         paths.append(directory / f"{name}_{suffix}.png")

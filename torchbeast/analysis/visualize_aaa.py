@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchbeast.analysis.results import make_directory
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
@@ -127,14 +128,11 @@ def visualize(flags: argparse.Namespace) -> None:
     grid = make_grid(trained.agent)
     game = choose_game(trained, flags.env)
     directory = Path(flags.save_dir).expanduser() / trained.xpid / game
+    make_directory(directory)
     with contextlib.ExitStack() as stack:
         movie = None
         if flags.movie:
             movie = stack.enter_context(MovieWriter(Path(flags.movie).expanduser(), 15))
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--save_dir: {error}") from error
         frames = list(attention_frames(flags, trained, game))
         peak = max(float(maps.max()) for _, _, maps in frames)
         for step, picture, maps in frames:
