@@ -77,7 +77,7 @@ def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
 
 
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:
-    """Raises an error if ``state`` is not the state of ``agent``, or not finite."""
+    """Raises an error if ``state`` does not fit ``agent``, or a weight is not finite."""
     agent.load_state_dict(state)
     faulty = find_not_finite(agent.state_dict())
     if faulty:
@@ -93,7 +93,7 @@ def _check_counts(contents: dict[str, Any], num_tasks: int) -> None:
 
 
 def _check_progress(progress: dict[str, Any], num_tasks: int) -> None:
-    """Checks the fields of the progress that are known here, where they are there."""
+    """Checks those fields of the progress that are used here. Each of them may be missing."""
     if not isinstance(progress, dict):
         raise ValueError("progress is not a dictionary")
     for name in ("games", "task_steps"):
