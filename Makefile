@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-.PHONY: train test build lint docs format sanitize fuzz soak bench wheel fresh clean help
+.PHONY: train test build lint docs figures format sanitize fuzz soak bench wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -18,6 +18,7 @@ help:
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style and types"
 	@echo "make docs      build the documentation as a site, into build/docs"
+	@echo "make figures   make the stored figures, films and notebooks anew (ARGS=\"--stale\")"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
 	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
@@ -89,6 +90,9 @@ format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 docs: build $(STAMPS)/python-docs
 	$(PYTHON) tools/flag_reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+
+figures: build $(STAMPS)/python-test
+	$(PYTHON) tools/figures.py $(ARGS)
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1

@@ -1,9 +1,10 @@
 """Trains for minutes or hours while servers are killed and environments raise and hang.
 
-    make soak ARGS="--minutes 120"
+    make soak ARGS="--minutes 120 --samples soak.csv --figure soak.png"
 
 Checks that no step is lost or counted twice without being accounted for, that nothing grows, and
-that nothing is left behind. Draws memory, threads and file descriptors over time.
+that nothing is left behind. Draws memory, threads and file descriptors over time; ``--draw`` draws
+the samples of an earlier run.
 """
 
 from __future__ import annotations
@@ -55,12 +56,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="default: %(default)g")
     parser.add_argument("--figure", type=Path, help="picture of the samples (default: none)")
+    parser.add_argument("--samples", type=Path, help="CSV file for the samples (default: none)")
+    parser.add_argument(
+        "--draw", type=Path, help="draw these --samples of an earlier run; nothing is trained"
+    )
     flags = parser.parse_args()
+    if flags.draw is not None:
+        if flags.figure is None:
+            parser.error("--draw needs --figure: the picture's file")
+        draw(read_samples(flags.draw), flags.figure)
+        return 0
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         samples, kills, code, err = run(Path(directory), 60 * flags.minutes)
         problems = [*check_steps(Path(directory), err, kills), *check_growth(samples)]
     if code != 130:
         problems.append(f"exit code {code} instead of 130; it said:\n{err[-2000:]}")
+    if flags.samples is not None:
+        write_samples(samples, flags.samples)
     if flags.figure is not None:
         draw(samples, flags.figure)
     for problem in problems:
@@ -222,6 +234,30 @@ def check_growth(samples: list[Sample]) -> list[str]:
         if last > first * (1 + MAX_GROWTH):
             problems.append(f"{name} grew from {first:.0f} to {last:.0f}")
     return problems
+
+
+def write_samples(samples: list[Sample], path: Path) -> None:
+    """Writes samples as CSV, a row each, with the fields of Sample as columns."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Sample._fields)
+        writer.writerows([round(value, 1) for value in sample] for sample in samples)
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """Reads what :func:`write_samples` wrote."""
+    with open(path, newline="") as file:
+        return [
+            Sample(
+                seconds=float(row["seconds"]),
+                memory_mb=float(row["memory_mb"]),
+                learner_mb=float(row["learner_mb"]),
+                threads=int(row["threads"]),
+                descriptors=int(row["descriptors"]),
+                steps=int(row["steps"]),
+            )
+            for row in csv.DictReader(file)
+        ]
 
 
 def draw(samples: list[Sample], path: Path) -> None:

@@ -53,6 +53,16 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
+def test_a_heading_stays_inside_the_picture(savedir):
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], {}, plot_runs.ALL_STEPS)
+    figure.canvas.draw()
+    (heading,) = figure.texts
+    extent = heading.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.width
+    assert extent.height < 0.2 * figure.bbox.height
+
+
 def test_a_legend_of_long_names_stays_inside_the_picture(tmp_path):
     for i in range(3):
         write_run(tmp_path / f"torchbeast-20261121-12000{i}", ["10,60,-21,1,0,1", "20,99,1,1,0,1"])

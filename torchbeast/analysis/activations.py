@@ -1,7 +1,7 @@
 """How alike two ResNet agents respond to the same frames: linear CKA, layer by layer.
 
-Centred kernel alignment (Kornblith et al. 2019, arXiv:1905.00414) compares what two layers make of
-the same inputs. It is blind to the order of filters, to rotation and to scale.
+Centred kernel alignment (CKA, Kornblith et al. 2019, arXiv:1905.00414) compares the responses of
+two layers to the same inputs. It does not change with the order of filters, with rotation or scale.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torchbeast.models.recurrence import CoreState
 
 log = logging.getLogger("torchbeast")
 
-FIRST_STEP = 40  # Games begin alike.
+FIRST_STEP = 40  # The first frames of all games are nearly the same.
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
 
 
@@ -47,8 +47,8 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
     """Computes the similarity in [0, 1] of two layers' centred Gram matrices ``[N, N]`` over the
     same inputs.
 
-    Equation 5 of the paper with linear kernels, which is equation 3 without ever making the
-    matrix of features by features. Layers that do not respond at all are like nothing.
+    Equation 5 of the paper with linear kernels. It equals equation 3 and needs no matrix of
+    features by features. A layer whose responses are all equal has similarity 0.
     """
     norm = a.norm() * b.norm()
     return float((a * b).sum() / norm) if norm > 0 else 0.0
@@ -56,21 +56,21 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """What an agent saw at moments of its games, in the order of time.
+    """An agent's inputs at moments of its games, in the order of time.
 
-    Neighbouring moments are of different games that were played side by side.
+    Several games are played at the same time, so neighbouring moments are of different games.
     """
 
     inputs: EnvOutput
     """Leaves ``[1, N, ...]``."""
     state: CoreState
-    """Its memory before, leaves ``[L, N, H]``."""
+    """The recurrent state before each moment, leaves ``[L, N, H]``."""
 
     def __len__(self) -> int:
         return self.inputs.frame.shape[1]
 
     def split(self, size: int) -> Iterator[Moments]:
-        """Yields ``size`` moments at a time, the last time what is left."""
+        """Yields parts of ``size`` moments; the last part may be smaller."""
         for start in range(0, len(self), size):
             part = slice(start, start + size)
             yield Moments(
@@ -110,20 +110,20 @@ def play_moments(
 
 
 def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
-    """``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
+    """Returns ``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
     return play_moments(trained, env_id, count, seed=seed).inputs.frame[0]
 
 
 def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
     """Computes centred Gram matrices ``[N, N]`` of every convolution's output, by layer.
 
-    ``task``: which of the agent's games the frames are of.
+    ``task``: the agent's index of the game that the frames show.
     """
     result: dict[str, Tensor] = {}
 
     def keep(name: str, output: Tensor) -> None:
-        # At once: the outputs themselves are hundreds of megabytes, and activations that follow
-        # in place would overwrite them.
+        # Computed now, not later: the outputs take hundreds of megabytes, and an activation
+        # function that works in place would overwrite them.
         result[name] = centred_gram(output.float())
 
     hooks = [
@@ -142,9 +142,9 @@ def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
 class Responses:
     """CKA of pairs of checkpoints. Plays each game once and runs each checkpoint once per game.
 
-    The frames of a game are the same for all pairs: those of the first agent that knows it, as its
-    last checkpoint plays. A pair gets frames of ``game``, else of the first game that both agents
-    know, else of the first of ``a``'s.
+    The frames of a game are the same for all pairs: the first agent that knows the game plays it
+    with its last checkpoint. A pair gets frames of ``game``, else of the first game that both
+    agents know, else of the first game of ``a``.
     """
 
     def __init__(self, agents: list[RunAgent], num_frames: int, game: str | None = None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 COLUMNS = 3
+# Of a heading, about: what fits into a figure's width.
+CHARACTERS_PER_INCH = 11
 
 
 def make_panels(
@@ -19,7 +22,8 @@ def make_panels(
 ) -> tuple[Any, list[Any]]:
     """Makes a figure with one axes per title, three in a row; sizes in inches, of one panel.
 
-    ``style`` goes to the figure, such as ``dpi``.
+    A heading that is wider than the figure is broken into lines. ``style`` goes to the figure,
+    such as ``dpi``.
     """
     from matplotlib import pyplot
 
@@ -34,7 +38,8 @@ def make_panels(
         **style,
     )
     if heading:
-        figure.suptitle(heading)
+        width_inches = float(figure.get_figwidth())
+        figure.suptitle(textwrap.fill(heading, round(CHARACTERS_PER_INCH * width_inches)))
     for panel, title in zip(axes.flat, titles, strict=False):
         panel.set_title(title)
         panel.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""Updates that are not finite: what is said of them, and when a run has diverged."""
+"""Updates that are not finite: their description, and the rule by which a run has diverged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from torchbeast.core.step_stats import BatchStats
 from torchbeast.core.types import RunError
 
-# So many updates in a row that are not finite end a run.
+# A run ends after so many updates in a row that are not finite.
 MAX_SKIPPED_IN_A_ROW = 10
-# Parameters that a message names.
+# How many parameters a message names.
 MAX_NAMES = 3
 
 
@@ -54,11 +54,15 @@ class SkippedUpdates:
 
     @property
     def is_diverged(self) -> bool:
-        """Whether there is no hope for the weights as they are."""
+        """Whether so many updates in a row were not finite that the run has to end."""
         return self._in_a_row >= MAX_SKIPPED_IN_A_ROW
 
     def record(self, fault: str | None, step: int) -> None:
-        """Takes in an update at agent step ``step``, with what was not finite in it, if anything.
+        """Counts an update.
+
+        Args:
+            fault: what was not finite in it; None if the update was made.
+            step: the agent step after it.
 
         Raises:
             RunError: too many in a row were not finite.

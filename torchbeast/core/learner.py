@@ -1,9 +1,10 @@
-"""The learner: rollouts in, better weights out. The same one for PolyBeast and MonoBeast.
+"""The learner of PolyBeast and MonoBeast: learns from rollouts and updates the weights.
 
-Several threads may call :meth:`Learner.learn` with a part of a batch each
-(:mod:`torchbeast.core.batch_gate`). Gradients of the parts are summed, which for summed losses is
-exact; when all parts of a batch are there, the last thread adds those of the other ranks
-(:mod:`torchbeast.core.parts`) and applies them (:mod:`torchbeast.core.update`).
+Several threads may call :meth:`Learner.learn`, each with a part of a batch
+(:mod:`torchbeast.core.batch_gate`). The gradients of the parts are added. The result is exact,
+because a loss is a sum over steps. The thread that delivers the last part of a batch adds the
+gradients of the other ranks (:mod:`torchbeast.core.parts`) and updates the weights
+(:mod:`torchbeast.core.update`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Learner:
         on_gradients: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
     ) -> None:
-        """Makes a learner that has not learned.
+        """Makes a learner at step 0.
 
         Args:
             agent: on the learner's device.
@@ -62,8 +63,8 @@ class Learner:
             batch_size: rollouts in a batch of this process.
             on_step: is told about every step.
             on_gradients: is called before gradients are applied.
-            ranks: those that learn together, each from a batch of its own: by default this process
-                alone. Their agents must be equal.
+            ranks: the processes that learn together, each from its own batch. Their agents must be
+                equal. By default there is only this process.
         """
         self.agent = agent
         self.steps = 0
@@ -78,7 +79,7 @@ class Learner:
         self._ranks = ranks or Ranks()
         self._stop_requested = False
         self.is_stopped = False
-        """Whether a rank asked all to stop, and all have made the step before."""
+        """Whether a rank asked all ranks to stop, and all of them have made their last step."""
         self._gate: BatchGate[Part] = BatchGate(
             batch_size, join, self._share, self._update, lambda: self.is_over
         )
@@ -92,7 +93,7 @@ class Learner:
     ) -> None:
         """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
 
-        Waits for its turn if a whole batch is being learned from already.
+        Blocks while other threads learn from a whole batch.
 
         Args:
             env: what the environments returned.
@@ -124,7 +125,7 @@ class Learner:
         self._stop_requested = True
 
     def close(self) -> None:
-        """Wakes threads that wait for their turn; what they have is not learned from."""
+        """Wakes the threads that wait in :meth:`learn`. Their rollouts are not used."""
         self._gate.close()
 
     def learning_rate(self) -> float:
@@ -169,7 +170,7 @@ class Learner:
         self._skipped.record(fault, self.steps)
         if fault is not None:
             self.check_weights()
-        # Told about while the weights stand still.
+        # Called here because no thread changes the weights now.
         self._on_step(
             StepStats(
                 steps=self.steps,
@@ -211,7 +212,8 @@ def rollouts_at_once(
 ) -> int:
     """Returns how many rollouts each learner thread takes at a time: a divisor of ``batch_size``.
 
-    ``rows_at_once``: of the agent on a CPU; None on a GPU, which wants whole batches.
+    ``rows_at_once``: the agent's attribute of this name, for a CPU. None for a GPU, which is
+    fastest with whole batches.
     """
     if rows_at_once is None:
         return batch_size

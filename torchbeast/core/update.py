@@ -35,19 +35,21 @@ class UpdateRule:
     """Changes the weights of an agent, in two steps that do not wait for the device.
 
     :meth:`prepare` takes the gradients of a batch and returns their norms, :meth:`apply` changes
-    the weights. A caller that dislikes the norms does not call :meth:`apply`: nothing has changed.
+    the weights. Until :meth:`apply` is called the weights are unchanged, so a caller can leave out
+    a step whose norms are not finite.
 
     With PopArt and a step per target, as van Hasselt et al. publish it: the losses are normalised
     by statistics that contain their targets, the head is rescaled to the new statistics, and the
     step is made from the gradient with respect to the rescaled head.
 
-    A batch that is learned from in parts has its losses normalised part by part: each part's
-    statistics contain its own targets. Where all rollouts of a game are in one part, as on a GPU,
-    this is the published rule. Otherwise a part does not know the targets of the same game in the
-    others: waiting for them would mean to hold the activations of the whole batch. The statistics
-    that are kept always contain all targets of the batch, whatever its parts.
+    A batch may be learned from in parts. Then the losses of each part are normalised by statistics
+    that contain the targets of this part. Where all rollouts of a game are in one part, as on a
+    GPU, this is the published rule. Otherwise a part does not know the other parts' targets of the
+    same game. Waiting for them would keep the activations of the whole batch in memory. The
+    statistics after the step contain all targets of the batch in either case.
 
-    With PopArt and a step per batch, as in 2019: statistics and head follow after the step.
+    With PopArt and a step per batch, as in 2019, the optimizer makes its step first. Statistics and
+    head change after it.
     """
 
     def __init__(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Seconds of silence from which it is displayed, and from which there is a warning.
+# Seconds after which a silence is displayed, and after which there is a warning.
 SHOWN_AFTER_S = 20.0
 WARNED_AFTER_S = 60.0
-# With many games and a slow network minutes pass between two rollouts of a game. A silence is
-# unusual if it is that many times as long as the mean time between arrivals.
+# With many games and a slow network, minutes pass between two rollouts of a game. So a silence is
+# unusual only if it is this many times as long as the mean time between arrivals.
 USUAL_INTERVALS = 5
 
 
 class Arrivals:
     """Measures for how long no steps of a game have arrived.
 
-    A game is silent only if other games go on: when the whole run waits, as for a checkpoint, no
-    game is at fault. Times are in seconds of one clock.
+    A game is silent only if steps of other games arrive: when the whole run waits, for example for
+    a checkpoint, no game is at fault. Times are in seconds of one clock.
     """
 
     def __init__(self, num_games: int) -> None:
@@ -46,13 +46,14 @@ class Arrivals:
         Args:
             task: the game.
             now: the present time.
-            at_least: no shorter silence is unusual.
+            at_least: shorter silences are never unusual, in seconds.
         """
         if self._first is None:
             return None
         last = self._last[task]
         since = self._first if last is None else last
-        # Until the others' newest steps, not until now.
+        # Counted until the newest steps of any game, not until now: else a game would seem silent
+        # when the whole run waits.
         missed = self._newest - since
         if missed < max(at_least, USUAL_INTERVALS * self._interval(task)):
             return None

@@ -1,4 +1,4 @@
-"""Running functions in child processes, so that nothing they do can end or stop this one."""
+"""Runs functions in child processes. A crash or a hang there does not affect this process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchbeast.runtime.workers import begin_worker
 
 Result = TypeVar("Result")
 
-# A task that has not said for so long that it is alive is given up.
+# A task counts as hung after so long without a message.
 DEADLINE_S = 300.0
-# A task says so at most this often.
+# The shortest time between two messages that a task is alive.
 ALIVE_INTERVAL_S = 1.0
 
 
@@ -33,7 +33,7 @@ class Message(NamedTuple):
 
 
 class _Child:
-    """A child process and the task that it is at work on."""
+    """A child process and the task that it runs."""
 
     def __init__(self, context: multiprocessing.context.SpawnContext) -> None:
         self.pipe, theirs = context.Pipe()
@@ -45,7 +45,7 @@ class _Child:
 
     def begin(self, task: str, function: Callable[..., Any]) -> None:
         self.task, self.heard_at = task, time.monotonic()
-        with contextlib.suppress(OSError):  # It died; its pipe says so in a moment.
+        with contextlib.suppress(OSError):  # It died: hear() finds out.
             self.pipe.send(function)
 
     def hear(self) -> Message:
@@ -116,8 +116,8 @@ def run_isolated(
 
 @contextlib.contextmanager
 def _start(count: int) -> Iterator[list[_Child]]:
-    """Child processes that are gone afterwards."""
-    # Not forked: a fork would inherit the half of this process's threads, and its memory.
+    """Starts child processes and kills them when the context ends."""
+    # Not forked: a fork would copy locks that other threads hold, but not these threads.
     context = multiprocessing.get_context("spawn")
     children: list[_Child] = []
     try:
@@ -133,7 +133,7 @@ def _start(count: int) -> Iterator[list[_Child]]:
 
 
 def _wait(children: set[_Child], deadline_s: float) -> list[_Child]:
-    """Waits up to a second for children that say something. Raises RunError if one hangs."""
+    """Waits up to a second for messages. Returns who sent one. Raises RunError if a child hangs."""
     silent = min(children, key=lambda child: child.heard_at)
     left = silent.heard_at + deadline_s - time.monotonic()
     if left <= 0 and not silent.pipe.poll():
@@ -144,7 +144,7 @@ def _wait(children: set[_Child], deadline_s: float) -> list[_Child]:
 
 
 def _work(pipe: Any) -> None:
-    """A child process: runs the tasks that come through the pipe until it is closed or killed."""
+    """The child process: runs the tasks that come through the pipe, until the pipe is closed."""
     begin_worker()
     while True:
         try:
@@ -155,7 +155,7 @@ def _work(pipe: Any) -> None:
 
 
 class _Alive:
-    """Tells the parent now and then that a task is at work."""
+    """Tells the parent that a task is alive, at most once in ``ALIVE_INTERVAL_S``."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe

@@ -1,7 +1,8 @@
 """The protocol's messages, without generated code.
 
-``rpcenv.binpb`` is what protoc makes of ``libtorchbeast/proto/rpcenv.proto``. Generated Python code
-would need the protobuf version that it was generated for.
+``rpcenv.binpb`` is ``libtorchbeast/proto/rpcenv.proto`` as a binary descriptor, made by protoc. The
+message classes are made from it at import. Generated Python code would work only with the protobuf
+version that it was generated for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ METHOD = "Step"
 _FILES = descriptor_pb2.FileDescriptorSet.FromString(
     (Path(__file__).parent / "rpcenv.binpb").read_bytes()
 )
-# A pool of its own: the C++ server registers the same names with another library.
+# A separate pool: the C++ server registers the same names with another library.
 _POOL = descriptor_pool.DescriptorPool()
 for _file in _FILES.file:
     _POOL.Add(_file)
@@ -41,7 +42,7 @@ class WireError(ValueError):
     """A message or an observation does not follow the protocol."""
 
 
-# DTYPE_UINT8 = 2: {2: "uint8"}. NumPy has no bfloat16.
+# DTYPE_UINT8 = 2 becomes the entry {2: "uint8"}. NumPy has no bfloat16.
 DTYPES = {
     value.number: value.name.removeprefix("DTYPE_").lower()
     for value in _POOL.FindEnumTypeByName(f"{_PACKAGE}.DType").values

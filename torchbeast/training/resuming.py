@@ -42,7 +42,7 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
-                f"{path} has no optimizer state, as a copy from intermediate/ has none: {other_run}"
+                f"{path} has no optimizer state, because it is a copy from intermediate/: {other_run}"
             )
         _check_weights(contents["model_state_dict"], agent)
         _check_counts(contents, len(config.tasks))
@@ -77,7 +77,7 @@ def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
 
 
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:
-    """Raises an error if ``state`` is not the state of ``agent``, or not finite."""
+    """Raises an error if ``state`` does not fit ``agent``, or a weight is not finite."""
     agent.load_state_dict(state)
     faulty = find_not_finite(agent.state_dict())
     if faulty:
@@ -93,7 +93,7 @@ def _check_counts(contents: dict[str, Any], num_tasks: int) -> None:
 
 
 def _check_progress(progress: dict[str, Any], num_tasks: int) -> None:
-    """Checks the fields of the progress that are known here, where they are there."""
+    """Checks those fields of the progress that are used here. Each of them may be missing."""
     if not isinstance(progress, dict):
         raise ValueError("progress is not a dictionary")
     for name in ("games", "task_steps"):

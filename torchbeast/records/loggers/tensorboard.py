@@ -9,7 +9,7 @@ from torchbeast.records.loggers.protocol import RunInfo
 
 
 class TensorBoardLogger:
-    """Writes event files into the run's directory. Flags are a table under Text."""
+    """Writes event files into the run's directory. Its Text tab shows the flags."""
 
     def open(self, run: RunInfo) -> None:
         """Opens a new event file. Events after ``run.last_step`` in earlier files are hidden."""
@@ -25,7 +25,7 @@ class TensorBoardLogger:
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining events and closes the file."""
         self._writer.close()
 
 

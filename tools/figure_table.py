@@ -1,0 +1,201 @@
+"""What every stored figure, film, page and notebook shows, and the commands that make it.
+
+A page of the documentation prints the commands as they are here. They run in an empty directory
+with copies of the inputs, so a figure cannot depend on a file that is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """One or several stored files that the same commands make.
+
+    Paths and glob patterns are relative to the checkout. Later fields may refer to earlier ones.
+    """
+
+    name: str
+    """What ``make figures ARGS=...`` calls it."""
+    page: str | None
+    """The page that prints the commands; None for notebooks, which have one command each."""
+    commands: tuple[str, ...]
+    """Command lines, run one after the other."""
+    inputs: tuple[str, ...]
+    """Glob patterns of the files that it shows: agents, learning curves, measurements."""
+    outputs: Mapping[str, str]
+    """By stored file: the file that the commands write, relative to where they run."""
+    sources: tuple[str, ...] = ()
+    """Files that the commands rewrite, and so also need: notebooks."""
+
+
+def agents(*names: str) -> tuple[str, ...]:
+    """The final checkpoints of shipped agents."""
+    return tuple(f"models/{name}/{file}" for name in names for file in ("model.tar", "meta.json"))
+
+
+def histories(*names: str) -> tuple[str, ...]:
+    """The checkpoints of shipped agents over training."""
+    return (*agents(*names), *(f"models/{name}/intermediate/*.tar" for name in names))
+
+
+def curves(*names: str) -> tuple[str, ...]:
+    """The records of the training of shipped agents."""
+    return tuple(f"models/{name}/{file}" for name in names for file in ("logs.csv", "meta.json"))
+
+
+def notebook(name: str, inputs: tuple[str, ...]) -> Figure:
+    """A notebook with the outputs of its cells."""
+    path = f"notebooks/{name}.ipynb"
+    command = f"python tools/run_notebooks.py {path}"
+    return Figure(name, None, (command,), inputs, {path: path}, sources=(path,))
+
+
+FILTERS = "python -m torchbeast.analysis.analyze_resnet"
+
+# The cheap ones first: all together take about half an hour on two cores.
+FIGURES = (
+    Figure(
+        "soak",
+        "docs/reliability.md",
+        ("python tools/soak.py --draw docs/reference/soak.csv --figure soak.png",),
+        ("docs/reference/soak.csv",),
+        {"docs/images/soak.png": "soak.png"},
+    ),
+    Figure(
+        "pong_curve",
+        "docs/presets.md",
+        (
+            "python -m torchbeast.analysis.plot_runs models/Pong models/PongResNet "
+            "models/PongAttention --reference docs/reference/torchbeast_paper_curves_2019.csv "
+            "--output figures",
+        ),
+        (
+            *curves("Pong", "PongResNet", "PongAttention"),
+            "docs/reference/torchbeast_paper_curves_2019.csv",
+        ),
+        {"docs/images/Pong_curve.png": "figures/returns_by_steps.png"},
+    ),
+    Figure(
+        "popart_statistics",
+        "docs/popart.md",
+        ("python -m torchbeast.analysis.plot_runs models/MultiTaskPopArt --output figures",),
+        curves("MultiTaskPopArt"),
+        {"docs/images/popart_statistics.png": "figures/popart.png"},
+    ),
+    Figure(
+        "attention",
+        "docs/saliency.md",
+        (
+            "python -m torchbeast.analysis.visualize_aaa --savedir models --xpid PongAttention "
+            "--first_frame 153 --num_frames 1",
+        ),
+        agents("PongAttention"),
+        {"docs/images/Pong_attention.png": "attention/PongAttention/PongNoFrameskip-v4/000153.png"},
+    ),
+    Figure(
+        "film",
+        "docs/watch.md",
+        (
+            "python -m torchbeast.polybeast --mode record --savedir models --xpid Pong "
+            "--movie movies",
+        ),
+        agents("Pong"),
+        {
+            f"movies/Pong_2000000_PongNoFrameskip-v4.{kind}": (
+                f"movies/Pong_2000000_PongNoFrameskip-v4.{kind}"
+            )
+            for kind in ("gif", "actions")
+        },
+    ),
+    Figure(
+        "two",
+        "docs/filters.md",
+        (
+            f"{FILTERS} --load_path models --models Pong200k=PongResNet200k,SpaceInvaders="
+            "SpaceInvaders,Both=PongSpaceInvadersPopArt --comp_between single_multipop --metric "
+            "rebasin cka --cka_frames 64 --save_dir two",
+            f"{FILTERS} --mode filter_comp_plot --save_dir two --plot_match_type rebasin "
+            "--save_figures",
+            f"{FILTERS} --mode filter_comp_plot --save_dir two --plot_match_type cka "
+            "--save_figures",
+        ),
+        histories("PongResNet200k", "SpaceInvaders", "PongSpaceInvadersPopArt"),
+        {
+            "docs/images/filters_rebasin.png": "two/single_multipop_rebasin_relative.png",
+            "docs/images/filters_cka.png": "two/single_multipop_cka_relative.png",
+        },
+    ),
+    notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
+    notebook("model", agents("Pong")),
+    notebook("movies", histories("Pong")),
+    notebook("action_analysis", (*agents("*"), *histories("Pong")[2:])),
+    Figure(
+        "carnival",
+        "docs/saliency.md",
+        (
+            "python -m torchbeast.saliency --savedir models --xpid MultiTaskPopArt --env "
+            "CarnivalNoFrameskip-v4 --num_frames 30 --density 3 --score policy value action "
+            "advantage task:Pong task:SpaceInvaders --check --html carnival.html",
+        ),
+        agents("MultiTaskPopArt"),
+        {
+            "docs/examples/carnival.html": "carnival.html",
+            "docs/images/Carnival_check.png": "models/MultiTaskPopArt/saliency/"
+            "CarnivalNoFrameskip-v4/check.png",
+        },
+    ),
+    Figure(
+        "pong_saliency",
+        "docs/saliency.md",
+        (
+            "python -m torchbeast.saliency --xpid Pong --savedir models --first_frame 160 "
+            "--num_frames 40 --movie movies/pong.gif",
+        ),
+        agents("Pong"),
+        {"movies/Pong_saliency.gif": "movies/pong.gif"},
+    ),
+    Figure(
+        "similarity",
+        "docs/filters.md",
+        (
+            f"{FILTERS} --mode similarity --load_path models/PongResNet200k --other "
+            "models/PongSpaceInvadersPopArt --control models/PongResNet200k models/PongResNet "
+            "--cka_frames 96",
+        ),
+        agents("PongResNet200k", "PongSpaceInvadersPopArt", "PongResNet"),
+        {"docs/images/similarity.png": "similarity/similarity.png"},
+    ),
+    Figure(
+        "ablation",
+        "docs/filters.md",
+        (f"{FILTERS} --mode ablation --load_path models/MultiTaskPopArt --cka_frames 64",),
+        agents("MultiTaskPopArt"),
+        {"docs/images/ablation.png": "ablation/ablation.png"},
+    ),
+    Figure(
+        "space_invaders",
+        "docs/saliency.md",
+        (
+            "python -m torchbeast.saliency --savedir models --xpid SpaceInvaders --compare "
+            "PongSpaceInvadersPopArt --env SpaceInvadersNoFrameskip-v4 --first_frame 130 "
+            "--num_frames 16 --sheet sheet.png --movie film.gif",
+        ),
+        agents("SpaceInvaders", "PongSpaceInvadersPopArt"),
+        {
+            "docs/images/SpaceInvaders_saliency.png": "sheet.png",
+            "movies/SpaceInvaders_saliency.gif": "film.gif",
+        },
+    ),
+    Figure(
+        "stitching",
+        "docs/filters.md",
+        (
+            f"{FILTERS} --mode stitching --load_path models/Pong --other models/MultiTaskPopArt "
+            "--sample --seed 100",
+        ),
+        agents("Pong", "MultiTaskPopArt"),
+        {"docs/images/stitching.png": "stitching/stitching.png"},
+    ),
+)
