@@ -40,7 +40,7 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
         if panels:
             title = f"{comparison}: squared filter differences ({metric}), {match} matching"
             if match == "cka":
-                title = f"{comparison}: likeness of responses (linear CKA)"
+                title = f"{comparison}: similarity of responses (linear CKA)"
             figures[comparison] = _figure(panels, title, metric, heatmaps)
     return figures
 

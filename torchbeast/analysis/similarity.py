@@ -29,7 +29,7 @@ SUBSAMPLES = 200
 INTERVAL = (2.5, 97.5)  # Percentiles.
 
 
-class Likeness(NamedTuple):
+class LayerSimilarity(NamedTuple):
     """One layer's CKA on one game; intervals are over frames, the band over untrained pairs."""
 
     game: str
@@ -153,7 +153,7 @@ def make_untrained(like: Agent, seed: int) -> Agent:
 
 def compare_on_game(
     a: Trained, b: Trained, game: str, num_frames: int, control: Sequence[Trained] = ()
-) -> list[Likeness]:
+) -> list[LayerSimilarity]:
     """Compares two agents layer by layer on frames of one game, which the first one plays.
 
     Args:
@@ -184,23 +184,23 @@ def compare_on_game(
         pair = one[layer], other[layer]
         interval = find_interval(*pair)
         rows.append(
-            Likeness(
+            LayerSimilarity(
                 short_name(game), layer, debiased_cka(*pair), *interval, min(band), max(band), same
             )
         )
     return rows
 
 
-def save(rows: Sequence[Likeness], directory: Path, title: str) -> list[Path]:
+def save(rows: Sequence[LayerSimilarity], directory: Path, title: str) -> list[Path]:
     """Writes ``similarity.csv`` and ``similarity.png``. Raises UsageError."""
     make_directory(directory)
     table, picture = directory / "similarity.csv", directory / "similarity.png"
-    write_table(table, Likeness._fields, rows)
+    write_table(table, LayerSimilarity._fields, rows)
     draw(rows, title).savefig(picture, dpi=110)
     return [table, picture]
 
 
-def draw(rows: Sequence[Likeness], title: str) -> Any:
+def draw(rows: Sequence[LayerSimilarity], title: str) -> Any:
     """Draws a panel per game, all under one scale."""
     import matplotlib
 

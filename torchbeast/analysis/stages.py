@@ -29,9 +29,9 @@ class Stage(NamedTuple):
     layer: str
     convolution: nn.Conv2d
     read: Callable[[State], Tensor]
-    """What the convolution is fed."""
+    """Returns the input of the convolution."""
     write: Callable[[State, Tensor], State]
-    """The state behind it, from the state before it and its output."""
+    """Returns the state behind the convolution, from the state before it and its output."""
 
 
 class StagedEncoder:

@@ -108,7 +108,7 @@ class StitchedAgent(Agent):
         return self._second.finish(self.carry(state), self._done)
 
     def carry(self, state: State) -> State:
-        """The front's state as the back is fed it."""
+        """Maps the front's state to the input of the back."""
         return tuple(part(plane) for part, plane in zip(self._maps, state, strict=True))
 
 

@@ -64,8 +64,8 @@ class Agent(nn.Module, abc.ABC):
         self.compute_dtype = torch.float32
         self.core: nn.LSTM | None = None
         self.memory_format = torch.channels_last
-        # Frames are fed as (x - mean) * scale, [K, C, H, W] and [K] for K games. Channels last in
-        # memory, as frames are there.
+        # The network's input is (frame - mean) * scale, [K, C, H, W] and [K] for K games. The means
+        # are channels last in memory, like the frames.
         count, (channels, height, width) = len(config.tasks), config.observation_shape
         mean = torch.zeros(count, height, width, channels).permute(0, 3, 1, 2)
         self.register_buffer("frame_mean", mean)

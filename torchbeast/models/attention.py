@@ -76,10 +76,10 @@ class AttentionNet(Agent):
         assert isinstance(asks, nn.Linear)
         assert isinstance(hears, nn.Linear)
         with torch.no_grad():
-            # Each query begins with some places of its own. While all look everywhere alike, a
-            # ball is a hundredth of every answer.
+            # At the beginning each query attends to different places. If all queries attended
+            # to all places equally, a ball would be a hundredth of every answer.
             asks.bias.normal_(std=INITIAL_QUERY)
-            # What changes at one place is little of an average over many still.
+            # Because an average over many places changes little when one place changes.
             hears.weight.mul_(2.0)
 
     def encode(self, frames: Tensor) -> Tensor:

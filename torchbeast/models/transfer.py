@@ -39,7 +39,7 @@ def check_transfer(source: AgentConfig, target: AgentConfig) -> None:
 
 
 def has_fixed_input(agent: Agent) -> bool:
-    """Whether an agent is fed frames as x / 255, as in 2019."""
+    """Whether the input of an agent's network is x / 255, as in 2019."""
     scales = torch.full_like(agent.frame_scale, 1.0 / 255.0)
     return not agent.frame_mean.any() and torch.equal(agent.frame_scale, scales)
 

@@ -42,7 +42,8 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
-                f"{path} has no optimizer state, because it is a copy from intermediate/: {other_run}"
+                f"{path} has no optimizer state, because it is a copy from intermediate/: "
+                f"{other_run}"
             )
         _check_weights(contents["model_state_dict"], agent)
         _check_counts(contents, len(config.tasks))
