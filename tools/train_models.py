@@ -49,6 +49,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAMES",
         help="put these agents into models/ with scores and a card, and train nothing",
     )
+    add(
+        "--resumable",
+        action="store_true",
+        help="with --ship: copy the optimizer, too, so that another machine can resume",
+    )
     add("--only", metavar="NAMES", help="agents or runs, separated by commas (default: all)")
     add("--plan", type=Path, default=plan.PLAN, help="list of agents (default: %(default)s)")
     add(
@@ -116,8 +121,9 @@ def ship(flags: argparse.Namespace, runs: list[plan.Run]) -> int:
 
     for run in plan.choose(runs, flags.ship):
         target = plan.ROOT / "models" / run.shipped_name
-        print(shipping.ship(Path(flags.directory) / run.name, target))
-        model_card.write(target)
+        source = Path(flags.directory) / run.name
+        print(shipping.ship(source, target, resumable=flags.resumable))
+        print(model_card.write(target))
     return 0
 
 

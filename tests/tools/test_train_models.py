@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import read_logs, wait_until
+from tests.processes import all_end, family, read_logs, wait_until
 from tools.shipped import plan, processes, records, status, trainer
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint
@@ -185,6 +185,41 @@ def test_a_full_disk_and_a_missing_program_are_named(make_runs, train, monkeypat
     monkeypatch.setattr(processes, "PROGRAM", ("/nonexistent",))
     with pytest.raises(RunError, match="A-s1 cannot be started"):
         train(runs)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Other systems lack idle priority")
+def test_a_run_has_idle_priority():
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        processes.lower_priority(process.pid, "idle")
+        scheduler, nice = os.sched_getscheduler(process.pid), os.getpriority(0, process.pid)
+        process.kill()
+    assert (scheduler, nice) == (os.SCHED_IDLE, 19)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Other systems lack this signal")
+def test_runs_end_with_a_trainer_that_is_killed(tmp_path, make_runs):
+    make_runs(("A", 10**6, ""))
+    code = f"""
+import sys
+from pathlib import Path
+from tools.shipped import plan, processes, trainer
+processes.PROGRAM = (sys.executable, "tests/tools/stand_in.py")
+path = Path({str(tmp_path)!r})
+settings = trainer.Settings(600.0, {trainer.divide_cores(1, 1)}, "normal", 0)
+trainer.Trainer(plan.read_plan(path / "plan.toml"), path / "runs", settings).train(
+    lambda: False, __import__("time").sleep
+)
+"""
+    (tmp_path / "runs").mkdir()
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    try:
+        wait_until(lambda: last_step(tmp_path, "A-s1"))
+        members = family(process)
+    finally:
+        process.kill()
+        process.wait()
+    assert len(members) == 2
+    all_end(members, timeout=60)
 
 
 def test_cores_are_divided_among_jobs(monkeypatch):
