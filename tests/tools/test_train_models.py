@@ -125,7 +125,11 @@ def test_runs_are_trained_in_turn_until_all_are_done(tmp_path, make_runs, train)
     assert len(done[0]) >= 2
     assert done[0][0].exit_code == 143
     assert min(s.date for s in done[1]) <= done[0][-1].date
-    assert "done" in status.format_status(runs, tmp_path / "runs")
+    table = status.format_status(runs, tmp_path / "runs").splitlines()
+    assert table[1].split() == [
+        *("A", "1", "1.00k", "1.00k", "100.0", "0.0", "500", "0s", "done", "Pong", "-20.5")
+    ]
+    assert table[-1].endswith("nothing is trained now; 0s of training left at these speeds")
 
 
 def test_the_run_furthest_behind_its_target_comes_first(tmp_path, make_runs, train):

@@ -168,7 +168,8 @@ class Training:
             machine=machine(),
             exit_code=128 - code if code < 0 else code,
         )
-        append_slice(self._path, done)
+        with contextlib.suppress(OSError):  # The disk is full; others are to be ended, too.
+            append_slice(self._path, done)
         return done
 
     def kill(self) -> None:

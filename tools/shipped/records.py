@@ -29,10 +29,13 @@ class Progress(NamedTuple):
     steps: int = 0
     seconds: float = 0.0
     """Time that it has been trained for."""
-    steps_per_second: float | None = None
-    """When the last row was written; None before there is one."""
     returns: Mapping[str, float] = MappingProxyType({})
     """Mean return of the last hundred full games, by short name of the game."""
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Mean speed of the whole training; None before there is one."""
+        return self.steps / self.seconds if self.seconds > 0 else None
 
 
 class Slice(NamedTuple):
@@ -57,7 +60,7 @@ def read_progress(run: Path) -> Progress:
     returns = {
         k.removeprefix(RETURN): float(v) for k, v in row.items() if k.startswith(RETURN) and v
     }
-    return Progress(int(row["step"]), float(row["seconds"]), float(row["sps"]), returns)
+    return Progress(int(row["step"]), float(row["seconds"]), returns)
 
 
 def last_row(path: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from tools.shipped.trainer import MAX_FAILURES, STOPPED, is_locked
 from torchbeast.envs.scores import human_normalized
 from torchbeast.runtime.text import human_count, human_return, human_time
 
-# A run that is trained writes a row every five seconds.
-RECENT_S = 60.0
 COLUMNS = ("agent", "seed", "steps", "target", "%", "hours", "steps/s", "left", "state", "returns")
 
 
@@ -24,7 +21,7 @@ def format_status(runs: Sequence[Run], directory: Path) -> str:
     Returns are means of the last hundred full games of training, whose actions are sampled.
     """
     is_training = is_locked(directory)
-    states = [find_state(run, directory, is_training) for run in runs]
+    states = [find_state(run, directory) for run in runs]
     progress = [read_progress(directory / run.name) for run in runs]
     rows = [
         format_row(run, state, done)
@@ -46,13 +43,12 @@ def format_status(runs: Sequence[Run], directory: Path) -> str:
     return "\n".join([*lines, text])
 
 
-def find_state(run: Run, directory: Path, is_training: bool) -> str:
+def find_state(run: Run, directory: Path) -> str:
     """Returns what a run is doing: shipped, done, training, failing, waiting."""
     path = directory / run.name
     if is_finished(run, directory):
         return "done" if path.exists() else "shipped"
-    logs = path / "logs.csv"
-    if is_training and logs.exists() and time.time() - logs.stat().st_mtime < RECENT_S:
+    if is_locked(path):  # As the trainer locks the directory of all, each run locks its own.
         return "training"
     last = [row.exit_code for row in read_slices(path)[-MAX_FAILURES:]]
     if len(last) == MAX_FAILURES and not any(code in STOPPED for code in last):
