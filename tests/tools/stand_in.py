@@ -2,7 +2,8 @@
 
 A run of the program takes seconds to start; the order in which many runs are trained is tested with
 this. It takes 10 steps every 20 ms, and resumes where it stopped. Flags of the plan change what it
-does: ``--num_actors 13`` fails at once, ``14`` takes no step, ``15`` does not end when it is told.
+does: ``--num_actors 13`` fails at once, ``14`` takes no step, ``15`` does not end when it is told,
+``16`` fails after it has saved.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-FAILS, TAKES_NO_STEP, IS_STUBBORN = 13, 14, 15
+FAILS, TAKES_NO_STEP, IS_STUBBORN, FAILS_LATE = 13, 14, 15, 16
 
 
 def main():
@@ -38,6 +39,9 @@ def main():
                 steps += 10
                 file.write(f"{steps},{steps / 500},500,-20.5\n")
                 file.flush()
+    if flags.num_actors == FAILS_LATE:
+        logs.with_name("model.tar").touch()
+        sys.exit("error: the stand-in fails late")
     sys.exit(0 if steps >= flags.total_steps else 143)
 
 

@@ -175,6 +175,15 @@ def test_a_run_without_a_step_fails_if_it_had_the_time(make_runs, train, monkeyp
     assert "took no step" in capsys.readouterr().out
 
 
+def test_a_run_that_fails_after_saving_has_not_failed(tmp_path, make_runs, train, capsys):
+    runs = make_runs(("Late", 10**6, "--num_actors 16"), ("Other", 10**6, ""))
+    training = train(runs, stop=lambda: len(slices(tmp_path, "Late-s1")) == 3)
+    assert training.left_out == []
+    text = capsys.readouterr().out
+    assert text.count("exit code 1 after saving") == 3
+    assert "failed" not in text
+
+
 def test_a_run_that_does_not_end_is_killed(tmp_path, make_runs, train, monkeypatch):
     monkeypatch.setattr(processes, "PATIENCE_S", 0.3)
     runs = make_runs(("Stubborn", 10**9, "--num_actors 15"))

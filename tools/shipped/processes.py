@@ -98,6 +98,7 @@ class Training:
         self._date, self._start = now(), time.monotonic()
         self._end = self._start + slice_s
         self._kill_at: float | None = None
+        self._told_at = float("inf")
         self.log = directory / f"{run.name}.log"
         command = [*PROGRAM, *run.arguments(directory)]
         try:
@@ -150,6 +151,7 @@ class Training:
         """Tells the run to save and end."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + PATIENCE_S
+            self._told_at = time.time()
             self._process.terminate()
 
     def poll(self) -> Slice | None:
@@ -176,6 +178,13 @@ class Training:
         """Ends the process at once. Its servers end with it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether the run was told to end and has saved since then."""
+        path = self._path / "model.tar"
+        # Times of files are coarser than the clock.
+        return path.exists() and path.stat().st_mtime > self._told_at - 1
 
     def last_line(self) -> str:
         """Returns the last line that the process wrote."""

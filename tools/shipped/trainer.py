@@ -215,12 +215,14 @@ class Trainer:
         steps = done.last_step - done.first_step
         is_done = done.exit_code == 0 and done.last_step >= run.steps
         took_a_step = steps > 0 or is_done or self._is_ending
-        if done.exit_code in STOPPED and took_a_step:
+        # A process that fails after it has saved loses nothing.
+        if took_a_step and (done.exit_code in STOPPED or training.has_saved):
             self._failures[run] = 0
             speed = steps / max(done.seconds, 1e-9)
+            late = "" if done.exit_code in STOPPED else f"; exit code {done.exit_code} after saving"
             _say(
                 f"{run.name}: {steps:,} steps in {human_time(done.seconds)}, {speed:.0f} steps/s; "
-                f"{done.last_step / run.steps:.1%} done"
+                f"{done.last_step / run.steps:.1%} done{late}"
             )
             return
         self._failures[run] += 1
