@@ -13,6 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import torch
+
 from tools.shipped import pictures, scoring
 from tools.shipped.card import format_card, read_facts
 from torchbeast.analysis.runs import RunRecords
@@ -38,6 +40,8 @@ def write(agent: Path, episodes: int = scoring.EPISODES, seed: int = scoring.SEE
     missing = [n for n in ("model.tar", "meta.json", "logs.csv") if not (agent / n).exists()]
     if missing:
         raise UsageError(f"{agent} has no {missing[0]}")
+    # As in --mode test: a second thread gains little here, and on a busy machine it costs.
+    torch.set_num_threads(1)
     evaluation = scoring.evaluate(agent, episodes, seed)
     drawn = {
         "curve.png": pictures.draw_learning_curve(RunRecords(agent), agent / "curve.png"),

@@ -135,11 +135,11 @@ def format_facts(facts: Facts) -> str:
         "seed": str(facts.meta["seed"]),
         "program": f"{program}; torch {versions.get('torch', 'unknown')}, "
         f"ale-py {versions.get('ale-py', 'unknown')}",
-        "`intermediate/`": f"after {steps} steps; as `model.tar` without optimizer, weights in "
-        "half precision",
+        "`model.tar`": "weights in half precision, no optimizer",
+        "`intermediate/`": f"the same after {steps} steps" if steps else "",
         "tables": ", ".join(f"`{name}`" for name in facts.tables),
     }
-    lines = [f"| {name} | {text} |" for name, text in rows.items()]
+    lines = [f"| {name} | {text} |" for name, text in rows.items() if text]
     return "\n".join(["| | |", "| --- | --- |", *lines])
 
 
@@ -175,9 +175,8 @@ def format_steps(facts: Facts) -> str:
     """Returns how long the agent was trained, in steps."""
     target = facts.args["total_steps"]
     games = len(facts.meta["tasks"])
-    parts = [f"{facts.steps:,} agent steps"]
-    if facts.steps < target:
-        parts[0] += f" of {target:,}"
+    share = f" of {target:,}" if facts.steps < target else ""
+    parts = [f"{facts.steps:,}{share} agent steps"]
     if games > 1:
         parts.append(f"about {round(facts.steps / games, -3):,.0f} in each game")
     parts.append(f"{FRAMES_PER_STEP * facts.steps / 1e6:.1f} million frames")
