@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-.PHONY: train test build lint docs figures format sanitize fuzz soak bench wheel fresh clean help
+.PHONY: train test build lint docs figures format sanitize fuzz soak bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -23,6 +23,7 @@ help:
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
 	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
 	@echo "make bench     run all benchmarks"
+	@echo "make models    train the agents of models/models.toml in the background (ARGS=\"--status\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
 	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
 	@echo "make clean     remove everything that the above made"
@@ -116,6 +117,10 @@ soak: build $(STAMPS)/python-test
 
 bench: build $(STAMPS)/python-test
 	for script in benchmarks/[a-z]*.py; do $(PYTHON) $$script || exit 1; done
+
+# Ctrl-C stops and saves; the same command resumes.
+models: build
+	$(PYTHON) tools/train_models.py $(ARGS)
 
 WITH ?= $(PYTHON)
 

@@ -1,0 +1,255 @@
+"""The card of a shipped agent, models/NAME/README.md: one format for all, all of it generated."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.shipped.plan import parse
+from tools.shipped.records import Slice, last_row, read_slices
+from tools.shipped.scoring import Evaluation, Score
+from torchbeast.analysis.groups import IGNORED_FLAGS
+from torchbeast.envs.games import parse_game_weights, short_name
+from torchbeast.envs.scores import find_reference
+from torchbeast.records.scores import POLICIES
+from torchbeast.runtime.allocation import default_num_actors
+from torchbeast.runtime.text import counted, human_return
+
+NETWORKS = {
+    "resnet": "IMPALA ResNet (`--agent_type resnet`)",
+    "atari": "shallow CNN (`--agent_type atari`)",
+    "aaa": "attention-augmented agent (`--agent_type aaa`)",
+}
+FRAMES_PER_STEP = 4
+GENERATED = "<!-- Written by tools/model_card.py: changes are lost. -->"
+
+
+class Facts(NamedTuple):
+    """What the files of a shipped agent say about it."""
+
+    name: str
+    meta: dict[str, Any]
+    steps: int
+    """Agent steps that it was trained for, in all games."""
+    seconds: float
+    """Time of training."""
+    slices: tuple[Slice, ...]
+    intermediate: tuple[int, ...]
+    """Agent steps of the intermediate checkpoints."""
+    tables: tuple[str, ...]
+    """Names of the tables beside the card."""
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The values of all flags."""
+        args: dict[str, Any] = self.meta["args"]
+        return args
+
+
+def read_facts(agent: Path) -> Facts:
+    """Reads the files of a shipped agent."""
+    row = last_row(agent / "logs.csv")
+    steps = [int(p.name.split(".")[1]) for p in (agent / "intermediate").glob("model.*.tar")]
+    tables = ("logs.csv", "scores.csv", "slices.csv", "evaluation.json")
+    return Facts(
+        agent.name,
+        json.loads((agent / "meta.json").read_text()),
+        int(row["step"]),
+        float(row["seconds"]),
+        tuple(read_slices(agent)),
+        tuple(sorted(steps)),
+        tuple(name for name in tables if (agent / name).exists()),
+    )
+
+
+def format_card(facts: Facts, evaluation: Evaluation, pictures: Sequence[str]) -> str:
+    """Returns the text of a card.
+
+    Args:
+        facts: the agent.
+        evaluation: the full games that it played.
+        pictures: names of the picture files beside the card, of curve.png and frame.png.
+    """
+    parts = [
+        f"# {facts.name}",
+        GENERATED,
+        describe(facts),
+        "    " + command(facts),
+        format_facts(facts),
+        "## Scores",
+        format_scores(evaluation),
+        *format_notes(evaluation),
+    ]
+    if "curve.png" in pictures:
+        parts += [
+            "## Training",
+            "Mean return of the last 100 full games, whose actions are sampled; the band is their "
+            "standard deviation:",
+            f"![Learning curve of {facts.name}](curve.png)",
+        ]
+    if "frame.png" in pictures:
+        parts.append(f"![Frames of the games that {facts.name} plays](frame.png)")
+    return "\n\n".join(parts) + "\n"
+
+
+def describe(facts: Facts) -> str:
+    """Returns a sentence about the agent."""
+    args, games = facts.args, facts.meta["tasks"]
+    network = NETWORKS.get(args["agent_type"], f"`{args['agent_type']}`")
+    memory = " with an LSTM" if args.get("use_lstm") else ""
+    heads = " and one PopArt value head per game" if args.get("use_popart") else ""
+    names = list(map(short_name, games))
+    what = names[0] if len(names) == 1 else f"{len(names)} games: {', '.join(names)}"
+    return f"Network: {network}{memory}{heads}. Trained on {what}."
+
+
+def command(facts: Facts) -> str:
+    """Returns the command line that trains such an agent, without flags that have defaults."""
+    args = facts.args
+    preset = args.get("preset", "default")
+    defaults = vars(parse([f"--preset={preset}"]))
+    parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
+    for name, value in args.items():
+        is_known = name in defaults and name not in IGNORED_FLAGS - {"seed"}
+        if name == "preset" or not is_known or value in (defaults.get(name), None, False):
+            continue
+        parts.append(f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}")
+    return " ".join([*parts, f"--xpid {facts.name}"])
+
+
+def format_facts(facts: Facts) -> str:
+    """Returns the table of how the agent was trained."""
+    versions = facts.meta.get("versions", {})
+    program = f"git {facts.meta['git']}" if facts.meta.get("git") else "unknown revision"
+    games = ", ".join(f"`{game}`" for game in facts.meta["tasks"])
+    steps = ", ".join(f"{step:,}" for step in facts.intermediate)
+    rows = {
+        "tasks": f"{games}; {facts.meta['num_actions']} actions",
+        "frames": format_frames(facts.args),
+        "recipe": format_recipe(facts),
+        "steps": format_steps(facts),
+        "time": format_time(facts),
+        "seed": str(facts.meta["seed"]),
+        "program": f"{program}; torch {versions.get('torch', 'unknown')}, "
+        f"ale-py {versions.get('ale-py', 'unknown')}",
+        "`model.tar`": "weights in half precision, no optimizer",
+        "`intermediate/`": f"the same after {steps} steps" if steps else "",
+        "tables": ", ".join(f"`{name}`" for name in facts.tables),
+    }
+    lines = [f"| {name} | {text} |" for name, text in rows.items() if text]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def format_frames(args: dict[str, Any]) -> str:
+    """Returns what the agent sees."""
+    size = f"{args['frame_height']}x{args['frame_width']}"
+    scale = "x / 255" if args.get("fixed_input_scale") else "less the game's mean picture"
+    return f"{args['preprocessing']} preprocessing, `{args['frame_format']}`, {size}, {scale}"
+
+
+def format_recipe(facts: Facts) -> str:
+    """Returns how the agent learned."""
+    args, games = facts.args, facts.meta["tasks"]
+    weights = (
+        parse_game_weights(args.get("game_weights") or "", games)
+        if args.get("game_weights")
+        else [1.0] * len(games)
+    )
+    actors = args["num_actors"] or default_num_actors(weights)
+    if facts.meta.get("reward_clipping") == "none":
+        rewards = "rewards as they are"
+    else:
+        rewards = "rewards clipped to [-1, 1]"
+    return (
+        f"{args['optimizer']}, learning rate {args['learning_rate']:g} falling linearly to 0 at "
+        f"{args['total_steps']:,} steps; {actors} environments, {args['batch_size']} rollouts of "
+        f"{args['unroll_length']} steps per update; entropy cost {args['entropy_cost']:g}, "
+        f"discount {args['discounting']:g}; {rewards}"
+    )
+
+
+def format_steps(facts: Facts) -> str:
+    """Returns how long the agent was trained, in steps."""
+    target = facts.args["total_steps"]
+    games = len(facts.meta["tasks"])
+    share = f" of {target:,}" if facts.steps < target else ""
+    parts = [f"{facts.steps:,}{share} agent steps"]
+    if games > 1:
+        parts.append(f"about {round(facts.steps / games, -3):,.0f} in each game")
+    parts.append(f"{FRAMES_PER_STEP * facts.steps / 1e6:.1f} million frames")
+    return ", ".join(parts)
+
+
+def format_time(facts: Facts) -> str:
+    """Returns how long the agent was trained, in hours, and on what."""
+    text = f"{facts.seconds / 3600:.1f} hours"
+    torch_version = str(facts.meta.get("versions", {}).get("torch", ""))
+    gpu = ", without a GPU" if torch_version.endswith("+cpu") else ""
+    if not facts.slices:
+        return text + gpu
+    places = dict.fromkeys((s.cores, s.machine) for s in facts.slices)
+    machines = "; ".join(f"{counted(cores, 'core')} of {name}" for cores, name in places)
+    return f"{text} in {counted(len(facts.slices), 'slice')} on {machines}{gpu}"
+
+
+def format_scores(evaluation: Evaluation) -> str:
+    """Returns the table of scores: a row per game, and the median over games."""
+    header = ["game", *POLICIES, "random", "human", *(f"% of human, {p}" for p in POLICIES)]
+    lines = [_row(header), _row(["---"] * len(header))]
+    for game in evaluation.returns:
+        reference = find_reference(game)
+        known = [
+            "" if value is None else human_return(value)
+            for value in (reference.random, reference.human)
+        ]
+        returns = [format_score(evaluation.score(game, policy)) for policy in POLICIES]
+        shares = [format_share(evaluation.normalized(game, policy)) for policy in POLICIES]
+        lines.append(_row([short_name(game), *returns, *known, *shares]))
+    medians = [format_share(evaluation.normalized_median(policy)) for policy in POLICIES]
+    if any(medians):
+        lines.append(_row(["median", *[""] * (len(header) - 3), *medians]))
+    return "\n".join(lines)
+
+
+def format_notes(evaluation: Evaluation) -> list[str]:
+    """Returns the paragraphs below the scores."""
+    episodes = {len(v) for values in evaluation.returns.values() for v in values.values()}
+    count = " to ".join(str(n) for n in dict.fromkeys((min(episodes), max(episodes))))
+    notes = [
+        f"Mean return of {count} full games per game (`--mode test --num_episodes {max(episodes)} "
+        f"--seed {evaluation.seed}`, and with `--sample`). Brackets are 95 % bootstrap intervals "
+        "over these games. They say nothing about other seeds of training. 0 % is a random agent, "
+        "100 % a professional games tester (Wang et al. 2016, arXiv:1511.06581)."
+    ]
+    unknown = [short_name(g) for g in evaluation.returns if find_reference(g).human is None]
+    if unknown:
+        notes.append(
+            f"No human score of {' and '.join(unknown)} is published. Random scores of games "
+            "without a published one are means of 30 games."
+        )
+    return notes
+
+
+def format_score(score: Score) -> str:
+    """Formats a mean return with its interval."""
+    text = human_return(score.mean)
+    if score.interval is None:
+        return text
+    return f"{text} [{human_return(score.interval.low)}, {human_return(score.interval.high)}]"
+
+
+def format_share(score: Score | None) -> str:
+    """Formats a human-normalised score with its interval; empty for None."""
+    if score is None:
+        return ""
+    text = f"{100 * score.mean:.0f}"
+    if score.interval is None:
+        return text
+    return f"{text} [{100 * score.interval.low:.0f}, {100 * score.interval.high:.0f}]"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,122 @@
+"""Scores on a card: full games of a shipped agent, with greedy and with sampled actions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from torchbeast.analysis import aggregates
+from torchbeast.core.types import UsageError
+from torchbeast.envs.scores import human_normalized
+from torchbeast.evaluate.playing import play, read_trained
+from torchbeast.records.scores import POLICIES
+
+FILE = "evaluation.json"
+EPISODES = 30
+# The seed of the games; those of training begin with the run's own seed.
+SEED = 100
+
+
+class Score(NamedTuple):
+    """A mean and its 95 % bootstrap interval; no interval where all values are one."""
+
+    mean: float
+    interval: aggregates.Interval | None
+
+
+class Evaluation(NamedTuple):
+    """The full games that an agent played."""
+
+    model: str
+    """Agent steps that it was trained for."""
+    seed: int
+    returns: dict[str, dict[str, np.ndarray]]
+    """By id of the game and policy: returns ``[N]``."""
+
+    def score(self, game: str, policy: str) -> Score:
+        """Returns the mean return in a game."""
+        return _score(self.returns[game][policy])
+
+    def normalized(self, game: str, policy: str) -> Score | None:
+        """Returns the human-normalised mean return; None where no human score is published."""
+        returns = self.returns[game][policy]
+        if human_normalized(game, 0.0) is None:
+            return None
+        return _score(np.array([human_normalized(game, x) for x in returns]))
+
+    def normalized_median(self, policy: str) -> Score | None:
+        """Returns the median over games of human-normalised scores; None with fewer than two."""
+        scores = [
+            np.array([human_normalized(game, x) for x in returns[policy]])
+            for game, returns in self.returns.items()
+            if human_normalized(game, 0.0) is not None
+        ]
+        if len(scores) < 2:
+            return None
+        interval = aggregates.bootstrap(scores, aggregates.median)
+        return Score(float(aggregates.median(scores)), interval)
+
+
+def _score(values: np.ndarray) -> Score:
+    """The mean of values ``[N]`` with its interval."""
+    return Score(float(values.mean()), aggregates.bootstrap([values], aggregates.mean))
+
+
+def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluation:
+    """Returns the games that an agent played, and has it play them if that was not done before.
+
+    The games are in evaluation.json beside the agent's checkpoint.
+
+    Args:
+        agent: the agent's directory.
+        episodes: full games per game and policy.
+        seed: of the games.
+
+    Raises:
+        UsageError: the checkpoint or evaluation.json is damaged.
+    """
+    path = agent / FILE
+    known = _read(path)
+    if known is not None and known.seed == seed and _count(known) == episodes:
+        return known
+    trained = read_trained(agent / "model.tar", agent.name)
+    games = {
+        game: {
+            policy: [
+                episode.episode_return
+                for episode in play(trained, game, episodes, greedy=policy == "greedy", seed=seed)
+            ]
+            for policy in POLICIES
+        }
+        for game in trained.agent.config.tasks
+    }
+    document = {"model": trained.model_id, "seed": seed, "games": games}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    evaluation = _read(path)
+    assert evaluation is not None
+    return evaluation
+
+
+def _read(path: Path) -> Evaluation | None:
+    """The games in a file; None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        document = json.loads(path.read_text())
+        returns = {
+            game: {policy: np.array(values[policy], float) for policy in POLICIES}
+            for game, values in document["games"].items()
+        }
+        return Evaluation(document["model"], document["seed"], returns)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is damaged: remove it, and the games are played anew") from error
+
+
+def _count(evaluation: Evaluation) -> int:
+    """The number of games per game and policy; the smallest if they differ."""
+    return min(
+        (len(values) for game in evaluation.returns.values() for values in game.values()), default=0
+    )
