@@ -97,3 +97,21 @@ def test_what_fails_after_a_signal_is_not_reported(tmp_path):
     code, err = run(tmp_path, "with signals:", "    send(signal.SIGTERM)", "    raise OSError")
     assert code == 143
     assert not err
+
+
+def test_a_thread_that_is_still_inside_torch_does_not_abort_the_process(tmp_path):
+    code, err = run(
+        tmp_path,
+        "import torch",
+        "from torchbeast.runtime.threads import Threads",
+        "torch.set_num_threads(1)",
+        "matrix = torch.ones(600, 600, requires_grad=True)",
+        "def learn():",
+        "    while True: (matrix @ matrix).sum().backward()",
+        "threads = Threads()",
+        "threads.start('learner', learn)",
+        "threads.join(0.5)",
+        "print('saved', file=sys.stderr)",
+        "return 3",
+    )
+    assert (code, err) == (3, "saved\n")

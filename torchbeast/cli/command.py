@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.threads import StopSignals, work_threads_left
 
 log = logging.getLogger("torchbeast")
 
@@ -34,6 +35,15 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     # Else the interpreter's end looks for garbage among all objects of torch, for half a second.
     atexit.register(gc.freeze)
+    code = _run_work(name, work)
+    if work_threads_left():
+        # Before Python 3.14 the interpreter's end unwinds the stacks of threads that come back from
+        # C++, which aborts the process if the C++ code forbids it, as torch's does.
+        atexit.register(_end_process, code)
+    return code
+
+
+def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
     signals = StopSignals()
     with _default_interrupt():
         try:
@@ -46,6 +56,14 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
             if signals.received is None:
                 return code
     return 128 + signals.received
+
+
+def _end_process(code: int) -> None:
+    logging.shutdown()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def check_json_target(target: str | None) -> None:

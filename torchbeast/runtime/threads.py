@@ -81,6 +81,15 @@ def name_thread(name: str) -> None:
         ctypes.CDLL(None).prctl(pr_set_name, name.encode()[:15])
 
 
+class WorkThread(threading.Thread):
+    """A thread of :class:`Threads`."""
+
+
+def work_threads_left() -> bool:
+    """Returns whether a thread of any :class:`Threads` still runs."""
+    return any(isinstance(thread, WorkThread) for thread in threading.enumerate())
+
+
 class Threads:
     """Threads whose first failure ends the run instead of passing unseen."""
 
@@ -103,7 +112,7 @@ class Threads:
                 self.changed.set()
 
         # Daemons: a thread inside a stuck call must not keep the program from ending.
-        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread = WorkThread(target=run, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
