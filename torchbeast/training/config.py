@@ -119,6 +119,8 @@ class ServersConfig(NamedTuple):
     pipes_basename: str | None = None
     num_servers: int | None = None
     tls_dir: str | None = None
+    join_address: str | None = None
+    """Where hosts join, which then run all servers."""
 
 
 class TrainingConfig(NamedTuple):
