@@ -167,7 +167,7 @@ class Gateway:
             channel.close()
             self._report_refusal(hello.host, str(error))
             return
-        places = tuple(place.index for place in lease.places)
+        places = tuple(place.number for place in lease.places)
         tenancy = Tenancy(channel, lease, self._config.basename, self._config.timing, self._dials)
         self._tenancies.add(tenancy)
         was_ready = False

@@ -136,7 +136,15 @@ class Host:
         """Asks for places. Raises NotNowError or RunError if the learner refuses."""
         config = self._config
         channel.send(Hello(config.version, config.name, config.num_servers, config.games))
-        offer: Offer = await self._receive(channel, Offer)
+        try:
+            offer: Offer = await self._receive(channel, Offer)
+        except ConnectionError as error:
+            if self._tls is None:
+                raise
+            # In TLS 1.3 the learner looks at this side's certificate after the handshake.
+            raise NotNowError(
+                f"{config.learner} hangs up: it probably refuses this side's certificate"
+            ) from error
         channel.send(describe_games(offer))
         lease: Lease = await self._receive(channel, Lease)
         return offer, lease

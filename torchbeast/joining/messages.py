@@ -57,7 +57,7 @@ class Announcement(NamedTuple):
 class Place(NamedTuple):
     """What one environment server of a host serves."""
 
-    index: int
+    number: int
     """Of the place among the learner's."""
     task: int
     """The index of the game among the learner's tasks."""

@@ -142,7 +142,7 @@ class Stay:
 
     async def _dial(self, dial: Dial) -> None:
         """Connects a server with the learner, which gives up by itself if that fails."""
-        places = [place.index for place in self._lease.places]
+        places = [place.number for place in self._lease.places]
         if dial.place not in places:
             return
         ours, theirs = TunnelEnd(), TunnelEnd()

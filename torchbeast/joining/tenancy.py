@@ -52,7 +52,7 @@ class Tenancy:
         self._timing = timing
         self._dials = dials
         self._servers: list[asyncio.AbstractServer] = []
-        self._ends: dict[int, list[TunnelEnd]] = {place.index: [] for place in lease.places}
+        self._ends: dict[int, list[TunnelEnd]] = {place.number: [] for place in lease.places}
 
     async def run(self, on_ready: Callable[[], None]) -> tuple[str, str]:
         """Serves the host until it is gone.

@@ -12,6 +12,7 @@ import grpc
 
 from torchbeast.runtime.servers import is_local, lock_sockets, somebody_listens
 from torchbeast.serving.environments import EnvironmentBatch, FailedEnvironmentError
+from torchbeast.serving.health import HANDLER
 from torchbeast.serving.messages import (
     MAX_ENVIRONMENTS_PER_STREAM,
     MAX_MESSAGE_BYTES,
@@ -90,7 +91,7 @@ class Server:
             self._serve_stream, Request.FromString, Reply.SerializeToString
         )
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}), HANDLER)
         )
         self._start(server)
         try:
