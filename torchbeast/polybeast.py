@@ -54,7 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--join_address",
         metavar="HOST:PORT",
         help="Start no servers. Wait here for hosts that join with torchbeast.polybeast_env --join "
-        "and run --num_servers servers together; they may come and leave at any time.",
+        "and run --num_servers servers together; they may come and leave at any time. "
+        "(default: the program starts the servers)",
     )
     flags_lib.add_test_flags(parser)
     return parser

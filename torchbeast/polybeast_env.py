@@ -7,7 +7,6 @@ PolyBeast starts one for itself; start your own for ``polybeast --no_start_serve
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import itertools
 import multiprocessing.connection
@@ -22,7 +21,7 @@ from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
-from torchbeast.runtime.allocation import task_of
+from torchbeast.runtime.allocation import Served, parse_served, task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import Restarts, fork_context, start_worker
@@ -58,7 +57,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="Join the learner that was started with this --join_address, and run up to "
         "--num_servers servers for it. The learner says which games they serve, and how; --env "
-        "limits the games, and must name custom environments.",
+        "limits the games, and must name custom environments. (default: wait for learners that "
+        "connect)",
     )
     parser.add_argument(
         "--host_name",
@@ -68,24 +68,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-class Served(NamedTuple):
-    """What one server serves."""
-
-    game: int
-    """Index among the games of the supervisor."""
-    task: int
-    """Index among the learner's tasks."""
-
-
-def parse_served(text: str) -> tuple[Served, ...]:
-    """Parses what each server serves: an argparse type.
-
-    >>> parse_served("0:3,1:5")
-    (Served(game=0, task=3), Served(game=1, task=5))
-    """
-    return tuple(Served(*map(int, part.split(":"))) for part in text.split(","))
 
 
 class SupervisorConfig(NamedTuple):
@@ -298,8 +280,7 @@ def join(flags: argparse.Namespace) -> int:
         tls_dir=flags.tls_dir,
         pure_python=flags.pure_python,
     )
-    host = Host(config, lambda line: print(f"polybeast_env: {line}", flush=True))
-    asyncio.run(run_until_signal(host))
+    run_until_signal(Host(config, lambda line: print(f"polybeast_env: {line}", flush=True)))
     return 0
 
 

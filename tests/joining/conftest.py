@@ -30,10 +30,10 @@ SPACES = Announcement((Spaces("Mock", (4, 84, 84), 4),))
 class Learner:
     """A gateway, and what it reports."""
 
-    def __init__(self, directory, tls_dir=None, num_places=2, **changes):
+    def __init__(self, directory, tls_dir=None, num_places=2, address="localhost", **changes):
         self.basename = f"unix:{directory}/env"
         self.num_places = num_places
-        listener = listen("localhost:0", tls_dir)
+        listener = listen(f"{address}:0", tls_dir)
         self.port = listener.getsockname()[1]
         config = GatewayConfig(
             version=torchbeast.__version__,

@@ -185,12 +185,16 @@ def describe_games(offer: Offer) -> Announcement:
     return Announcement(tuple(spaces))
 
 
-async def run_until_signal(host: Host) -> None:
+def run_until_signal(host: Host) -> None:
     """Runs a host until SIGINT, SIGTERM or SIGHUP comes.
 
     Raises:
         UsageError, RunError: see :meth:`Host.run`.
     """
+    asyncio.run(_run_until_signal(host))
+
+
+async def _run_until_signal(host: Host) -> None:
     loop = asyncio.get_running_loop()
     running = asyncio.ensure_future(host.run())
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
