@@ -58,7 +58,7 @@ def test_flags_that_contradict_each_other_are_refused(assert_misuse, tmp_path):
     assert_misuse(
         polybeast.main,
         [*run, "--join_address=localhost:0", "--pipes_basename=unix:/tmp/x"],
-        "--join_address and --pipes_basename exclude each other",
+        "--join_address and --env_addresses exclude --pipes_basename",
     )
     assert_misuse(
         polybeast.main,

@@ -31,7 +31,7 @@ ALLOWED = {
     "analysis": BASE | {"cli", "core", "records", "models", "envs", "evaluate"},
     "evaluator": BASE | {"cli", "core", "records", "models", "envs", "evaluate", "analysis"},
     "polybeast_env": BASE | {"cli", "envs", "serving", "joining"} | NATIVE,
-    "polybeast": BASE | {"cli", "core", "evaluate", "training", "joining"} | NATIVE,
+    "polybeast": BASE | {"cli", "core", "envs", "evaluate", "training", "joining"} | NATIVE,
     "polybeast_learner": {"polybeast"},
     "atari_wrappers": {"envs"},
     "monobeast": BASE | {"cli", "core", "evaluate", "training"},

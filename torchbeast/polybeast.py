@@ -57,6 +57,13 @@ def make_parser() -> argparse.ArgumentParser:
         "and run --num_servers servers together; they may come and leave at any time. "
         "(default: the program starts the servers)",
     )
+    group.add_argument(
+        "--env_addresses",
+        metavar="FILE",
+        help="Start no servers. Connect to those of a file with a line HOST:PORT GAME for each, "
+        "which is read again every few seconds. May be given with --join_address. (default: the "
+        "program starts the servers)",
+    )
     flags_lib.add_test_flags(parser)
     return parser
 
@@ -85,7 +92,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
             )
         )
         basename = stack.enter_context(servers_lib.socket_directory(config.servers.pipes_basename))
-        if listener is None:
+        if not config.servers.come_and_go:
             check_servers = stack.enter_context(start_servers(setup, basename, run.server_seed))
             pipeline = Pipeline(setup, run, basename)
         else:
@@ -112,15 +119,15 @@ def check_pool(setup: Setup) -> None:
     from torchbeast.runtime.servers import check_basenames
 
     config, servers = setup.config, setup.config.servers
-    if servers.join_address is not None and servers.pipes_basename is not None:
-        raise UsageError("--join_address and --pipes_basename exclude each other")
+    if servers.come_and_go and servers.pipes_basename is not None:
+        raise UsageError("--join_address and --env_addresses exclude --pipes_basename")
     if config.learner_queue_size < config.learning.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
     if servers.pipes_basename is not None:
         if servers.start_servers and "," in servers.pipes_basename:
             raise UsageError("--pipes_basename of several hosts needs --no_start_servers")
         check_basenames(servers.pipes_basename, len(setup.servers), len(config.games))
-    elif not servers.start_servers and servers.join_address is None:
+    elif not servers.start_servers and not servers.come_and_go:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
 
 
@@ -153,17 +160,22 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
 
 @contextlib.contextmanager
 def listen_for_hosts(config: TrainingConfig) -> Iterator[socket.socket | None]:
-    """Makes the socket to which hosts connect. A context manager.
+    """Makes the socket to which hosts connect, and checks --env_addresses. A context manager.
 
     Yields:
         The socket; None if no hosts are to join.
 
     Raises:
-        UsageError: the address or a certificate cannot be used.
+        UsageError: an address, a certificate or the file of addresses cannot be used.
     """
+    from torchbeast.envs.games import short_name
+    from torchbeast.joining.dialer import read_addresses
     from torchbeast.joining.process import listen
 
     servers = config.servers
+    if servers.env_addresses is not None:
+        names = [short_name(game) for game in config.games]
+        read_addresses(servers.env_addresses, names, servers.tls_dir)
     if servers.join_address is None:
         yield None
         return
@@ -172,15 +184,16 @@ def listen_for_hosts(config: TrainingConfig) -> Iterator[socket.socket | None]:
 
 
 def start_gateway(
-    setup: Setup, basename: str, seed: int, listener: socket.socket
+    setup: Setup, basename: str, seed: int, listener: socket.socket | None
 ) -> GatewayProcess:
     """Returns the process that takes hosts in, for a ``with`` statement."""
     from torchbeast.joining.process import GatewayProcess
     from torchbeast.training.hosts import plan_gateway
 
-    host, port = listener.getsockname()[:2]
-    places = counted(len(setup.servers), "place")
-    log.info("Hosts can join at %s port %d: %s", host, port, places)
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
+        places = counted(len(setup.servers), "place")
+        log.info("Hosts can join at %s port %d: %s", host, port, places)
     config = plan_gateway(setup, basename, seed, torchbeast.__version__)
     return GatewayProcess(config, listener)
 

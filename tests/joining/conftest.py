@@ -1,22 +1,27 @@
 """A gateway with an actor pool behind it, and clients that say what a test wants."""
 
 import json
+import shutil
 import socket
+import subprocess
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
 import torchbeast
 from tests.processes import wait_until
-from torchbeast.joining.gateway import GatewayConfig
+from torchbeast.joining.config import GatewayConfig
 from torchbeast.joining.messages import Announcement, Hello, Spaces, decode, encode
 from torchbeast.joining.process import GatewayProcess, listen
 from torchbeast.joining.tenancy import Timing
 from torchbeast.runtime.allocation import allocate
 from torchbeast.runtime.servers import server_addresses
 
+MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy" / "make_certificates.sh"
 # A host whose process is busy with an import must not look lost.
-TIMING = Timing(hello_s=2.0, start_s=120.0, ping_s=0.5, silence_s=5.0)
+TIMING = Timing(hello_s=2.0, start_s=120.0, ping_s=0.5, silence_s=5.0, look_s=0.2)
 OBSERVATION = {
     "preprocessing": "deepmind",
     "frame_format": "gray_stack",
@@ -38,6 +43,7 @@ class Learner:
         config = GatewayConfig(
             version=torchbeast.__version__,
             games=("Mock",),
+            names=("Mock",),
             loads=allocate([2 * num_places], num_places),
             basename=self.basename,
             observation=OBSERVATION,
@@ -96,6 +102,19 @@ class Client:
 
 
 @pytest.fixture
+def make_tls(tmp_path):
+    """Makes certificates for a host name; returns their directory."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+
+    def make(name, directory="tls"):
+        subprocess.run([MAKE_CERTIFICATES, tmp_path / directory, name], check=True)
+        return str(tmp_path / directory)
+
+    return make
+
+
+@pytest.fixture
 def make_learner(tmp_path):
     """Starts gateways; ends them after the test."""
     learners = []
@@ -132,6 +151,7 @@ def run_pool():
 
         def infer():
             for batch in batcher:
+                time.sleep(0.02)  # Steps are not to take all of the machine's time.
                 size = batch.get_inputs()[0][1].shape[1]
                 batch.set_outputs(((torch.zeros(1, size, 1, dtype=torch.int64),), ()))
 

@@ -1,17 +1,19 @@
 """Hosts as users start them, at a gateway with an actor pool."""
 
+import asyncio
 import os
 import shutil
 import signal
 import socket
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.processes import all_end, wait_until
+from torchbeast.joining.host import Host, HostConfig
+from torchbeast.joining.messages import Lease, Offer, Place, encode
 
-MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy" / "make_certificates.sh"
+OFFER = Offer(("Mock",), "deepmind", "gray_stack", 84, 84, False)
+LEASE = Lease((), 1, 300.0, 5.0, 30.0)
 
 
 @pytest.fixture
@@ -31,10 +33,8 @@ def names(learner, kind):
     return [event.host for event in learner.events if event.kind == kind]
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_hosts_join_leave_die_and_come_back(make_learner, run_pool, steps_go_on, join, tmp_path):
-    subprocess.run([MAKE_CERTIFICATES, tmp_path / "tls", "localhost"], check=True)
-    tls = str(tmp_path / "tls")
+def test_hosts_join_leave_die_and_come_back(make_learner, run_pool, steps_go_on, join, make_tls):
+    tls = make_tls("localhost")
     learner = make_learner(tls_dir=tls)
     pool = run_pool(learner)
     a, b = (join(learner.port, name, f"--tls_dir={tls}") for name in "ab")
@@ -69,19 +69,16 @@ def test_hosts_join_leave_die_and_come_back(make_learner, run_pool, steps_go_on,
     all_end(family)
 
 
-def test_a_host_without_certificate_is_told_so(make_learner, join, tmp_path):
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    for side in ("ours", "others"):
-        subprocess.run([MAKE_CERTIFICATES, tmp_path / side, "localhost"], check=True)
-    learner = make_learner(tls_dir=str(tmp_path / "ours"))
-    stranger = join(learner.port, "stranger", f"--tls_dir={tmp_path / 'others'}")
+def test_a_host_without_certificate_is_told_so(make_learner, join, make_tls):
+    ours, others = (make_tls("localhost", side) for side in ("ours", "others"))
+    learner = make_learner(tls_dir=ours)
+    stranger = join(learner.port, "stranger", f"--tls_dir={others}")
     code, _, err = stranger.finish()
     assert code == 1
     assert "its certificate is refused" in err
     # One that takes the learner's certificate, but whose own the learner does not take.
-    shutil.copy(tmp_path / "ours" / "root.pem", tmp_path / "others" / "root.pem")
-    stranger = join(learner.port, "stranger", f"--tls_dir={tmp_path / 'others'}")
+    shutil.copy(f"{ours}/root.pem", f"{others}/root.pem")
+    stranger = join(learner.port, "stranger", f"--tls_dir={others}")
     line = stranger.process.stdout.readline()
     assert "refuses this side's certificate" in line
     assert line.endswith("; trying again until it works\n")
@@ -104,6 +101,37 @@ def test_a_host_waits_for_its_learner_and_ends_when_it_is_refused(join):
     assert err == (
         f"polybeast_env: error: localhost:{port} refuses this host: we do not like you\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([OFFER._replace(games=("evil.module:Id",))], "offers games that this host does not serve"),
+        (
+            [OFFER, LEASE._replace(places=(Place(0, 0, "evil.module:Id", 1),))],
+            "deals games that it did not offer",
+        ),
+    ],
+)
+def test_a_learner_cannot_make_a_host_import_a_module(answers, reason):
+    async def run():
+        said = asyncio.Queue()
+
+        async def answer(reader, writer):
+            for message in answers:
+                await reader.readline()
+                writer.write(encode(message))
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(answer, "localhost", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            config = HostConfig(f"localhost:{port}", "1", "h", 1, None, None, False)
+            running = asyncio.ensure_future(Host(config, said.put_nowait).run())
+            assert reason in await asyncio.wait_for(said.get(), 60)
+            running.cancel()
+
+    asyncio.run(run())
 
 
 def test_hosts_need_encryption_beyond_this_machine(start):

@@ -1,6 +1,6 @@
 import logging
 
-from torchbeast.joining.gateway import HostEvent
+from torchbeast.joining.config import HostEvent
 from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.runtime.allocation import ServerLoad
 from torchbeast.training.hosts import Hosts

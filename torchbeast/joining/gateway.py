@@ -6,14 +6,17 @@ It imports neither torch nor gRPC. The learner's end of it is in ``process.py``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing.connection
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from torchbeast.joining.admission import Admission, Bounds
+from torchbeast.joining.admission import Admission
 from torchbeast.joining.channel import Channel, TunnelEnd
+from torchbeast.joining.config import GatewayConfig, HostEvent
+from torchbeast.joining.dialer import Dialer, read_addresses
 from torchbeast.joining.messages import (
     Announcement,
     Data,
@@ -26,9 +29,8 @@ from torchbeast.joining.messages import (
     Spaces,
 )
 from torchbeast.joining.places import Places
-from torchbeast.joining.tenancy import Tenancy, Timing
+from torchbeast.joining.tenancy import Tenancy
 from torchbeast.joining.tls import make_tls_context
-from torchbeast.runtime.allocation import ServerLoad
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.workers import end_with_parent
 
@@ -38,38 +40,6 @@ REPORT_INTERVAL_S = 60.0
 GOODBYE_S = 0.2
 # Between the seeds of two leases: each plays games of its own.
 LEASE_SEEDS = 1_000_003
-
-
-class GatewayConfig(NamedTuple):
-    """What hosts are told, and what is asked of them."""
-
-    version: str
-    """Of this package."""
-    games: tuple[str, ...]
-    loads: tuple[ServerLoad, ...]
-    """Of each place."""
-    basename: str
-    """Of the sockets to which the actor pool connects."""
-    observation: dict[str, Any]
-    """The fields of ObservationConfig."""
-    full_action_space: bool
-    observation_shape: tuple[int, ...]
-    num_actions: int
-    step_timeout_s: float
-    seed: int
-    tls_dir: str | None
-    timing: Timing = Timing()
-    bounds: Bounds = Bounds()
-
-
-class HostEvent(NamedTuple):
-    """To the learner: something happened to a host."""
-
-    kind: str
-    """joined, left, lost or refused."""
-    host: str
-    places: tuple[int, ...]
-    reason: str
 
 
 class RefusedError(Exception):
@@ -86,14 +56,14 @@ class Gateway:
     def __init__(
         self,
         config: GatewayConfig,
-        listener: socket.socket,
+        listener: socket.socket | None,
         report: Callable[[HostEvent], None],
     ) -> None:
         """Accepts nothing yet.
 
         Args:
             config: of the run.
-            listener: the socket that hosts connect to.
+            listener: the socket that hosts connect to; None if there is none.
             report: called with what happens.
         """
         self._config = config
@@ -109,12 +79,37 @@ class Gateway:
         self._num_leases = 0
 
     async def run(self) -> None:
-        """Accepts connections until it is cancelled."""
+        """Accepts hosts, and connects to servers, until it is cancelled."""
+        work = []
+        if self._listener is not None:
+            self._listener.setblocking(False)
+            work.append(self._accept(self._listener))
+        if self._config.env_addresses is not None:
+            work.append(self._make_dialer(self._config.env_addresses).run())
+        await asyncio.gather(*work)
+
+    def _make_dialer(self, path: str) -> Dialer:
+        config = self._config
+
+        def take(task: int) -> int | None:
+            places = self._places.deal(1, {task})
+            return places[0] if places else None
+
+        return Dialer(
+            lambda: read_addresses(path, config.names, config.tls_dir),
+            config.tls_dir,
+            config.basename,
+            config.timing,
+            take,
+            lambda place: self._places.free([place]),
+            lambda kind, host, places, reason: self._report(HostEvent(kind, host, places, reason)),
+        )
+
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._listener.setblocking(False)
         while True:
             try:
-                connection, address = await loop.sock_accept(self._listener)
+                connection, address = await loop.sock_accept(listener)
             except OSError:  # No file descriptor is left, or the other side has gone again.
                 await asyncio.sleep(0.1)
                 continue
@@ -193,7 +188,7 @@ class Gateway:
             raise RefusedError(
                 f"it has version {hello.version}, the learner {config.version}", is_final=True
             )
-        tasks = [t for t, game in enumerate(config.games) if _serves(hello.games, game)]
+        tasks = [t for t, game in enumerate(config.games) if hello.serves(game)]
         if not tasks:
             theirs = "Atari games" if hello.games is None else ", ".join(hello.games)
             raise RefusedError(
@@ -236,14 +231,6 @@ class Gateway:
             self._report(HostEvent("refused", host, (), reason))
 
 
-def _serves(games: tuple[str, ...] | None, game: str) -> bool:
-    """Whether a host that names ``games`` serves ``game``.
-
-    A host loads the module of a custom environment only if its own user named it.
-    """
-    return ":" not in game if games is None else game in games
-
-
 def check_spaces(
     announcement: Announcement,
     games: Sequence[str],
@@ -273,7 +260,7 @@ def check_spaces(
             )
 
 
-async def _serve(connection: Any, config: GatewayConfig, listener: socket.socket) -> None:
+async def _serve(connection: Any, config: GatewayConfig, listener: socket.socket | None) -> None:
     gateway = Gateway(config, listener, connection.send)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
@@ -281,25 +268,29 @@ async def _serve(connection: Any, config: GatewayConfig, listener: socket.socket
     loop.add_reader(connection.fileno(), over.set)
     loop.add_signal_handler(signal.SIGTERM, over.set)
     accepting = loop.create_task(gateway.run())
+    accepting.add_done_callback(lambda _: over.set())
     try:
         await over.wait()
         loop.remove_reader(connection.fileno())
     finally:
-        accepting.cancel()
+        if not accepting.cancel():
+            accepting.result()  # It never ends by itself: this raises what was wrong.
         await gateway.close()
 
 
-def serve(connection_fd: int, listener_fd: int) -> None:
+def serve(connection_fd: int, listener_fd: int | None) -> None:
     """Runs the gateway until the learner's end of the connection is closed.
 
     Args:
         connection_fd: a pipe, from which the configuration comes, and which takes events.
-        listener_fd: the socket that hosts connect to.
+        listener_fd: the socket that hosts connect to; None if there is none.
     """
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with (
-        multiprocessing.connection.Connection(connection_fd) as connection,
-        socket.socket(fileno=listener_fd) as listener,
-    ):
+    with contextlib.ExitStack() as stack:
+        listener = None
+        if listener_fd is not None:
+            listener = stack.enter_context(socket.socket(fileno=listener_fd))
+        connection = multiprocessing.connection.Connection(connection_fd)
+        stack.enter_context(connection)
         asyncio.run(_serve(connection, connection.recv(), listener))

@@ -135,7 +135,8 @@ class Host:
     async def _ask(self, channel: Channel) -> tuple[Offer, Lease]:
         """Asks for places. Raises NotNowError or RunError if the learner refuses."""
         config = self._config
-        channel.send(Hello(config.version, config.name, config.num_servers, config.games))
+        hello = Hello(config.version, config.name, config.num_servers, config.games)
+        channel.send(hello)
         try:
             offer: Offer = await self._receive(channel, Offer)
         except ConnectionError as error:
@@ -145,8 +146,12 @@ class Host:
             raise NotNowError(
                 f"{config.learner} hangs up: it probably refuses this side's certificate"
             ) from error
+        if not all(map(hello.serves, offer.games)):
+            raise MessageError("it offers games that this host does not serve")
         channel.send(describe_games(offer))
         lease: Lease = await self._receive(channel, Lease)
+        if not {place.game for place in lease.places} <= set(offer.games):
+            raise MessageError("it deals games that it did not offer")
         return offer, lease
 
     async def _receive(self, channel: Channel, kind: type) -> Any:

@@ -28,6 +28,13 @@ class Hello(NamedTuple):
     games: tuple[str, ...] | None
     """Ids of the games that it serves; None for every Atari game."""
 
+    def serves(self, game: str) -> bool:
+        """Whether the host serves a game.
+
+        A host imports the module of a custom environment only if its own user named it.
+        """
+        return ":" not in game if self.games is None else game in self.games
+
 
 class Offer(NamedTuple):
     """From the learner: the games of the run that the host can serve, and how they are observed."""

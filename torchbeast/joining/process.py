@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.joining.gateway import GatewayConfig, HostEvent
+from torchbeast.joining.config import GatewayConfig, HostEvent
 from torchbeast.joining.tls import make_tls_context, split_address
 
 # How long the process gets to tell the hosts that the learner ends.
@@ -45,12 +45,13 @@ class GatewayProcess:
     learner, however that ends.
     """
 
-    def __init__(self, config: GatewayConfig, listener: socket.socket) -> None:
+    def __init__(self, config: GatewayConfig, listener: socket.socket | None) -> None:
         """Starts nothing yet.
 
         Args:
             config: of the gateway.
-            listener: the socket that hosts connect to. It is closed here when the process has it.
+            listener: the socket that hosts connect to; None if none do. It is closed here when the
+                process has it.
         """
         self._config = config
         self._listener = listener
@@ -59,9 +60,12 @@ class GatewayProcess:
 
     def __enter__(self) -> GatewayProcess:
         self._connection, theirs = multiprocessing.Pipe()
-        with theirs, self._listener as listener:
-            fds = theirs.fileno(), listener.fileno()
-            code = f"from torchbeast.joining.gateway import serve; serve({fds[0]}, {fds[1]})"
+        with theirs, self._listener or contextlib.nullcontext() as listener:
+            fds = [theirs.fileno(), *([listener.fileno()] if listener else [])]
+            code = (
+                "from torchbeast.joining.gateway import serve; "
+                f"serve({fds[0]}, {fds[1] if listener else None})"
+            )
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,

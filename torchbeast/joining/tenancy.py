@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 from collections.abc import Callable
@@ -28,6 +29,47 @@ class Timing(NamedTuple):
     """Between two pings of a lease."""
     silence_s: float = 30.0
     """Without a message, until a lease ends."""
+    look_s: float = 5.0
+    """Between two looks at a file of addresses, and at each server of it that is away."""
+
+
+class PlaceSocket:
+    """The socket of a place while somebody fills it. The actor pool connects to it."""
+
+    def __init__(self, basename: str, place: int, dial: Callable[[TunnelEnd], None]) -> None:
+        """Opens nothing yet.
+
+        Args:
+            basename: of the sockets of all places.
+            place: the number of the place.
+            dial: called with each connection of the actor pool, to connect it with a server.
+        """
+        self._path = server_address(basename, place).removeprefix("unix:")
+        self._dial = dial
+        self._ends: list[TunnelEnd] = []
+        self._server: asyncio.AbstractServer | None = None
+
+    async def open(self) -> None:
+        """Begins to listen."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: _PoolEnd(self._accept), self._path)
+
+    def close(self) -> None:
+        """Closes the socket and all connections at once: a server that is away from now on."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        for end in self._ends:
+            end.abort()
+
+    def _accept(self, end: TunnelEnd) -> None:
+        self._ends = [one for one in self._ends if not one.is_lost]
+        if len(self._ends) >= MAX_TUNNELS_PER_PLACE:
+            end.abort()
+            return
+        self._ends.append(end)
+        self._dial(end)
 
 
 class Tenancy:
@@ -47,12 +89,13 @@ class Tenancy:
                 all tenancies.
         """
         self._channel = channel
-        self._lease = lease
-        self._basename = basename
         self._timing = timing
         self._dials = dials
-        self._servers: list[asyncio.AbstractServer] = []
-        self._ends: dict[int, list[TunnelEnd]] = {place.number: [] for place in lease.places}
+        self._is_open = False
+        self._sockets = [
+            PlaceSocket(basename, place.number, functools.partial(self._dial, place.number))
+            for place in lease.places
+        ]
 
     async def run(self, on_ready: Callable[[], None]) -> tuple[str, str]:
         """Serves the host until it is gone.
@@ -83,12 +126,14 @@ class Tenancy:
             message = await self._channel.receive(self._timing.silence_s)
             if isinstance(message, Leave):
                 return "left", ""
-            if isinstance(message, Ready) and not self._servers:
-                await self._open()
+            if isinstance(message, Ready) and not self._is_open:
+                self._is_open = True
+                for place_socket in self._sockets:
+                    await place_socket.open()
                 on_ready()
             elif not isinstance(message, Ping):
                 raise MessageError("an unexpected message")
-            if not self._servers and loop.time() > start_until:
+            if not self._is_open and loop.time() > start_until:
                 raise TimeoutError(f"its servers did not start within {self._timing.start_s:g} s")
 
     def say_goodbye(self) -> None:
@@ -98,34 +143,12 @@ class Tenancy:
 
     def close(self) -> None:
         """Closes everything at once. The places are servers that are away from now on."""
-        for server in self._servers:
-            server.close()
-        for place, ends in self._ends.items():
-            with contextlib.suppress(OSError):
-                os.unlink(self._path(place))
-            for end in ends:
-                end.abort()
+        for place_socket in self._sockets:
+            place_socket.close()
         self._channel.close()
-
-    async def _open(self) -> None:
-        loop = asyncio.get_running_loop()
-        for place in self._ends:
-            server = await loop.create_unix_server(
-                lambda place=place: _PoolEnd(lambda end: self._dial(place, end)),  # type: ignore[misc]
-                self._path(place),
-            )
-            self._servers.append(server)
-
-    def _path(self, place: int) -> str:
-        return server_address(self._basename, place).removeprefix("unix:")
 
     def _dial(self, place: int, end: TunnelEnd) -> None:
         """Asks the host to connect to its server of a place, to which the actor pool connected."""
-        ends = self._ends[place] = [e for e in self._ends[place] if not e.is_lost]
-        if len(ends) >= MAX_TUNNELS_PER_PLACE:
-            end.abort()
-            return
-        ends.append(end)
         token = secrets.token_hex(16)
         self._dials[token] = end
         self._channel.send(Dial(place, token))

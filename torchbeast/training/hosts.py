@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from torchbeast.envs.games import short_name
-from torchbeast.joining.gateway import GatewayConfig, HostEvent
+from torchbeast.joining.config import GatewayConfig, HostEvent
 from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.runtime.allocation import ServerLoad
 from torchbeast.runtime.text import counted
@@ -30,6 +30,7 @@ def plan_gateway(setup: Setup, basename: str, seed: int, version: str) -> Gatewa
     return GatewayConfig(
         version=version,
         games=config.games,
+        names=tuple(map(short_name, config.games)),
         loads=setup.servers,
         basename=basename,
         observation=config.observation._asdict(),
@@ -39,6 +40,7 @@ def plan_gateway(setup: Setup, basename: str, seed: int, version: str) -> Gatewa
         step_timeout_s=config.step_timeout_s,
         seed=seed,
         tls_dir=config.servers.tls_dir,
+        env_addresses=config.servers.env_addresses,
     )
 
 
@@ -105,6 +107,8 @@ class Hosts:
         return sum(self._loads[place].num_environments for place in places)
 
     def _describe(self, event: HostEvent) -> str:
+        if not event.host:
+            return event.reason
         text = f"Host {event.host} {VERBS[event.kind]}"
         if event.reason:
             text += f": {event.reason}"

@@ -118,7 +118,7 @@ class Pipeline:
         # A private directory is never a list, whatever its name is.
         is_private = config.servers.pipes_basename is None
         basenames = [basename] if is_private else basename.split(",")
-        joined = config.servers.join_address is not None
+        come_and_go = config.servers.come_and_go
         return ActorPool(
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
@@ -126,9 +126,9 @@ class Pipeline:
             env_server_addresses=server_addresses(basenames, len(servers)),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
-            # What hosts join is encrypted by the gateway.
-            tls=None if joined else load_tls(config.servers.tls_dir),
-            connect_timeout_s=FOREVER_S if joined else CONNECT_TIMEOUT_S,
+            # The gateway encrypts the connections to servers that come and go.
+            tls=None if come_and_go else load_tls(config.servers.tls_dir),
+            connect_timeout_s=FOREVER_S if come_and_go else CONNECT_TIMEOUT_S,
             max_environment_failures=config.pool.max_environment_failures,
             failure_window_s=config.pool.failure_window_s,
             # Servers replace an environment that hangs. This is for those that cannot.
