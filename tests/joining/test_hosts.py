@@ -1,16 +1,20 @@
 """Hosts as users start them, at a gateway with an actor pool."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import socket
+import threading
 
 import pytest
 
 from tests.processes import all_end, wait_until
+from torchbeast import polybeast_env
+from torchbeast.core.types import RunError
 from torchbeast.joining.host import Host, HostConfig
-from torchbeast.joining.messages import Lease, Offer, Place, encode
+from torchbeast.joining.messages import Lease, Offer, Place, Refusal, encode
 
 OFFER = Offer(("Mock",), "deepmind", "gray_stack", 84, 84, False)
 LEASE = Lease((), 1, 300.0, 5.0, 30.0)
@@ -69,38 +73,70 @@ def test_hosts_join_leave_die_and_come_back(make_learner, run_pool, steps_go_on,
     all_end(family)
 
 
-def test_a_host_without_certificate_is_told_so(make_learner, join, make_tls):
+def run_host(port, tls_dir=None):
+    """Runs a host in this process until it says something, and returns that, or raises."""
+
+    async def run():
+        said = asyncio.Queue()
+        config = HostConfig(f"localhost:{port}", "1", "h", 1, None, tls_dir, False)
+        running = asyncio.ensure_future(Host(config, said.put_nowait).run())
+        saying = asyncio.ensure_future(said.get())
+        done, _ = await asyncio.wait(
+            {running, saying}, timeout=60, return_when=asyncio.FIRST_COMPLETED
+        )
+        running.cancel()
+        saying.cancel()
+        return done.pop().result()
+
+    return asyncio.run(run())
+
+
+def test_a_host_without_certificate_is_told_so(make_learner, make_tls):
     ours, others = (make_tls("localhost", side) for side in ("ours", "others"))
     learner = make_learner(tls_dir=ours)
-    stranger = join(learner.port, "stranger", f"--tls_dir={others}")
-    code, _, err = stranger.finish()
-    assert code == 1
-    assert "its certificate is refused" in err
+    with pytest.raises(RunError, match="its certificate is refused"):
+        run_host(learner.port, others)
     # One that takes the learner's certificate, but whose own the learner does not take.
     shutil.copy(f"{ours}/root.pem", f"{others}/root.pem")
-    stranger = join(learner.port, "stranger", f"--tls_dir={others}")
-    line = stranger.process.stdout.readline()
-    assert "refuses this side's certificate" in line
-    assert line.endswith("; trying again until it works\n")
+    said = run_host(learner.port, others)
+    assert "refuses this side's certificate" in said
+    assert said.endswith("; trying again until it works")
     assert not learner.sees("joined")
 
 
-def test_a_host_waits_for_its_learner_and_ends_when_it_is_refused(join):
-    with socket.create_server(("localhost", 0)) as taken:
-        port = taken.getsockname()[1]
-    host = join(port, "early")
-    assert "trying again until it works" in host.process.stdout.readline()
-    with socket.create_server(("localhost", port)) as listener:
+@contextlib.contextmanager
+def answering(*messages):
+    """A learner that answers whatever it is told; yields its port."""
+
+    def answer():
         connection, _ = listener.accept()
         with connection, connection.makefile("rwb") as file:
-            assert b'"hello"' in file.readline()
-            file.write(b'{"refusal": {"reason": "we do not like you", "is_final": true}}\n')
-            file.flush()
-            code, _, err = host.finish()
-    assert code == 1
-    assert err == (
-        f"polybeast_env: error: localhost:{port} refuses this host: we do not like you\n"
-    )
+            for message in messages:
+                file.readline()
+                file.write(encode(message))
+                file.flush()
+            file.read()
+
+    with socket.create_server(("localhost", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
+def test_a_host_waits_for_its_learner_and_ends_when_it_is_refused():
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert run_host(port).endswith("; trying again until it works")
+    with answering(Refusal("not now", is_final=False)) as port:
+        said = run_host(port)
+        assert said == f"localhost:{port} refuses this host: not now; trying again until it works"
+    with (
+        answering(Refusal("never", is_final=True)) as port,
+        pytest.raises(RunError, match=f"localhost:{port} refuses this host: never"),
+    ):
+        run_host(port)
 
 
 @pytest.mark.parametrize(
@@ -114,27 +150,13 @@ def test_a_host_waits_for_its_learner_and_ends_when_it_is_refused(join):
     ],
 )
 def test_a_learner_cannot_make_a_host_import_a_module(answers, reason):
-    async def run():
-        said = asyncio.Queue()
-
-        async def answer(reader, writer):
-            for message in answers:
-                await reader.readline()
-                writer.write(encode(message))
-            await reader.read()
-            writer.close()
-
-        async with await asyncio.start_server(answer, "localhost", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            config = HostConfig(f"localhost:{port}", "1", "h", 1, None, None, False)
-            running = asyncio.ensure_future(Host(config, said.put_nowait).run())
-            assert reason in await asyncio.wait_for(said.get(), 60)
-            running.cancel()
-
-    asyncio.run(run())
+    with answering(*answers) as port:
+        assert reason in run_host(port)
 
 
-def test_hosts_need_encryption_beyond_this_machine(start):
-    code, _, err = start("polybeast_env", "--join=10.0.0.1:4000").finish()
-    assert code == 2
-    assert "--join 10.0.0.1:4000 is beyond this machine: it needs --tls_dir" in err
+def test_hosts_need_encryption_beyond_this_machine(assert_misuse):
+    assert_misuse(
+        polybeast_env.main,
+        ["--join=10.0.0.1:4000"],
+        "--join 10.0.0.1:4000 is beyond this machine: it needs --tls_dir",
+    )
