@@ -1,9 +1,9 @@
 """What the tunnel of hosts that join costs: CPU time per step, beside servers reached directly.
 
-    python -m benchmarks.joining --tls_dir DIRECTORY
+    python benchmarks/joining.py [--tls_dir DIRECTORY]
 
-DIRECTORY has certificates for localhost (deploy/make_certificates.sh). Environments cost nothing, and
-neither does the policy.
+DIRECTORY has certificates for localhost (deploy/make_certificates.sh). Neither the environments nor
+the policy cost anything.
 """
 
 from __future__ import annotations
