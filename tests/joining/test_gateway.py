@@ -30,6 +30,7 @@ def test_hosts_are_refused_by_name_of_what_is_wrong(make_learner):
     for fields, reason in [
         ({"version": "0.1"}, f"it has version 0.1, the learner {HELLO.version}"),
         ({"games": ("Pong", "a:B")}, "it serves Pong, a:B, the learner plays Mock"),
+        ({"games": ("x" * 300,)}, f"it serves {'x' * 287}..."),
     ]:
         client = learner.connect()
         client.send(HELLO._replace(**fields))
@@ -47,7 +48,7 @@ def test_hosts_are_refused_by_name_of_what_is_wrong(make_learner):
         refusal = client.receive()
         assert refusal.is_final
         assert reason in refusal.reason
-    wait_until(lambda: learner.sees("refused", 5))
+    wait_until(lambda: learner.sees("refused", 6))
 
 
 def test_a_refused_host_that_tries_again_is_reported_once(make_learner):

@@ -18,6 +18,7 @@ from torchbeast.joining.channel import Channel, TunnelEnd
 from torchbeast.joining.config import GatewayConfig, HostEvent
 from torchbeast.joining.dialer import Dialer, read_addresses
 from torchbeast.joining.messages import (
+    MAX_TEXT,
     Announcement,
     Data,
     Hello,
@@ -36,6 +37,8 @@ from torchbeast.runtime.workers import end_with_parent
 
 # A host that is refused again and again is reported once in this time.
 REPORT_INTERVAL_S = 60.0
+# So that a lease fits into a message.
+MAX_PLACES_PER_HOST = 256
 # How long the hosts get to hear that the learner ends.
 GOODBYE_S = 0.2
 # Between the seeds of two leases: each plays games of its own.
@@ -46,7 +49,7 @@ class RefusedError(Exception):
     """A host cannot join: the reason, and whether that is final."""
 
     def __init__(self, reason: str, *, is_final: bool) -> None:
-        super().__init__(reason)
+        super().__init__(reason if len(reason) <= MAX_TEXT else f"{reason[: MAX_TEXT - 3]}...")
         self.is_final = is_final
 
 
@@ -202,7 +205,7 @@ class Gateway:
         if not isinstance(answer, Announcement):
             raise MessageError("an unexpected message")
         check_spaces(answer, games, config.observation_shape, config.num_actions)
-        dealt = self._places.deal(hello.servers, tasks)
+        dealt = self._places.deal(min(hello.servers, MAX_PLACES_PER_HOST), tasks)
         if not dealt:
             raise RefusedError(self._describe_full(), is_final=False)
         self._num_leases += 1
@@ -261,7 +264,11 @@ def check_spaces(
 
 
 async def _serve(connection: Any, config: GatewayConfig, listener: socket.socket | None) -> None:
-    gateway = Gateway(config, listener, connection.send)
+    def report(event: HostEvent) -> None:
+        with contextlib.suppress(OSError):  # The learner has ended, and this is about to.
+            connection.send(event)
+
+    gateway = Gateway(config, listener, report)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     # The learner sends nothing more: what comes is the end of its process.
