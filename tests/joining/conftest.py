@@ -20,8 +20,8 @@ from torchbeast.runtime.allocation import allocate
 from torchbeast.runtime.servers import server_addresses
 
 MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy" / "make_certificates.sh"
-# A host whose process is busy with an import must not look lost.
-TIMING = Timing(hello_s=2.0, start_s=120.0, ping_s=0.5, silence_s=5.0, look_s=0.2)
+# Long enough that a host on a busy machine does not look lost.
+TIMING = Timing(hello_s=2.0, start_s=120.0, ping_s=0.5, silence_s=10.0, look_s=0.2)
 OBSERVATION = {
     "preprocessing": "deepmind",
     "frame_format": "gray_stack",

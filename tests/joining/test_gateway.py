@@ -129,7 +129,7 @@ def test_a_host_that_says_nothing_loses_its_places(make_learner):
         time.sleep(0.1)
         assert time.monotonic() - start < 60
     assert [event.places for event in learner.events if event.kind == "lost"] == [(0,)]
-    assert learner.events[-1].reason == "no word for 5 s"
+    assert learner.events[-1].reason == "no word for 10 s"
 
 
 def test_hosts_hear_that_the_learner_ends(make_learner):

@@ -102,7 +102,7 @@ def test_hosts_on_other_machines_come_and_go(tmp_path, run_pool, steps_go_on, jo
         # No packet says that the link is cut.
         ip("link", "set", f"{PREFIX}-a", "down")
         wait_until(lambda: learner.sees("lost"))
-        assert (learner.events[-1].host, learner.events[-1].reason) == ("a", "no word for 5 s")
+        assert (learner.events[-1].host, learner.events[-1].reason) == ("a", "no word for 10 s")
         steps_go_on(pool, [1])
         ip("link", "set", f"{PREFIX}-a", "up")
         wait_until(lambda: learner.sees("joined", 3))
