@@ -11,15 +11,17 @@ import contextlib
 import itertools
 import multiprocessing.connection
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torchbeast
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
-from torchbeast.runtime.allocation import task_of
+from torchbeast.runtime.allocation import Served, parse_served, task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import Restarts, fork_context, start_worker
@@ -50,6 +52,19 @@ def make_parser() -> argparse.ArgumentParser:
         help="Serve with Python's grpcio. Without this flag it does so only where the C++ server "
         "was not compiled.",
     )
+    parser.add_argument(
+        "--join",
+        metavar="HOST:PORT",
+        help="Join the learner that was started with this --join_address, and run up to "
+        "--num_servers servers for it. The learner says which games they serve, and how; --env "
+        "limits the games, and must name custom environments. (default: wait for learners that "
+        "connect)",
+    )
+    parser.add_argument(
+        "--host_name",
+        help="Name of this host for the learner's messages and tables. (default: the machine's)",
+    )
+    parser.add_argument("--served", type=parse_served, help=argparse.SUPPRESS)
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -62,7 +77,8 @@ class SupervisorConfig(NamedTuple):
     observation: ObservationConfig
     full_action_space: bool
     pipes_basename: str
-    num_servers: int
+    served: tuple[Served, ...]
+    """By each server."""
     seed: int
     tls: list[str] | None
     """Certificate, key and root, as text."""
@@ -97,14 +113,14 @@ def serve(
     from torchbeast.runtime.workers import begin_worker
 
     begin_worker()
-    task = task_of(index, len(config.games))
+    served = config.served[index]
     counter = itertools.count()
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
         with watchdog.inside(index):
             env = make_env(
-                config.games[task],
+                config.games[served.game],
                 **config.observation._asdict(),
                 full_action_space=config.full_action_space,
                 seed=derive_seed(config.seed, index, generation, next(counter)),
@@ -114,7 +130,7 @@ def serve(
     address = servers_lib.server_address(config.pipes_basename, index)
     try:
         server_class = find_server(pure_python=config.pure_python)
-        server_class(env_init, address, task, config.tls).run()
+        server_class(env_init, address, served.task, config.tls).run()
     except (RuntimeError, ValueError) as error:
         errors.send(str(error))
 
@@ -127,10 +143,10 @@ class Supervisor:
         # creates a gRPC object, which would not survive it.
         self._context = fork_context("torchbeast.envs", "libtorchbeast")
         self._config = config
-        self._servers: list[Any] = [None] * config.num_servers
-        self._errors: list[Any] = [None] * config.num_servers
-        self._watchdog = Watchdog(self._context, config.num_servers, config.step_timeout_s)
-        self._restarts = Restarts("polybeast_env", "server", config.num_servers)
+        self._servers: list[Any] = [None] * len(config.served)
+        self._errors: list[Any] = [None] * len(config.served)
+        self._watchdog = Watchdog(self._context, len(config.served), config.step_timeout_s)
+        self._restarts = Restarts("polybeast_env", "server", len(config.served))
 
     def start(self) -> None:
         """Starts all servers."""
@@ -202,6 +218,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     full_action_space = flags.full_action_space
     if flags.parent_pid is None and not full_action_space:
         full_action_space = plan_envs(games, observation).full_action_space
+    tasks = (task_of(index, len(games)) for index in range(num_servers))
     servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return SupervisorConfig(
@@ -209,7 +226,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
         observation=observation,
         full_action_space=full_action_space,
         pipes_basename=flags.pipes_basename,
-        num_servers=num_servers,
+        served=flags.served or tuple(Served(t, t) for t in tasks),
         seed=seed,
         tls=servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
@@ -227,10 +244,10 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
         supervisor.start()
         first, last = (
             servers_lib.server_address(config.pipes_basename, i)
-            for i in (0, config.num_servers - 1)
+            for i in (0, len(config.served) - 1)
         )
         if flags.parent_pid is None:
-            print(f"{config.num_servers} environment servers on {first} to {last}", flush=True)
+            print(f"{len(config.served)} environment servers on {first} to {last}", flush=True)
         while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:
@@ -243,6 +260,30 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
         supervisor.stop()
 
 
+def join(flags: argparse.Namespace) -> int:
+    """Joins a learner again and again until a signal comes. Returns the exit code.
+
+    Raises:
+        UsageError: the address, a certificate or a game cannot be used.
+        RunError: the learner refuses this host, or the servers cannot run.
+    """
+    from torchbeast.envs import parse_games
+    from torchbeast.joining.host import Host, HostConfig, run_until_signal
+    from torchbeast.runtime.threads import available_cores
+
+    config = HostConfig(
+        learner=flags.join,
+        version=torchbeast.__version__,
+        name=flags.host_name or socket.gethostname(),
+        num_servers=flags.num_servers or available_cores(),
+        games=parse_games(flags.env) if flags.env else None,
+        tls_dir=flags.tls_dir,
+        pure_python=flags.pure_python,
+    )
+    run_until_signal(Host(config, lambda line: print(f"polybeast_env: {line}", flush=True)))
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
@@ -251,6 +292,8 @@ def main(argv: list[str] | None = None) -> int:
 
         end_with_parent()
     try:
+        if flags.join is not None:
+            return join(flags)
         with StopSignals() as signals:
             return supervise(flags, signals)
     except (UsageError, RunError) as error:

@@ -32,9 +32,10 @@ const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
 
 }  // namespace
 
-Actor::Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
+Actor::Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
              grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
     : options_(std::move(stream)),
+      index_(index),
       actor_options_(options),
       listener_(listener),
       queue_(queue),

@@ -11,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -53,10 +54,12 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
     virtual void Log(LogLevel level, const std::string& message) = 0;
   };
 
-  // `listener` and `queue` must outlive the actor's operations.
-  Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
+  // `index`: of the stream among those of its pool. `listener` and `queue` must outlive the actor's
+  // operations.
+  Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
         grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
 
+  size_t index() const { return index_; }
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);
   // To be called now and then: gives up what takes longer than it may.
@@ -96,6 +99,7 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   void Fail() TB_REQUIRES(mutex_);
 
   const StreamOptions options_;
+  const size_t index_;
   const ActorOptions& actor_options_;
   Listener* const listener_;
   grpc::CompletionQueue* const queue_;

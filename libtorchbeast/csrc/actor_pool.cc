@@ -28,7 +28,8 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
       learner_queue_(std::move(learner_queue)),
       inference_batcher_(std::move(inference_batcher)),
       log_(std::move(log)),
-      buffers_(std::make_shared<BufferPool>(kIdleRolloutBytes, std::move(allocator))) {
+      buffers_(std::make_shared<BufferPool>(kIdleRolloutBytes, std::move(allocator))),
+      stream_counts_(streams_.size()) {
   if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
   if (streams_.empty()) throw std::invalid_argument("No environment server addresses");
   if (inference_batcher_->options().batch_dim != 1) {
@@ -46,6 +47,10 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
   }
 }
 
+std::vector<int64_t> ActorPool::stream_counts() const {
+  return {stream_counts_.begin(), stream_counts_.end()};
+}
+
 bool ActorPool::IsOver() const {
   return learner_queue_->is_closed() || inference_batcher_->is_closed();
 }
@@ -59,8 +64,8 @@ void ActorPool::Run(const Poll& poll) {
   std::vector<std::shared_ptr<Actor>> actors;
   Actor::Listener* const listener = this;
   for (const StreamOptions& stream : streams_) {
-    actors.push_back(
-        std::make_shared<Actor>(stream, options_, listener, &completion_queue_, buffers_));
+    actors.push_back(std::make_shared<Actor>(stream, actors.size(), options_, listener,
+                                             &completion_queue_, buffers_));
   }
   std::thread events([this] { EventLoop(); });
   std::thread delivery([this] { DeliveryLoop(); });
@@ -153,6 +158,7 @@ void ActorPool::DeliveryLoop() {
       for (TensorNest& rollout : delivery.second) {
         learner_queue_->Enqueue(std::move(rollout), check_stopped);
         count_ += options_.unroll_length;
+        stream_counts_[delivery.first->index()] += options_.unroll_length;
       }
       if (auto submission = delivery.first->OnDelivered()) {
         std::vector<Actor::Submission> submissions;

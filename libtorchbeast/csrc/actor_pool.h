@@ -42,6 +42,8 @@ class ActorPool final : private Actor::Listener {
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
   // Agent steps handed to the learner so far, all environments together.
   int64_t count() const { return count_; }
+  // The same of each stream, in their order.
+  std::vector<int64_t> stream_counts() const;
 
  private:
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
@@ -69,6 +71,8 @@ class ActorPool final : private Actor::Listener {
   const std::shared_ptr<BufferPool> buffers_;
   grpc::CompletionQueue completion_queue_;
   std::atomic<int64_t> count_{0};
+  // By stream.
+  std::vector<std::atomic<int64_t>> stream_counts_;
   // Ticks of the clock; 0 before the first.
   std::atomic<Clock::rep> last_progress_{0};
   std::atomic<bool> stopped_{false};

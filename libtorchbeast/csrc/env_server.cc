@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "health_call.h"
 #include "socket_path.h"
 #include "wire.h"
 
@@ -23,33 +24,22 @@ struct Refusal {
 }  // namespace
 
 // One stream, from waiting for a client to its end.
-class EnvServer::Session {
+class EnvServer::Session final : public ServerCall {
  public:
-  enum class Operation { kAccept, kRead, kWrite, kFinish };
-  static constexpr int kNumOperations = 4;
-  // What the completion queue returns for an operation.
-  struct Tag {
-    Session* session = nullptr;
-    Operation operation = Operation::kAccept;
-  };
-
   // Waits for a client.
   Session(EnvServer* server, grpc::ServerCompletionQueue* queue)
       : server_(server), queue_(queue), stream_(&context_) {
-    for (int i = 0; i < kNumOperations; ++i) tags_[i] = {this, static_cast<Operation>(i)};
     server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
   }
 
-  ~Session() { server_->num_environments_ -= num_environments_; }
+  ~Session() override { server_->num_environments_ -= num_environments_; }
 
-  // Closes the environments. Throws Interrupted.
-  void Close() {
+  // Closes the environments.
+  void Close() override {
     if (environments_) environments_->Close();
   }
 
-  // Takes in a completed operation. Returns whether the session is over: no operation is under way
-  // and none will be. Throws Interrupted.
-  bool OnCompletion(Operation operation, bool ok) {
+  bool OnCompletion(Operation operation, bool ok) override {
     --num_pending_;
     switch (operation) {
       case Operation::kAccept:
@@ -78,8 +68,6 @@ class EnvServer::Session {
   }
 
  private:
-  Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
-
   void Read() {
     ++num_pending_;
     stream_.Read(&request_, TagOf(Operation::kRead));
@@ -163,7 +151,6 @@ class EnvServer::Session {
 
   EnvServer* const server_;
   grpc::ServerCompletionQueue* const queue_;
-  Tag tags_[kNumOperations];
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<rpcenv::Reply, rpcenv::Request> stream_;
   // Operations that have not completed.
@@ -201,6 +188,7 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
   builder->AddListeningPort(options_.address, MakeServerCredentials(options_.tls), &port);
   for (const auto& [name, value] : ServerSettings()) builder->AddChannelArgument(name, value);
   builder->RegisterService(&service_);
+  builder->RegisterAsyncGenericService(&other_methods_);
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
   if (server && port != 0) {
     if (path) chmod(path->c_str(), S_IRUSR | S_IWUSR);
@@ -231,6 +219,7 @@ void EnvServer::Run(const Poll& poll) {
 
 void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
   AddSession(queue);
+  AddHealthCall(queue);
   auto next_poll = Clock::now();
   while (!stopped_) {
     if (poll && Clock::now() >= next_poll) {
@@ -247,16 +236,25 @@ void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
 }
 
 void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
-  auto session = std::make_unique<Session>(this, queue);
-  const Session* key = session.get();
-  sessions_.emplace(key, std::move(session));
+  Add(std::make_unique<Session>(this, queue));
+}
+
+void EnvServer::AddHealthCall(grpc::ServerCompletionQueue* queue) {
+  Add(std::make_unique<HealthCall>(&other_methods_, queue, [this, queue] {
+    if (!draining_) AddHealthCall(queue);
+  }));
+}
+
+void EnvServer::Add(std::unique_ptr<ServerCall> call) {
+  const ServerCall* key = call.get();
+  calls_.emplace(key, std::move(call));
 }
 
 void EnvServer::Handle(void* tag, bool ok) {
-  const auto* event = static_cast<Session::Tag*>(tag);
-  if (!event->session->OnCompletion(event->operation, ok)) return;
-  const auto session = sessions_.extract(event->session);
-  session.mapped()->Close();
+  const auto* event = static_cast<ServerCall::Tag*>(tag);
+  if (!event->call->OnCompletion(event->operation, ok)) return;
+  const auto call = calls_.extract(event->call);
+  call.mapped()->Close();
 }
 
 std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
@@ -283,14 +281,14 @@ std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletion
     }
   }
   // One whose environment was interrupted had no operation under way.
-  for (const auto& [key, session] : sessions_) {
+  for (const auto& [key, call] : calls_) {
     try {
-      session->Close();
+      call->Close();
     } catch (const Interrupted& interrupted) {
       interruption = interrupted.cause;
     }
   }
-  sessions_.clear();
+  calls_.clear();
   return interruption;
 }
 

@@ -5,6 +5,7 @@
 // servers.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -17,6 +18,7 @@
 
 #include "environment_batch.h"
 #include "rpcenv.grpc.pb.h"
+#include "server_call.h"
 #include "sync.h"
 #include "transport.h"
 
@@ -60,21 +62,25 @@ class EnvServer {
   void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
   // Begins to wait for a client.
   void AddSession(grpc::ServerCompletionQueue* queue);
-  // Hands a completion to its session, which it removes if that was the last.
+  // Begins to wait for a client that asks for the server's health.
+  void AddHealthCall(grpc::ServerCompletionQueue* queue);
+  void Add(std::unique_ptr<ServerCall> call);
+  // Hands a completion to its call, which it removes if that was the last.
   void Handle(void* tag, bool ok);
-  // Cancels all streams, waits until no session has operations under way, and closes their
+  // Cancels all streams, waits until no call has operations under way, and closes their
   // environments. Returns what interrupted that, if anything.
   std::exception_ptr Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
 
   const EnvironmentFactory factory_;
   const ServerOptions options_;
   rpcenv::EnvironmentService::AsyncService service_;
+  grpc::AsyncGenericService other_methods_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopped_{false};
-  // The rest belongs to Run()'s thread. Sessions start no operations when draining.
+  // The rest belongs to Run()'s thread. Calls start no operations when draining.
   bool draining_ = false;
   int64_t num_environments_ = 0;
-  std::unordered_map<const Session*, std::unique_ptr<Session>> sessions_;
+  std::unordered_map<const ServerCall*, std::unique_ptr<ServerCall>> calls_;
 };
 
 }  // namespace torchbeast

@@ -19,7 +19,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
  protected:
   void Start(int64_t num_environments = 1) {
     options_.unroll_length = kUnrollLength;
-    actor_ = std::make_shared<Actor>(StreamOptions{directory_.Address(), num_environments},
+    actor_ = std::make_shared<Actor>(StreamOptions{directory_.Address(), num_environments}, 0,
                                      options_, this, &queue_, std::make_shared<BufferPool>());
     all_.push_back(actor_);
     actor_->Start();

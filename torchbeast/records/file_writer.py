@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from torchbeast.core.types import UsageError
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
+from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.records.tables import resume_table
 
 log = logging.getLogger("torchbeast")
+
+HOST_FIELDS = ["step", *HostSnapshot._fields]
 
 
 def default_xpid() -> str:
@@ -81,6 +84,7 @@ class FileWriter:
         self._failed: set[str] = set()
         resume_table(self.path / "logs.csv", last_step, header=",".join(fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
+        resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         resume_table(self.path / "gradients.csv", last_step)
         self._append("logs.csv", fields)
         self._link_latest()
@@ -97,6 +101,11 @@ class FileWriter:
     def score(self, row: dict[str, Any]) -> None:
         """Appends a row to scores.csv, with the columns ``SCORE_FIELDS``."""
         self._append("scores.csv", SCORE_FIELDS, row)
+
+    def hosts(self, rows: Sequence[HostSnapshot], step: int) -> None:
+        """Appends rows to hosts.csv, with the columns ``HOST_FIELDS``."""
+        if rows:
+            self._append("hosts.csv", HOST_FIELDS, *({"step": step, **r._asdict()} for r in rows))
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Hands scalars at agent step ``step`` to TensorBoard and the other loggers."""

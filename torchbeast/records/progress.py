@@ -12,7 +12,13 @@ from typing import Any
 
 from torchbeast.core.step_stats import StepStats
 from torchbeast.records.arrivals import Arrivals
-from torchbeast.records.snapshot import EvaluatedReturns, GameSnapshot, Limit, Snapshot
+from torchbeast.records.snapshot import (
+    EvaluatedReturns,
+    GameSnapshot,
+    HostSnapshot,
+    Limit,
+    Snapshot,
+)
 from torchbeast.runtime.text import human_time
 
 # Full games that a mean return is taken over.
@@ -113,6 +119,7 @@ class Progress:
         queues: dict[str, int],
         limit: Limit | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
+        hosts: tuple[HostSnapshot, ...] = (),
     ) -> Snapshot:
         """Says how the run stands.
 
@@ -120,6 +127,7 @@ class Progress:
             queues: sizes of the queues.
             limit: the bottleneck, if it is known.
             popart: ``(mu, sigma)`` of each game, with PopArt.
+            hosts: that have joined.
         """
         with self._lock:
             now = self._clock()
@@ -138,6 +146,7 @@ class Progress:
                     for task in range(len(self._names))
                 ),
                 evaluation_step=self._evaluation.step if self._evaluation else None,
+                hosts=hosts,
             )
 
     def warnings(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import os
 import shutil
 import signal
@@ -92,6 +93,34 @@ def server_address_or_error(basename: str, index: int) -> str:
         raise UsageError(
             f"--pipes_basename must be unix:/path or host:port, not {basename}"
         ) from None
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    Raises:
+        ValueError: it is no address.
+
+    >>> is_local("unix:/tmp/a"), is_local("127.0.0.1:4000"), is_local("10.0.0.1:4000")
+    (True, True, False)
+    """
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path:
+            raise ValueError(f"Socket address without a path: {address}")
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+            raise ValueError(
+                f"Socket path of {len(os.fsencode(path))} characters, the system allows "
+                f"{MAX_SOCKET_PATH}: {path}"
+            )
+        return True
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit()):
+        raise ValueError(f"Address is neither unix:PATH nor HOST:PORT: {address}")
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +10,9 @@ from typing import Any
 
 import grpc
 
-from torchbeast.runtime.servers import MAX_SOCKET_PATH, lock_sockets, somebody_listens
+from torchbeast.runtime.servers import is_local, lock_sockets, somebody_listens
 from torchbeast.serving.environments import EnvironmentBatch, FailedEnvironmentError
+from torchbeast.serving.health import HANDLER
 from torchbeast.serving.messages import (
     MAX_ENVIRONMENTS_PER_STREAM,
     MAX_MESSAGE_BYTES,
@@ -91,7 +91,7 @@ class Server:
             self._serve_stream, Request.FromString, Reply.SerializeToString
         )
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}), HANDLER)
         )
         self._start(server)
         try:
@@ -206,31 +206,3 @@ def check_size(reply: Any, count: int) -> None:
             f"the observations of {count} environments are larger than max ({size} bytes, at most "
             f"{MAX_MESSAGE_BYTES})",
         )
-
-
-def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    Raises:
-        ValueError: it is no address.
-
-    >>> is_local("unix:/tmp/a"), is_local("127.0.0.1:4000"), is_local("10.0.0.1:4000")
-    (True, True, False)
-    """
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        if not path:
-            raise ValueError(f"Socket address without a path: {address}")
-        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-            raise ValueError(
-                f"Socket path of {len(os.fsencode(path))} characters, the system allows "
-                f"{MAX_SOCKET_PATH}: {path}"
-            )
-        return True
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit()):
-        raise ValueError(f"Address is neither unix:PATH nor HOST:PORT: {address}")
-    try:
-        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -18,6 +18,9 @@ from torchbeast.runtime.servers import load_tls, server_addresses
 from torchbeast.training.run import TrainingRun
 from torchbeast.training.setup import Setup
 
+# How long servers may be away, seconds. A learner waits for hosts as long as it takes.
+CONNECT_TIMEOUT_S, FOREVER_S = 600.0, 1e9
+
 
 class Pipeline:
     """Everything between the environment servers and the learner.
@@ -66,6 +69,11 @@ class Pipeline:
         """
         return {"learner": self._queue.size(), "inference": self._batcher.size()}
 
+    def server_counts(self) -> list[int]:
+        """Returns the agent steps in the rollouts of each environment server so far."""
+        counts: list[int] = self._pool.stream_counts()
+        return counts
+
     def close(self) -> None:
         """Closes the queues, which ends the actor pool and every thread."""
         self._queue.close()
@@ -107,7 +115,9 @@ class Pipeline:
         config, servers = self._setup.config, self._setup.servers
         state = self._run.learner.agent.initial_state(1)
         # A private directory is never a list, whatever its name is.
-        basenames = [basename] if config.servers.start_servers else basename.split(",")
+        is_private = config.servers.pipes_basename is None
+        basenames = [basename] if is_private else basename.split(",")
+        come_and_go = config.servers.come_and_go
         return ActorPool(
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
@@ -115,7 +125,9 @@ class Pipeline:
             env_server_addresses=server_addresses(basenames, len(servers)),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
-            tls=load_tls(config.servers.tls_dir),
+            # The gateway encrypts the connections to servers that come and go.
+            tls=None if come_and_go else load_tls(config.servers.tls_dir),
+            connect_timeout_s=FOREVER_S if come_and_go else CONNECT_TIMEOUT_S,
             max_environment_failures=config.pool.max_environment_failures,
             failure_window_s=config.pool.failure_window_s,
             # Servers replace an environment that hangs. This is for those that cannot.

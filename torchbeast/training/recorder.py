@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from torchbeast.core.learner import Learner, StepStats
@@ -23,7 +24,7 @@ from torchbeast.records.metrics import (
 from torchbeast.records.prof import StepTrace
 from torchbeast.records.progress import Progress
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
-from torchbeast.records.snapshot import EvaluatedReturns, Snapshot
+from torchbeast.records.snapshot import EvaluatedReturns, HostSnapshot, Snapshot
 from torchbeast.runtime.devices import is_gpu
 from torchbeast.runtime.threads import available_cores
 from torchbeast.training.bottleneck import Bottleneck
@@ -79,6 +80,8 @@ class Recorder:
         if state.checkpoint is not None:
             steps = state.checkpoint["steps"]
             self.progress.load_state_dict(state.checkpoint.get("progress", {}), steps)
+        self.hosts: Callable[[], tuple[HostSnapshot, ...]] = tuple
+        """Returns the hosts that have joined."""
         self._games = config.games
         self._names = names
         self.evaluation: Evaluation | None = None
@@ -184,7 +187,7 @@ class Recorder:
         if self._has_popart:
             layer = learner.agent.baseline
             popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        return self.progress.snapshot(queues, self._bottleneck.find(), popart)
+        return self.progress.snapshot(queues, self._bottleneck.find(), popart, self.hosts())
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""
@@ -193,6 +196,7 @@ class Recorder:
             return
         self._logged_step = snapshot.steps
         self._writer.log(log_row(snapshot))
+        self._writer.hosts(snapshot.hosts, snapshot.steps)
         self._writer.scalars(snapshot_scalars(snapshot), snapshot.steps)
 
 

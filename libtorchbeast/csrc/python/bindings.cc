@@ -143,7 +143,8 @@ void BindActorPool(nb::module_& m) {
            nb::arg("failure_window_s") = 600.0)
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
-      .def("count", &ActorPool::count);
+      .def("count", &ActorPool::count)
+      .def("stream_counts", &ActorPool::stream_counts);
 }
 
 void BindServer(nb::module_& m) {

@@ -1,0 +1,96 @@
+import asyncio
+import socket
+
+import pytest
+
+from torchbeast.joining.channel import Channel, TunnelEnd
+from torchbeast.joining.messages import MAX_LINE_BYTES, Data, MessageError, Ping, encode
+
+
+async def connect(protocol):
+    """A protocol on one end of a connection; returns the other end."""
+    ours, theirs = socket.socketpair()
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, ours)
+    theirs.setblocking(False)
+    return theirs
+
+
+async def receive(end, size):
+    data = b""
+    while len(data) < size:
+        part = await asyncio.get_running_loop().sock_recv(end, 1 << 20)
+        if not part:
+            break
+        data += part
+    return data
+
+
+def test_messages_arrive_in_any_pieces():
+    async def run():
+        channel = Channel()
+        end = await connect(channel)
+        for byte in encode(Data("abc")) + encode(Ping()):
+            await asyncio.get_running_loop().sock_sendall(end, bytes([byte]))
+        assert await channel.receive(10) == Data("abc")
+        assert await channel.receive(10) == Ping()
+        with pytest.raises(TimeoutError, match=r"no word for 0\.01 s"):
+            await channel.receive(0.01)
+        end.close()
+        with pytest.raises(ConnectionResetError):
+            await channel.receive(10)
+
+    asyncio.run(run())
+
+
+def test_a_line_without_end_is_refused():
+    async def run():
+        channel = Channel()
+        end = await connect(channel)
+        await asyncio.get_running_loop().sock_sendall(end, b"x" * (MAX_LINE_BYTES + 1))
+        with pytest.raises(MessageError, match="too long"):
+            await channel.receive(10)
+        channel.abort()
+        end.close()
+
+    asyncio.run(run())
+
+
+def test_a_tunnel_copies_both_ways_also_what_came_with_the_message():
+    async def run():
+        loop = asyncio.get_running_loop()
+        channel, inner, outer = Channel(), TunnelEnd(), TunnelEnd()
+        far, near = await connect(channel), await connect(inner)
+        await loop.sock_sendall(far, encode(Data("abc")) + b"early")
+        await loop.sock_sendall(near, b"first")
+        await channel.receive(10)
+        channel.become(outer)
+        outer.join(inner)
+        assert await receive(near, 5) == b"early"
+        assert await receive(far, 5) == b"first"
+        # More than all buffers hold: the sender has to wait until somebody reads.
+        data = bytes(range(256)) * 100_000
+        sending = asyncio.ensure_future(loop.sock_sendall(far, data))
+        await asyncio.sleep(0.1)
+        assert not sending.done()
+        assert await receive(near, len(data)) == data
+        await sending
+        near.close()
+        assert await receive(far, 1) == b""
+        far.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("lost", ["inner", "outer"])
+def test_an_end_that_was_lost_before_the_other_came_closes_it(lost):
+    async def run():
+        ends = {"inner": TunnelEnd(), "outer": TunnelEnd()}
+        far = {name: await connect(end) for name, end in ends.items()}
+        ends[lost].abort()
+        await asyncio.sleep(0.01)
+        ends["inner"].join(ends["outer"])
+        for end in far.values():
+            assert await receive(end, 1) == b""
+            end.close()
+
+    asyncio.run(run())

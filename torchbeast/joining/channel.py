@@ -1,0 +1,160 @@
+"""Connections: messages over one, and bytes copied between two."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from torchbeast.joining.messages import MAX_LINE_BYTES, MessageError, decode, encode
+
+# Of messages that nobody has received yet. More than a lease with its first dials.
+MAX_BUFFER_BYTES = 4 * MAX_LINE_BYTES
+# Bytes that may wait to be written before a connection counts as stuck: pings are small.
+MAX_UNSENT_BYTES = 1 << 20
+
+
+class Channel(asyncio.Protocol):
+    """Sends and receives messages over a connection."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._changed = asyncio.Event()
+        self._is_lost = False
+        self._error: Exception | None = None
+        self._transport: Any = None
+
+    async def receive(self, timeout: float) -> Any:
+        """Waits for the next message.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            ConnectionError: the connection is gone.
+            MessageError: the other side sent something else.
+            TimeoutError: nothing came in time.
+        """
+        try:
+            line = await asyncio.wait_for(self._receive_line(), timeout)
+        except asyncio.TimeoutError as error:  # Another type before Python 3.11.
+            raise TimeoutError(f"no word for {timeout:g} s") from error
+        return decode(line)
+
+    async def _receive_line(self) -> bytes:
+        while (end := self._buffer.find(b"\n", 0, MAX_LINE_BYTES)) < 0:
+            if len(self._buffer) > MAX_LINE_BYTES:
+                raise MessageError("a line is too long")
+            if self._is_lost:
+                raise self._error or ConnectionResetError("it closed the connection")
+            self._changed.clear()
+            await self._changed.wait()
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._transport is not None and not self._is_lost
+
+    def send(self, message: NamedTuple) -> None:
+        """Sends a message; does not wait until it has left."""
+        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self._transport.abort()
+        else:
+            self._transport.write(encode(message))
+
+    def become(self, end: TunnelEnd) -> None:
+        """Hands the connection over to a tunnel, with all bytes that were not received."""
+        self._transport.set_protocol(end)
+        end.connection_made(self._transport)
+        if self._is_lost:
+            end.connection_lost(None)
+        elif self._buffer:
+            end.data_received(bytes(self._buffer))
+
+    def close(self) -> None:
+        """Closes the connection when what was sent has left."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+        self._transport.abort()
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._buffer += data
+        self._changed.set()
+        if len(self._buffer) > MAX_BUFFER_BYTES:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._is_lost, self._error = True, error
+        self._changed.set()
+
+
+class TunnelEnd(asyncio.Protocol):
+    """One of two connections; what one receives the other sends. Both are closed together."""
+
+    def __init__(self) -> None:
+        self._other: TunnelEnd | None = None
+        # What came before the other connection. More waits in the kernel.
+        self._early = b""
+        self._transport: Any = None
+        self._is_lost = False
+
+    def join(self, other: TunnelEnd) -> None:
+        """Connects two ends, whose connections have been made."""
+        self._other, other._other = other, self
+        for one, two in ((self, other), (other, self)):
+            if one._is_lost:
+                two.abort()
+                return
+            two._transport.write(one._early)
+            one._early = b""
+            one._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Closes both connections at once; what was not sent is lost."""
+        for end in (self, self._other):
+            if end is not None and end._transport is not None:
+                end._transport.abort()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._is_lost
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol."""
+        self._transport = transport
+        if self._other is None:
+            transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._other is None:
+            self._early += data
+        else:
+            self._other._transport.write(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._is_lost = True
+        if self._other is not None:
+            self._other._transport.close()
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
+        if self._other is not None:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        if self._other is not None:
+            self._other._transport.resume_reading()
