@@ -1,26 +1,21 @@
 """Both servers answer grpc.health.v1.Health, as load balancers and Kubernetes ask."""
 
-import importlib
 import multiprocessing
 import os
 
 import grpc
 import pytest
 
+from tests.libtorchbeast.environments import serve_mock
 from tests.processes import wait_until
-from torchbeast.envs.mock import Mock
 from torchbeast.serving.health import HEALTH_SERVICE, encode_request
 from torchbeast.serving.messages import SERVICE
-
-
-def serve(module, address):
-    importlib.import_module(module).Server(Mock, address).run()
 
 
 @pytest.fixture(params=["libtorchbeast", "torchbeast.serving"])
 def channel(request, tmp_path):
     process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(request.param, f"unix:{tmp_path}/s"), daemon=True
+        target=serve_mock, args=(request.param, f"unix:{tmp_path}/s"), daemon=True
     )
     process.start()
     wait_until(lambda: os.path.exists(tmp_path / "s"))

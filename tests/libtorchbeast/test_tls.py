@@ -1,6 +1,5 @@
 """Streams that could leave the machine: encrypted, and certified on both sides."""
 
-import importlib
 import multiprocessing
 import shutil
 import socket
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from tests.libtorchbeast.environments import serve_mock
 from torchbeast.envs.mock import Mock
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -33,17 +33,14 @@ def free_port():
         return s.getsockname()[1]
 
 
-def serve(module, address, tls):
-    importlib.import_module(module).Server(Mock, address, 0, tls).run()
-
-
-@pytest.fixture
-def server(tmp_path, request):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, request):
+    """A server that all tests of a module share; some of them it refuses."""
     module = getattr(request, "param", "libtorchbeast")
-    tls = make_certificates(tmp_path / "ours")
+    tls = make_certificates(tmp_path_factory.mktemp("tls") / "ours")
     address = f"localhost:{free_port()}"
     process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(module, address, tls), daemon=True
+        target=serve_mock, args=(module, address, tls), daemon=True
     )
     process.start()
     yield address, tls
