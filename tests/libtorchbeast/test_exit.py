@@ -6,7 +6,8 @@ import sys
 import pytest
 
 PREAMBLE = """
-import threading, time, torch
+import threading, time
+import numpy as np
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 
@@ -25,12 +26,12 @@ def start(function, *arguments):
 """
 WAITS = {
     "next of a queue": "start(next, queue)",
-    "enqueue": "queue.enqueue(torch.ones(1, 1)); start(queue.enqueue, torch.ones(1, 1))",
-    "compute": "start(batcher.compute, torch.ones(1, 1))",
+    "enqueue": "queue.enqueue(np.ones((1, 1))); start(queue.enqueue, np.ones((1, 1)))",
+    "compute": "start(batcher.compute, np.ones((1, 1)))",
     "next of a batcher": "start(next, batcher)",
     "run of a pool": "start(pool.run)",
     "run of a server": "start(server.run)",
-    "all at once": "start(next, queue); start(next, batcher); start(pool.run); start(server.run)",
+    "all at once, with torch": "import torch; start(next, queue); start(next, batcher); start(pool.run); start(server.run)",
 }
 
 
