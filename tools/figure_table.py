@@ -54,7 +54,7 @@ def notebook(name: str, inputs: tuple[str, ...]) -> Figure:
 
 FILTERS = "python -m torchbeast.analysis.analyze_resnet"
 
-# The cheap ones first: all together take about half an hour on two cores.
+# The cheap ones first: all together take about an hour on two idle cores.
 FIGURES = (
     Figure(
         "soak",
@@ -197,5 +197,16 @@ FIGURES = (
         ),
         agents("Pong", "MultiTaskPopArt"),
         {"docs/images/stitching.png": "stitching/stitching.png"},
+    ),
+    Figure(
+        "stitching_resnet",
+        "docs/filters.md",
+        (
+            f"{FILTERS} --mode stitching --load_path models/PongSpaceInvadersPopArt --other "
+            "models/PongResNet --control models/PongResNet200k --seed 100 --games 4 --save_dir "
+            "stitching_resnet",
+        ),
+        agents("PongSpaceInvadersPopArt", "PongResNet", "PongResNet200k"),
+        {"docs/images/stitching_resnet.png": "stitching_resnet/stitching.png"},
     ),
 )
