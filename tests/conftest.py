@@ -10,6 +10,10 @@ import torch
 from tests.processes import family
 
 ROOT = Path(__file__).parent.parent
+# nohup and background jobs have these ignored, and what the tests start would inherit it.
+for signum in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(signum) is signal.SIG_IGN:
+        signal.signal(signum, signal.SIG_DFL)
 # Small networks everywhere: more threads only wait for each other.
 torch.set_num_threads(1)
 

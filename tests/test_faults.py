@@ -46,7 +46,7 @@ def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
     family = run.family()
     find(run, "torchbeast.polybeast_env").kill()
     run.process.wait(timeout=60)
-    nothing_left(run, family, timeout=5)
+    nothing_left(run, family, timeout=60)
     code, _, err = run.finish()
     assert code == 1
     assert "polybeast: error: the environment servers ended (exit code -9)" in err
@@ -64,7 +64,7 @@ def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path, prog
     code, _, err = run.finish()
     assert code == 130, err
     assert "restarting it" in err
-    nothing_left(run, family, timeout=5)
+    nothing_left(run, family, timeout=60)
 
 
 def test_a_second_run_of_the_same_name_is_refused(start, tmp_path):

@@ -14,7 +14,7 @@ def test_learns_a_moving_target(start, tmp_path):
         "polybeast", "--env", ENV, "--agent_type=atari", "--savedir", tmp_path, "--xpid=run",
         "--total_steps=24000", "--num_actors=8", "--unroll_length=20", "--batch_size=4",
         "--learning_rate=0.002", "--entropy_cost=0.005", "--discounting=0.9", "--seed=1",
-    ).finish(timeout=110)  # fmt: skip
+    ).finish()  # fmt: skip
     assert code == 0, err
     with open(tmp_path / "run" / "logs.csv") as file:
         last = list(csv.DictReader(file))[-1]
