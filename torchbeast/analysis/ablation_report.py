@@ -16,6 +16,7 @@ from torchbeast.analysis.results import make_directory, write_table
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DECADES = 4  # Of the colour scale; smaller effects are drawn as the smallest.
+MAX_LEVEL_NAMES = 6  # More names of layers are drawn upright.
 EFFECT_COLUMNS = ("policy", "policy_low", "policy_high", "value", "value_low", "value_high")
 RETURN_COLUMNS = ("return_change", "return_low", "return_high")
 
@@ -121,7 +122,10 @@ def draw(effects: Sequence[AgentEffects]) -> Any:
     count = max(len(agent.games) for agent in effects)
     with_returns = any(game.returns.size for agent in effects for game in agent.games)
     maps = ["policy", "value", *(["return"] if with_returns else [])]
-    heights = [0.26 * count + 0.9] * len(maps) + [2.4, 0.36 * count + 1.6]
+    upright = max(len(_layers(agent)) for agent in effects) > MAX_LEVEL_NAMES
+    names = 0.8 if upright else 0.0
+    heights = [max(0.26 * count, 0.8) + 0.9 + names] * len(maps)
+    heights += [2.4 + names, 0.36 * count + 1.6]
     figure = pyplot.figure(figsize=(8 * len(effects), sum(heights) + 0.8), layout="constrained")
     grid = figure.subfigures(len(heights), len(effects), height_ratios=heights, squeeze=False)
     for row, what in enumerate(maps):
@@ -178,7 +182,7 @@ def _draw_maps(figures: list[Any], effects: Sequence[AgentEffects], what: str) -
             axis.axvline(end - 0.5, color="white", lw=1.5)
         labels = [f"{name} ({size})" for name, size in zip(_layers(agent), sizes, strict=True)]
         axis.set_xticks(ends - np.array(sizes) / 2 - 0.5, labels, fontsize="small")
-        if len(sizes) > 6:
+        if len(sizes) > MAX_LEVEL_NAMES:
             axis.tick_params(axis="x", rotation=90)
         axis.set_xlabel("filters of each layer, by mean effect on the policy", fontsize="small")
         axis.tick_params(length=0)
@@ -207,7 +211,7 @@ def _draw_sums(figures: list[Any], effects: Sequence[AgentEffects]) -> None:
                 label=game.game,
             )
         axis.set_xticks(range(len(layers)), layers, fontsize="small")
-        if len(layers) > 6:
+        if len(layers) > MAX_LEVEL_NAMES:
             axis.tick_params(axis="x", rotation=90)
         axis.set_title(f"{agent.agent}: policy, sum over a layer's filters (95 % over frames)")
         axis.set_xlim(-0.5, len(layers) - 0.5)
