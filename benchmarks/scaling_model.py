@@ -204,18 +204,18 @@ def measure_hosts(arguments: list[str], hosts: int, savedir: str) -> float:
     tls = f"{savedir}/tls"
     make_certificates(tls)
     flags = polybeast.make_parser().parse_args(arguments)
-    games = len(TrainingConfig.from_flags(vars(flags)).games)
+    games = TrainingConfig.from_flags(vars(flags)).games
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     bases = [f"localhost:{port + 100 * i}" for i in range(hosts)]
-    serve = [sys.executable, "-m", "torchbeast.polybeast_env", f"--env={flags.env}"]
-    serve += [f"--num_servers={games}", f"--tls_dir={tls}"]
+    serve = [sys.executable, "-m", "torchbeast.polybeast_env", f"--env={','.join(games)}"]
+    serve += [f"--num_servers={len(games)}", f"--tls_dir={tls}"]
     servers = [
         subprocess.Popen([*serve, f"--pipes_basename={base}"], cwd=ROOT, stderr=subprocess.DEVNULL)
         for base in bases
     ]
     command = ["torchbeast.polybeast", *arguments, "--no_start_servers", f"--tls_dir={tls}"]
-    command += [f"--num_servers={games * hosts}", f"--pipes_basename={','.join(bases)}"]
+    command += [f"--num_servers={len(games) * hosts}", f"--pipes_basename={','.join(bases)}"]
     try:
         return measure_run(command, savedir, f"hosts{hosts}")
     finally:

@@ -162,6 +162,8 @@ def steps_per_second(run: Path) -> float:
         rows = [(float(r["seconds"]), int(r["step"])) for r in csv.DictReader(file)]
     # The last row is of the end, when queues are emptied.
     rows = [row for row in rows[:-1] if row[0] >= WARM_UP_SECONDS]
+    if len(rows) < 2:
+        raise SystemExit(f"error: {run} did not train")
     return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
 
 

@@ -209,4 +209,14 @@ FIGURES = (
         agents("PongSpaceInvadersPopArt", "PongResNet", "PongResNet200k"),
         {"docs/images/stitching_resnet.png": "stitching_resnet/stitching.png"},
     ),
+    Figure(
+        "ablation_resnet",
+        "docs/filters.md",
+        (
+            f"{FILTERS} --mode ablation --load_path models/PongSpaceInvadersPopArt --other "
+            "models/PongResNet --cka_frames 64 --save_dir ablation_resnet",
+        ),
+        agents("PongSpaceInvadersPopArt", "PongResNet"),
+        {"docs/images/ablation_resnet.png": "ablation_resnet/ablation.png"},
+    ),
 )

@@ -31,7 +31,8 @@ WAITS = {
     "next of a batcher": "start(next, batcher)",
     "run of a pool": "start(pool.run)",
     "run of a server": "start(server.run)",
-    "all at once, with torch": "import torch; start(next, queue); start(next, batcher); start(pool.run); start(server.run)",
+    "all at once, with torch": "import torch; start(next, queue); start(next, batcher); "
+    "start(pool.run); start(server.run)",
 }
 
 
