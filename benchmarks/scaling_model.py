@@ -211,7 +211,12 @@ def measure_hosts(arguments: list[str], hosts: int, savedir: str) -> float:
     serve = [sys.executable, "-m", "torchbeast.polybeast_env", f"--env={','.join(games)}"]
     serve += [f"--num_servers={len(games)}", f"--tls_dir={tls}"]
     servers = [
-        subprocess.Popen([*serve, f"--pipes_basename={base}"], cwd=ROOT, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [*serve, f"--pipes_basename={base}"],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         for base in bases
     ]
     command = ["torchbeast.polybeast", *arguments, "--no_start_servers", f"--tls_dir={tls}"]
