@@ -100,40 +100,66 @@ def measure_pool(
             newest_plane=newest_plane,
             tls=tls,
         )
-        outputs: dict[int, Any] = {}
-
-        def infer() -> None:
-            for batch in batcher:
-                (_, reward, *_), state = batch.get_inputs()
-                size = reward.shape[1]
-                if size not in outputs:
-                    outputs[size] = (
-                        torch.zeros(1, size, 1, dtype=torch.int64),
-                        *(torch.zeros(1, size, n) for n in (6, 1, 1)),
-                    )
-                batch.set_outputs((outputs[size], state))
-
-        def learn() -> None:
-            for _ in queue:
-                pass
-
-        threads = [threading.Thread(target=f) for f in (infer, learn, pool.run)]
-        for thread in threads:
-            thread.start()
-        while pool.count() < 4 * UNROLL_LENGTH * num_envs:
-            time.sleep(0.05)
         pids = [os.getpid(), *(server.pid for server in servers)]
-        steps, cpu, start = pool.count(), cpu_seconds(pids), time.monotonic()
-        time.sleep(seconds)
-        steps, cpu = pool.count() - steps, cpu_seconds(pids) - cpu
-        elapsed = time.monotonic() - start
-        queue.close()
-        batcher.close()
-        for thread in threads:
-            thread.join()
+        warm_up = 4 * UNROLL_LENGTH * num_envs
+        cost, speed = run_pool(pool, queue, batcher, pids, warm_up, seconds)
         for server in servers:
             server.kill()
             server.join()
+    return cost, speed
+
+
+def run_pool(
+    pool: ActorPool,
+    queue: BatchingQueue,
+    batcher: DynamicBatcher,
+    pids: list[int],
+    warm_up_steps: int,
+    seconds: float,
+) -> tuple[float, float]:
+    """Runs a pool with constant actions for some seconds, after a warm-up.
+
+    Args:
+        pool: not run before.
+        queue: takes its rollouts, which nobody learns from.
+        batcher: takes its observations.
+        pids: the processes whose CPU time counts.
+        warm_up_steps: that are not counted.
+        seconds: of the measurement.
+
+    Returns:
+        CPU microseconds of the processes per step, and steps per second.
+    """
+    outputs: dict[int, Any] = {}
+
+    def infer() -> None:
+        for batch in batcher:
+            (_, reward, *_), state = batch.get_inputs()
+            size = reward.shape[1]
+            if size not in outputs:
+                outputs[size] = (
+                    torch.zeros(1, size, 1, dtype=torch.int64),
+                    *(torch.zeros(1, size, n) for n in (6, 1, 1)),
+                )
+            batch.set_outputs((outputs[size], state))
+
+    def learn() -> None:
+        for _ in queue:
+            pass
+
+    threads = [threading.Thread(target=f) for f in (infer, learn, pool.run)]
+    for thread in threads:
+        thread.start()
+    while pool.count() < warm_up_steps:
+        time.sleep(0.05)
+    steps, cpu, start = pool.count(), cpu_seconds(pids), time.monotonic()
+    time.sleep(seconds)
+    steps, cpu = pool.count() - steps, cpu_seconds(pids) - cpu
+    elapsed = time.monotonic() - start
+    queue.close()
+    batcher.close()
+    for thread in threads:
+        thread.join()
     return cpu / steps * 1e6, steps / elapsed
 
 

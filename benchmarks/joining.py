@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psutil
-import torch
+from actor_pool import run_pool
 
 import torchbeast
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher
@@ -32,57 +31,26 @@ WARM_UP_STEPS = 2000
 SECONDS = 8.0
 
 
-def step_pool(basename: str, environments: int, busy: Callable[[], float]) -> tuple[float, float]:
+def step_pool(basename: str, environments: int, pid: int) -> tuple[float, float]:
     """Steps environments for some seconds.
 
     Args:
         basename: of the servers.
         environments: of each server.
-        busy: returns the CPU seconds of the processes that are looked at.
+        pid: the process that is looked at.
 
     Returns:
-        Steps per second, and microseconds of those processes per step.
+        CPU microseconds of that process per step, and steps per second.
     """
     queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher(timeout_ms=5)
     addresses = server_addresses([basename], NUM_SERVERS)
     pool = ActorPool(20, queue, batcher, addresses, (), environments_per_stream=environments)
-
-    def infer() -> None:
-        for batch in batcher:
-            size = batch.get_inputs()[0][1].shape[1]
-            batch.set_outputs(((torch.zeros(1, size, 1, dtype=torch.int64),), ()))
-
-    def learn() -> None:
-        for _ in queue:
-            pass
-
-    threads = [threading.Thread(target=work, daemon=True) for work in (pool.run, infer, learn)]
-    for thread in threads:
-        thread.start()
-    while pool.count() < WARM_UP_STEPS:
-        time.sleep(0.01)
-    steps, seconds, start = pool.count(), busy(), time.monotonic()
-    time.sleep(SECONDS)
-    steps, seconds = pool.count() - steps, busy() - seconds
-    speed = steps / (time.monotonic() - start)
-    queue.close()
-    batcher.close()
-    for thread in threads:
-        thread.join()
-    return speed, 1e6 * seconds / steps
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Returns the CPU time of a process, without its children."""
-    times = process.cpu_times()
-    return times.user + times.system
+    return run_pool(pool, queue, batcher, [pid], WARM_UP_STEPS, SECONDS)
 
 
 @contextlib.contextmanager
-def join(
-    environments: int, tls_dir: str | None
-) -> Iterator[tuple[str, psutil.Process, psutil.Process]]:
-    """Runs a gateway and a host; yields the base name of the places, and both processes."""
+def join(environments: int, tls_dir: str | None) -> Iterator[tuple[str, int, int]]:
+    """Runs a gateway and a host; yields the base name of the places, and both processes' ids."""
     with tempfile.TemporaryDirectory() as directory:
         listener = listen("localhost:0", tls_dir)
         port = listener.getsockname()[1]
@@ -114,7 +82,7 @@ def join(
                 stdout=subprocess.DEVNULL,
             )  # fmt: skip
             try:
-                yield config.basename, gateway, psutil.Process(host.pid)
+                yield config.basename, gateway.pid, host.pid
             finally:
                 host.terminate()
                 host.wait()
@@ -130,11 +98,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             basename = f"unix:{directory}/env"
             with EnvServers(basename, NUM_SERVERS, False, ["--env=Mock"]):
-                direct, _ = step_pool(basename, environments, lambda: 0.0)
-        with join(environments, tls_dir) as (basename, gateway, host):
-            speed, at_gateway = step_pool(basename, environments, lambda: cpu_seconds(gateway))
-        with join(environments, tls_dir) as (basename, gateway, host):
-            _, at_host = step_pool(basename, environments, lambda: cpu_seconds(host))
+                _, direct = step_pool(basename, environments, os.getpid())
+        with join(environments, tls_dir) as (basename, gateway, _):
+            at_gateway, speed = step_pool(basename, environments, gateway)
+        with join(environments, tls_dir) as (basename, _, host):
+            at_host, _ = step_pool(basename, environments, host)
         print(
             f"{environments:23d}  {direct:14.0f}  {speed:6.0f}  {speed / direct:5.2f}  "
             f"{at_gateway:20.0f}  {at_host:4.0f}",

@@ -17,10 +17,10 @@ import torch
 
 from tools.shipped import pictures, scoring
 from tools.shipped.card import format_card, read_facts
+from tools.shipped.records import check_files
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import natural, positive
-from torchbeast.core.types import UsageError
 
 
 def write(agent: Path, episodes: int = scoring.EPISODES, seed: int = scoring.SEED) -> Path:
@@ -37,9 +37,7 @@ def write(agent: Path, episodes: int = scoring.EPISODES, seed: int = scoring.SEE
     Raises:
         UsageError: it is no directory of an agent, or a file in it is damaged.
     """
-    missing = [n for n in ("model.tar", "meta.json", "logs.csv") if not (agent / n).exists()]
-    if missing:
-        raise UsageError(f"{agent} has no {missing[0]}")
+    check_files(agent)
     # As in --mode test: a second thread gains little here, and on a busy machine it costs.
     torch.set_num_threads(1)
     evaluation = scoring.evaluate(agent, episodes, seed)

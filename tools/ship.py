@@ -20,9 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from tools.shipped.records import SLICES
+from tools.shipped.records import SLICES, check_files
 from torchbeast.cli.command import run_command
-from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
 
 KEPT = (
@@ -96,9 +95,7 @@ def ship(
     Raises:
         UsageError: the run has no checkpoint or no records.
     """
-    missing = [n for n in ("model.tar", "meta.json", "logs.csv") if not (run / n).exists()]
-    if missing:
-        raise UsageError(f"{run} has no {missing[0]}")
+    check_files(run)
     target.parent.mkdir(parents=True, exist_ok=True)
     # The old agent stays until the new one is complete.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".ship-") as temporary:

@@ -26,6 +26,10 @@ from typing import NamedTuple
 import matplotlib as mpl
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.shipped.records import read_progress
+from torchbeast.analysis.results import write_table
 from torchbeast.records import checkpoint
 
 mpl.use("Agg")
@@ -137,7 +141,7 @@ def torment(
     while time.monotonic() < start + seconds and process.poll() is None:
         time.sleep(SAMPLE_S)
         family = find_family(process)
-        steps = last_step(directory / "run" / "logs.csv")
+        steps = read_progress(directory / "run").steps
         samples.append(take_sample(time.monotonic() - start, family, steps))
         print(
             "{0.seconds:6.0f} s  {0.steps:9,} steps  {0.memory_mb:6.0f} MB  learner "
@@ -171,15 +175,6 @@ def take_sample(seconds: float, family: list[psutil.Process], steps: int) -> Sam
             for i, count in enumerate((*counts, process.num_fds())):
                 totals[i] += count
     return Sample(seconds, totals[0] / 1e6, totals[1] / 1e6, totals[2], totals[3], steps)
-
-
-def last_step(logs: Path) -> int:
-    """The last step in logs.csv; 0 before there is one."""
-    if not logs.exists():
-        return 0
-    with open(logs) as file:
-        rows = list(csv.DictReader(file))
-    return int(rows[-1]["step"]) if rows else 0
 
 
 def check_steps(directory: Path, err: str, kills: int) -> list[str]:
@@ -238,10 +233,7 @@ def check_growth(samples: list[Sample]) -> list[str]:
 
 def write_samples(samples: list[Sample], path: Path) -> None:
     """Writes samples as CSV, a row each, with the fields of Sample as columns."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Sample._fields)
-        writer.writerows([round(value, 1) for value in sample] for sample in samples)
+    write_table(path, Sample._fields, ([round(value, 1) for value in s] for s in samples))
 
 
 def read_samples(path: Path) -> list[Sample]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tools.shipped.plan import ROOT, Run
+from torchbeast.core.types import UsageError
 from torchbeast.envs.games import parse_games
 
 SLICES = "slices.csv"
@@ -84,6 +85,13 @@ def last_row(path: Path) -> dict[str, str]:
         if len(cells) == len(names):
             return dict(zip(names, cells, strict=True))
     return {}
+
+
+def check_files(agent: Path) -> None:
+    """Raises UsageError if a run or a shipped agent lacks its checkpoint or its records."""
+    for name in ("model.tar", "meta.json", "logs.csv"):
+        if not (agent / name).exists():
+            raise UsageError(f"{agent} has no {name}")
 
 
 def read_slices(run: Path) -> list[Slice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any, NamedTuple
 
 from torchbeast.joining.messages import MAX_LINE_BYTES, MessageError, decode, encode
@@ -96,6 +97,33 @@ class Channel(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._is_lost, self._error = True, error
         self._changed.set()
+
+
+async def connect(
+    protocol: asyncio.Protocol,
+    address: tuple[str, int],
+    tls: ssl.SSLContext | None,
+    timeout: float,
+) -> asyncio.BaseTransport:
+    """Opens a connection.
+
+    Args:
+        protocol: gets what arrives.
+        address: host and port.
+        tls: settings of the encryption; None for none.
+        timeout: seconds, for the handshake of TLS, too.
+
+    Returns:
+        The transport.
+
+    Raises:
+        OSError: there is no connection; TimeoutError is one.
+    """
+    connecting = asyncio.get_running_loop().create_connection(lambda: protocol, *address, ssl=tls)
+    try:
+        return (await asyncio.wait_for(connecting, timeout))[0]
+    except asyncio.TimeoutError as error:  # Another type before Python 3.11.
+        raise TimeoutError("it does not answer") from error
 
 
 class TunnelEnd(asyncio.Protocol):

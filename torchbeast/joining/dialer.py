@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchbeast.core.types import UsageError
-from torchbeast.joining.channel import TunnelEnd
+from torchbeast.joining.channel import TunnelEnd, connect
 from torchbeast.joining.tenancy import PlaceSocket, Timing
 from torchbeast.joining.tls import make_tls_context, split_address
 
@@ -200,12 +200,8 @@ class Dialer:
 
     async def _connect(self, address: str, end: TunnelEnd) -> None:
         """Connects to a server. Raises OSError."""
-        host, port = split_address("--env_addresses", address, self._tls_dir)
-        make = asyncio.get_running_loop().create_connection(lambda: end, host, port, ssl=self._tls)
-        try:
-            transport: Any = (await asyncio.wait_for(make, self._timing.hello_s))[0]
-        except asyncio.TimeoutError as error:  # Another type before Python 3.11.
-            raise TimeoutError("it does not answer") from error
+        target = split_address("--env_addresses", address, self._tls_dir)
+        transport = await connect(end, target, self._tls, self._timing.hello_s)
         keep_alive(transport.get_extra_info("socket"))
 
 

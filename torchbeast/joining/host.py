@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torchbeast.core.types import RunError
-from torchbeast.joining.channel import Channel
+from torchbeast.joining.channel import Channel, connect
 from torchbeast.joining.messages import (
     Announcement,
     Hello,
@@ -122,14 +122,7 @@ class Host:
     async def _dial_learner(self) -> Channel:
         """Returns a new connection to the learner."""
         channel = Channel()
-        host, port = self._address
-        connecting = asyncio.get_running_loop().create_connection(
-            lambda: channel, host, port, ssl=self._tls
-        )
-        try:
-            await asyncio.wait_for(connecting, self._config.timing.hello_s)
-        except asyncio.TimeoutError as error:  # Another type before Python 3.11.
-            raise TimeoutError("it does not answer") from error
+        await connect(channel, self._address, self._tls, self._config.timing.hello_s)
         return channel
 
     async def _ask(self, channel: Channel) -> tuple[Offer, Lease]:

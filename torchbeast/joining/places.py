@@ -50,12 +50,6 @@ class Places:
             taken.append(place)
         return tuple(sorted(taken))
 
-    def take(self, place: int) -> bool:
-        """Takes one place. Returns whether it was free."""
-        was_free = place in self._free
-        self._free.discard(place)
-        return was_free
-
     def free(self, places: Collection[int]) -> None:
         """Gives places back."""
         self._free.update(places)
