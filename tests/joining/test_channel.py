@@ -5,6 +5,7 @@ import pytest
 
 from torchbeast.joining.channel import Channel, TunnelEnd
 from torchbeast.joining.messages import MAX_LINE_BYTES, Data, MessageError, Ping, encode
+from torchbeast.joining.tls import make_tls_context
 
 
 async def connect(protocol):
@@ -92,5 +93,38 @@ def test_an_end_that_was_lost_before_the_other_came_closes_it(lost):
         for end in far.values():
             assert await receive(end, 1) == b""
             end.close()
+
+    asyncio.run(run())
+
+
+def test_an_encrypted_tunnel_may_be_closed_from_all_sides(make_tls):
+    tls = make_tls("localhost")
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        accepted, end = Channel(), TunnelEnd()
+        accepting = loop.connect_accepted_socket(
+            lambda: accepted, ours, ssl=make_tls_context(tls, is_server=True)
+        )
+        context = make_tls_context(tls, is_server=False)
+        connecting = loop.create_connection(
+            Channel, sock=theirs, ssl=context, server_hostname="localhost"
+        )
+        await asyncio.gather(accepting, connecting)
+        accepted.become(end)
+        other = TunnelEnd()
+        plain = await connect(other)
+        end.join(other)
+        # Both connections end at once, and the host is found lost.
+        end.abort()
+        plain.close()
+        await asyncio.sleep(0.1)
+        end.abort()
+        other.abort()
+        other.pause_writing()
+        other.resume_writing()
+        accepted.close()
+        accepted.abort()
 
     asyncio.run(run())

@@ -76,7 +76,7 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes the connection when what was sent has left."""
-        self._transport.close()
+        _close(self._transport)
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -97,6 +97,16 @@ class Channel(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._is_lost, self._error = True, error
         self._changed.set()
+
+
+def _close(transport: asyncio.WriteTransport) -> None:
+    """Closes a transport when what was written has left.
+
+    An encrypted transport of asyncio must not be closed twice: it forgets its connection then, and
+    each of its other methods raises AttributeError.
+    """
+    if not transport.is_closing():
+        transport.close()
 
 
 async def connect(
@@ -175,7 +185,7 @@ class TunnelEnd(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._is_lost = True
         if self._other is not None:
-            self._other._transport.close()
+            _close(self._other._transport)
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""
