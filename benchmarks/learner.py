@@ -25,13 +25,14 @@ from torchbeast.core.learner import Learner, OptimizerConfig, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.models import Agent, AgentConfig, make_agent, max_pool
+from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime import kernels
 from torchbeast.runtime.threads import available_cores
 
 ACTIONS = 6
 SECONDS = 8.0
 
-# name: (bfloat16, channels last, rollouts at a time, keep pages, learner threads, our max pooling)
+# name: (bfloat16, channels last, rollouts at a time, keep pages, learner threads, our kernels)
 VARIANTS = {
     "float32 NCHW, all cores (2019)": (False, False, "batch", False, 1, False),
     "channels last": (False, True, "batch", False, 1, False),
@@ -40,7 +41,7 @@ VARIANTS = {
     "pages kept": (True, True, "one", True, 1, False),
     "a learner thread per core": (True, True, "one", True, 0, False),
     "as many rows as suit the agent": (True, True, "rows", True, 0, False),
-    "our max pooling (ResNet)": (True, True, "rows", True, 0, True),
+    "our kernels": (True, True, "rows", True, 0, True),
 }
 
 
@@ -78,9 +79,9 @@ def make(flags: argparse.Namespace, bfloat16: bool, channels_last: bool) -> Agen
 
 
 def measure(flags: argparse.Namespace) -> float:
-    bfloat16, channels_last, at_once, keep, threads, pooling = VARIANTS[flags.measure]
-    if not pooling:
-        max_pool._kernel = lambda: None  # type: ignore[assignment]
+    bfloat16, channels_last, at_once, keep, threads, ours = VARIANTS[flags.measure]
+    if not ours:
+        kernels.compiled = lambda: None  # type: ignore[assignment]
     if keep:
         keep_freed_pages()
     threads = threads or available_cores()

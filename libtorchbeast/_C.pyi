@@ -185,8 +185,11 @@ class Server:
     def stop(self) -> None:
         """Makes :meth:`run` return. From any thread or a signal handler."""
 
-def has_max_pool() -> bool:
-    """Whether this processor can run :func:`max_pool` (x86-64 with AVX-512)."""
+def has_kernels() -> bool:
+    """Whether this processor can run the functions below (x86-64 with AVX-512).
+
+    Else they raise ``RuntimeError``.
+    """
 
 def max_pool(inputs: Any, outputs: Any, places: Any | None = None) -> None:
     """Max pooling with windows of 3 x 3, stride 2 and padding 1.
@@ -200,7 +203,6 @@ def max_pool(inputs: Any, outputs: Any, places: Any | None = None) -> None:
 
     Raises:
         ValueError: shapes do not fit.
-        RuntimeError: this processor cannot do it.
     """
 
 def max_pool_backward(gradients: Any, places: Any, input_gradients: Any) -> None:
@@ -210,4 +212,45 @@ def max_pool_backward(gradients: Any, places: Any, input_gradients: Any) -> None
         gradients: of the outputs, int16 ``[N, (H + 1) // 2, (W + 1) // 2, C]``.
         places: from :func:`max_pool`.
         input_gradients: gets the result, int16 ``[N, H, W, C]``. Sums are float32, rounded once.
+    """
+
+def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
+    """Computes ``(stacks - means) * scales`` in float32, each stack with those of its game.
+
+    Args:
+        stacks: uint8 ``[N, 4, H, W]``, dense.
+        means: float32 ``[K, H, W, 4]``, dense.
+        scales: float32 ``[K]``.
+        games: int32 ``[N]``.
+        outputs: gets the results, int16 ``[N, H, W, 4]``: bits of bfloat16 numbers, rounded once.
+
+    Raises:
+        ValueError: shapes do not fit.
+        IndexError: a game is not one of K.
+    """
+
+def step_rmsprop(
+    parameters: Any,
+    gradients: Any,
+    square_averages: Any,
+    momenta: Any | None,
+    learning_rate: float,
+    alpha: float,
+    epsilon: float,
+    momentum: float,
+) -> None:
+    """One step of RMSProp in one pass over memory.
+
+    Args:
+        parameters: float32 ``[N]``; changed, as are the averages and momenta.
+        gradients: float32 ``[N]``.
+        square_averages: float32 ``[N]``: move toward the squared gradients by ``1 - alpha``.
+        momenta: float32 ``[N]``; None without momentum.
+        learning_rate: of this step.
+        alpha: RMSProp's smoothing constant.
+        epsilon: is added to the root of the averages.
+        momentum: what remains of the momenta.
+
+    Raises:
+        ValueError: sizes do not fit.
     """

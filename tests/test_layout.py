@@ -18,7 +18,7 @@ ALLOWED = {
     "nest": set(),
     "libtorchbeast": set(),
     "core.types": set(),
-    "runtime": {"core.types"},
+    "runtime": {"core.types"} | NATIVE,
     "cli": BASE,
     "core": BASE,
     "records": BASE | {"cli", "core"},

@@ -1,39 +1,23 @@
 #include "max_pool.h"
 
 #include <algorithm>
-#include <cstring>
-#include <stdexcept>
+
+#include "avx512.h"
 
 namespace torchbeast {
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if TB_HAS_AVX512
 
 namespace {
 
-// Vectors of one number per channel. Every function has the target, helpers included: the compiler
-// takes vectors apart before it inlines.
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
-
+// Vectors of one number per channel.
+static_assert(kPoolChannels == sizeof(Floats) / sizeof(float));
 using Int16s = int16_t __attribute__((vector_size(2 * kPoolChannels)));
-using Uint16s = uint16_t __attribute__((vector_size(2 * kPoolChannels)));
 using Int8s = int8_t __attribute__((vector_size(kPoolChannels)));
 using Uint8s = uint8_t __attribute__((vector_size(kPoolChannels)));
-using Uint32s = uint32_t __attribute__((vector_size(4 * kPoolChannels)));
-using Floats = float __attribute__((vector_size(4 * kPoolChannels)));
 
 // A place that no maximum has.
 constexpr uint8_t kNowhere = 255;
-
-// References, because how vectors are passed by value depends on the target.
-template <typename Vector>
-AVX512 inline void Load(const void* source, Vector& result) {
-  std::memcpy(&result, source, sizeof result);
-}
-
-template <typename Vector>
-AVX512 inline void Store(const Vector& values, void* target) {
-  std::memcpy(target, &values, sizeof values);
-}
 
 template <typename Vector>
 AVX512 inline void Select(const Int16s& condition, const Vector& yes, Vector& no) {
@@ -102,15 +86,6 @@ AVX512 inline void AddWhere(const Window& window, int place, Floats& sum) {
   sum += reinterpret_cast<Floats>(__builtin_convertvector(kept, Uint32s) << 16);
 }
 
-// Rounds to the nearest bfloat16, ties to even.
-AVX512 inline void StoreRounded(const Floats& sum, uint16_t* target) {
-  Uint32s bits = reinterpret_cast<Uint32s>(sum);
-  const Uint32s is_nan = reinterpret_cast<Uint32s>(sum != sum);
-  bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  bits = (is_nan & 0x7fc0) | (~is_nan & bits);
-  Store(__builtin_convertvector(bits, Uint16s), target);
-}
-
 AVX512 inline void LoadWindow(const uint16_t* gradients, const uint8_t* places, bool exists,
                               Window& window) {
   if (exists) {
@@ -177,11 +152,6 @@ AVX512 void Backward(const uint16_t* gradients, const uint8_t* places, uint16_t*
 
 }  // namespace
 
-bool HasMaxPool() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places, const PoolShape& shape) {
   Forward(inputs, outputs, places, shape);
 }
@@ -193,14 +163,10 @@ void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places, uint16_t*
 
 #else
 
-bool HasMaxPool() { return false; }
-
-void MaxPool(const uint16_t*, uint16_t*, uint8_t*, const PoolShape&) {
-  throw std::runtime_error("max_pool needs an x86-64 processor with AVX-512");
-}
+void MaxPool(const uint16_t*, uint16_t*, uint8_t*, const PoolShape&) { NeedsAvx512(); }
 
 void MaxPoolBackward(const uint16_t*, const uint8_t*, uint16_t*, const PoolShape&) {
-  throw std::runtime_error("max_pool needs an x86-64 processor with AVX-512");
+  NeedsAvx512();
 }
 
 #endif

@@ -2,7 +2,7 @@
 // pictures with the channels last.
 //
 // torch's own kernel keeps the place of each maximum as 64-bit numbers and takes two to four times
-// as long, a quarter of all that the network costs.
+// as long, a quarter of all that the network costs. These need HasAvx512().
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,6 @@ struct PoolShape {
 };
 
 constexpr int64_t kPoolChannels = 16;
-
-// Whether this processor can run the two functions below (x86-64 with AVX-512).
-bool HasMaxPool();
 
 // `outputs` [N, (H + 1) / 2, (W + 1) / 2, C] are the maxima of `inputs` [N, H, W, C]; both are bits
 // of bfloat16 numbers. `places`, of the outputs' shape, gets the place of each maximum in its

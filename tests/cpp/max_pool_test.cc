@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "avx512.h"
+
 namespace torchbeast {
 namespace {
 
@@ -31,7 +33,7 @@ std::vector<uint16_t> Pictures(const PoolShape& shape, int64_t height, int64_t w
 class MaxPoolTest : public testing::TestWithParam<PoolShape> {
  protected:
   void SetUp() override {
-    if (!HasMaxPool()) GTEST_SKIP() << "needs AVX-512";
+    if (!HasAvx512()) GTEST_SKIP() << "needs AVX-512";
   }
 };
 

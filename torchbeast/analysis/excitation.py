@@ -45,7 +45,8 @@ def excite(
     """
     module = find_layer(agent, layer)
     activation: list[Tensor] = []
-    hook = module.register_forward_hook(lambda _, __, output: activation.append(output))
+    # A copy: what follows may work in place.
+    hook = module.register_forward_hook(lambda _, __, output: activation.append(output.clone()))
     generator = torch.Generator().manual_seed(seed)
     shape = (len(filters), *agent.config.observation_shape)
     pictures = 128 + 20 * torch.randn(shape, generator=generator)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchbeast.core import rmsprop
+
 
 class OptimizerConfig(NamedTuple):
     """RMSProp as in IMPALA, or Adam; the learning rate falls linearly to 0 over ``total_steps``."""
@@ -34,8 +36,8 @@ def _without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:
     return type(optimizer.__name__, (optimizer,), methods)
 
 
-RMSprop = _without_compiler(torch.optim.RMSprop)
 Adam = _without_compiler(torch.optim.Adam)
+RMSprop = _without_compiler(rmsprop.RMSprop)
 
 
 def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:

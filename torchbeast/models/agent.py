@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models.initial import LSTM_GAIN, orthogonal_weight_
+from torchbeast.models.normalization import normalize_frames
 from torchbeast.models.recurrence import CoreState, run_lstm
 
 SMALLEST_FRAME_STD = 16.0  # Grey levels of 256.
@@ -57,6 +58,9 @@ class Agent(nn.Module, abc.ABC):
     # Rows (steps times rollouts) that a CPU's learner thread takes at a time. With fewer, weights
     # pass through its caches often for what is computed with them; with more, activations do.
     rows_at_once = 80
+    # Share of a CPU's cores that have a learner thread. Threads divide a batch into parts, and each
+    # part has fixed costs: where acting and the games are most of the work, fewer threads do more.
+    learner_share = 1.0
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__()
@@ -250,18 +254,14 @@ class Agent(nn.Module, abc.ABC):
                 f"This agent plays {len(self.config.tasks)} games: the inputs need 'task', int32 "
                 "[T, B], the index of each row's game in agent.config.tasks"
             )
-        # Two conversions, layout first: one combined .to() is half as fast.
-        x = frames.contiguous(memory_format=self.memory_format).to(self.compute_dtype)
-        mean, scale = self.frame_mean.to(x.dtype), self.frame_scale.to(x.dtype)
-        if task is None or len(scale) == 1:
-            mean, scale = mean[0], scale[0]
-        else:
-            # Taken as [N, H, W, C], which is how they lie in memory, by index_select: mean[task]
-            # takes six times as long.
-            task = task.flatten()
-            mean = mean.permute(0, 2, 3, 1).index_select(0, task).permute(0, 3, 1, 2)
-            scale = scale.index_select(0, task).view(-1, 1, 1, 1)
-        x = (x - mean).mul_(scale)
+        x = normalize_frames(
+            frames,
+            self.frame_mean,
+            self.frame_scale,
+            None if task is None else task.flatten(),
+            self.compute_dtype,
+            self.memory_format,
+        )
         with self.precision(x.device):
             return self.encode(x).to(self.policy.weight.dtype)
 

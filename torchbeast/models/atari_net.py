@@ -14,6 +14,7 @@ class AtariNet(Agent):
 
     uses_last_action = True
     rows_at_once = 320
+    learner_share = 0.5
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)
@@ -35,7 +36,7 @@ class AtariNet(Agent):
 
     def encode(self, frames: Tensor) -> Tensor:
         """Encodes centred frames ``[N, C, H, W]`` to features ``[N, F]``."""
-        x = functional.relu(self.conv1(frames))
-        x = functional.relu(self.conv2(x))
-        x = functional.relu(self.conv3(x))
-        return functional.relu(self.fc(x.flatten(1)))
+        x = functional.relu_(self.conv1(frames))
+        x = functional.relu_(self.conv2(x))
+        x = functional.relu_(self.conv3(x))
+        return functional.relu_(self.fc(x.flatten(1)))

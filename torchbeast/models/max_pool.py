@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/max_pool.h).
 WINDOW, STRIDE, PADDING = 3, 2, 1
@@ -27,7 +28,7 @@ class MaxPool(nn.MaxPool2d):
         super().__init__(WINDOW, STRIDE, PADDING)
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = _kernel()
+        kernel = kernels.compiled()
         if kernel is None or not _is_supported(x):
             return super().forward(x)
         if torch.is_grad_enabled() and x.requires_grad:
@@ -59,16 +60,6 @@ class _MaxPoolFunction(torch.autograd.Function):
             _bits(gradients), _channels_last(places), _bits(input_gradients)
         )
         return input_gradients, None
-
-
-@functools.cache
-def _kernel() -> ModuleType | None:
-    """The module with the compiled kernel, where there is one that this processor can run."""
-    try:
-        from libtorchbeast import _C
-    except ImportError:
-        return None
-    return _C if _C.has_max_pool() else None
 
 
 def _is_supported(x: Tensor) -> bool:

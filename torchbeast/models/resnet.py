@@ -54,17 +54,18 @@ class ResNet(Agent):
         x = frames
         for conv, block1, block2 in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
             x = conv(x)
-            x = x + block1(x)
-            x = x + block2(x)
+            # In place, as is the ReLU between the convolutions: nobody needs their outputs later.
+            x = block1(x).add_(x)
+            x = block2(x).add_(x)
         # Flattened in the order of channels, height, width, whatever the memory layout.
-        return functional.relu(self.fc(functional.relu(x).flatten(1)))
+        return functional.relu_(self.fc(functional.relu_(x).flatten(1)))
 
 
 def _residual_block(num_channels: int) -> nn.Sequential:
     return nn.Sequential(
         nn.ReLU(),
         nn.Conv2d(num_channels, num_channels, kernel_size=3, padding=1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(num_channels, num_channels, kernel_size=3, padding=1),
     )
 

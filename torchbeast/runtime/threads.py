@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import sys
@@ -57,17 +58,26 @@ def plan_threads(
     servers: int,
     *,
     gpu: bool,
+    learner_share: float = 1.0,
     learner_threads: int | None = None,
     inference_threads: int | None = None,
 ) -> ThreadPlan:
     """Deals out ``cores``. What is given is kept.
 
-    On the CPU the learner is most of the work: one learner thread per core, each on a part of the
-    batch, beats one thread that splits its operations over the cores. A GPU wants whole batches,
-    and a second thread that copies the next one meanwhile.
+    On a CPU several learner threads, each on a part of the batch, beat one thread that splits its
+    operations over the cores. A GPU wants whole batches, and a second thread that copies the next
+    one meanwhile.
+
+    Args:
+        cores: of the machine that this process may use.
+        servers: environment servers.
+        gpu: whether the learner is on one.
+        learner_share: share of a CPU's cores that have a learner thread; an attribute of the agent.
+        learner_threads: as the user asks for.
+        inference_threads: as the user asks for.
     """
     return ThreadPlan(
-        learner_threads=learner_threads or (2 if gpu else cores),
+        learner_threads=learner_threads or (2 if gpu else math.ceil(cores * learner_share)),
         torch_threads=1,
         inference_threads=inference_threads or (2 if gpu else 1),
         servers=servers,

@@ -70,7 +70,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     spec = plan_envs(config.games, config.observation)
     _check(config, spec)
     _check_ranks(config, ranks)
-    find_agent_type(config.network.agent_type)
+    agent_type = find_agent_type(config.network.agent_type)
     machine = config.machine
     num_actors = machine.num_actors * (1 if has_pool else num_tasks)
     devices = choose_devices(machine.disable_cuda, ranks.local_index, ranks.local_count)
@@ -85,6 +85,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
         cores,
         len(servers),
         gpu=is_gpu(devices.learner),
+        learner_share=agent_type.learner_share,
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )

@@ -24,7 +24,7 @@
 #include "env_server.h"
 #include "python/py_environment.h"
 #include "python/py_gil.h"
-#include "python/py_max_pool.h"
+#include "python/py_kernels.h"
 #include "python/py_queues.h"
 #include "python/py_tensor.h"
 
@@ -174,5 +174,5 @@ NB_MODULE(_C, m) {
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);
   torchbeast::BindServer(m);
-  torchbeast::BindMaxPool(m);
+  torchbeast::BindKernels(m);
 }

@@ -1,10 +1,10 @@
-// Max pooling for Python.
+// Kernels of the network and the optimizer for Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace torchbeast {
 
-void BindMaxPool(nanobind::module_& m);
+void BindKernels(nanobind::module_& m);
 
 }  // namespace torchbeast

@@ -1,0 +1,135 @@
+"""The compiled kernels beside torch's operations, in turn, on one core.
+
+    python benchmarks/kernels.py
+
+First each kernel alone: the three pooling layers of the ResNet, the normalisation of frames of six
+games, and a step of RMSProp. Then whole networks: they learn from a batch, with the step of the
+optimizer, and act in a batch of 16. CPU time, medians over repetitions.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import torch
+from torch import Tensor
+
+from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
+from torchbeast.core.precision import keep_freed_pages
+from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.models.max_pool import MaxPool
+from torchbeast.models.normalization import normalize_frames
+from torchbeast.runtime import kernels
+
+POOLING_LAYERS = ((16, 84), (32, 42), (32, 21))  # Channels, side.
+POOLED_ROWS = 81
+NORMALIZED_ROWS, GAMES = 80, 6
+# Agent, rows of a rollout, rollouts of a batch: those of the presets on two cores.
+NETWORKS = (("atari", 21, 4), ("resnet", 81, 1))
+ACTING_ROWS = 16
+REPETITIONS = 9
+COMPILED = kernels.compiled
+
+
+def compare(name: str, work: Callable[[], Any], rows: int = 1) -> None:
+    """Prints CPU time per row with torch's operations and with the kernels."""
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(REPETITIONS + 1):
+        for ours, times in seconds.items():
+            kernels.compiled = COMPILED if ours else lambda: None  # type: ignore[assignment]
+            start = time.process_time()
+            work()
+            times.append(time.process_time() - start)
+    torchs, ours = (statistics.median(times[1:]) / rows * 1e6 for times in seconds.values())
+    print(f"{name:44}{torchs:8.0f} us{ours:8.0f} us{torchs / ours:7.2f} x", flush=True)
+
+
+def compare_pooling() -> None:
+    pool = MaxPool()
+    for channels, side in POOLING_LAYERS:
+        pictures = torch.randn(POOLED_ROWS, channels, side, side).bfloat16()
+        pictures = pictures.contiguous(memory_format=torch.channels_last).requires_grad_()
+
+        def learn(pictures: Tensor = pictures) -> None:
+            torch.autograd.grad(pool(pictures).sum(), pictures)
+
+        compare(f"max pooling {channels} x {side} x {side}, both ways", learn, POOLED_ROWS)
+
+
+def make_frames(*lead: int) -> Tensor:
+    return torch.randint(256, (*lead, 4, 84, 84), dtype=torch.uint8)
+
+
+def compare_normalization() -> None:
+    frames = make_frames(NORMALIZED_ROWS)
+    mean = (255 * torch.rand(GAMES, 84, 84, 4)).permute(0, 3, 1, 2)
+    scale, task = torch.ones(GAMES), torch.arange(NORMALIZED_ROWS, dtype=torch.int32) % GAMES
+    formats = torch.bfloat16, torch.channels_last
+    compare(
+        "normalisation of a stack of frames",
+        lambda: normalize_frames(frames, mean, scale, task, *formats),
+        NORMALIZED_ROWS,
+    )
+
+
+def make_step(agent: Agent) -> Callable[[], None]:
+    """Returns a function that makes a step of RMSProp with gradients that are there."""
+    optimizer = make_optimizer(list(agent.parameters()), OptimizerConfig())
+    for parameter in agent.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    return lambda: optimizer.step()
+
+
+def make_inputs(rows: int, batch: int) -> dict[str, Tensor]:
+    done = torch.zeros(rows, batch, dtype=torch.bool)
+    return {"frame": make_frames(rows, batch), "reward": done.float(), "done": done}
+
+
+def compare_network(agent_type: str, rows: int, batch: int) -> None:
+    agent = make_agent(AgentConfig(agent_type, num_actions=6))
+    agent.compute_dtype = torch.bfloat16
+    acting = agent.inference_copy()
+    parameters = list(agent.parameters())
+    step = make_step(agent)
+    rollouts, observations = make_inputs(rows, batch), make_inputs(1, ACTING_ROWS)
+
+    def learn() -> None:
+        output, _ = agent(rollouts)
+        loss = output.policy_logits.square().sum() + output.baseline.sum()
+        gradients = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        step()
+
+    def act() -> None:
+        with torch.inference_mode():
+            for _ in range(5):
+                acting(observations)
+
+    compare(f"{agent_type}: a step of RMSProp", step)
+    compare(f"{agent_type}: learning from {batch} x {rows} rows, a row", learn, rows * batch)
+    compare(f"{agent_type}: acting in a batch of {ACTING_ROWS}, a row", act, 5 * ACTING_ROWS)
+
+
+def main() -> None:
+    if COMPILED() is None:
+        sys.exit("This processor cannot run the kernels, or nothing was compiled")
+    keep_freed_pages()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(f"{'':44}{'torch':>11}{'ours':>11}{'ratio':>9}")
+    compare_pooling()
+    compare_normalization()
+    for network in NETWORKS:
+        compare_network(*network)
+
+
+if __name__ == "__main__":
+    main()

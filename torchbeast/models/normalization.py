@@ -1,0 +1,86 @@
+"""From frames to the network's input."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from torchbeast.runtime import kernels
+
+# What the compiled kernel can do (libtorchbeast/csrc/normalize_frames.h).
+STACKED_FRAMES = 4
+
+
+def normalize_frames(
+    frames: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    task: Tensor | None,
+    dtype: torch.dtype,
+    memory_format: torch.memory_format,
+) -> Tensor:
+    """Computes ``(frames - mean) * scale`` with the mean and scale of each frame's game.
+
+    On a CPU with AVX-512, stacks of four frames go through a kernel of our own if the result is
+    bfloat16: one pass instead of five. It rounds once; torch rounds after each operation.
+
+    Args:
+        frames: ``[N, C, H, W]``, uint8 or a floating-point type.
+        mean: float32 ``[K, C, H, W]`` for K games, channels last in memory.
+        scale: float32 ``[K]``.
+        task: each frame's game, ``[N]``; None if all are of the first.
+        dtype: of the result.
+        memory_format: of the result.
+    """
+    kernel = kernels.compiled()
+    if (
+        kernel is not None
+        and dtype == torch.bfloat16
+        and memory_format == torch.channels_last
+        and _is_supported(frames, mean)
+    ):
+        return _by_kernel(kernel, frames, mean, scale, task)
+    # Two conversions, layout first: one combined .to() is half as fast.
+    x = frames.contiguous(memory_format=memory_format).to(dtype)
+    mean, scale = mean.to(dtype), scale.to(dtype)
+    if task is None or len(scale) == 1:
+        mean, scale = mean[0], scale[0]
+    else:
+        # Taken as [N, H, W, C], which is how they lie in memory, by index_select: mean[task] takes
+        # six times as long.
+        mean = _channels_last(mean).index_select(0, task).permute(0, 3, 1, 2)
+        scale = scale.index_select(0, task).view(-1, 1, 1, 1)
+    return (x - mean).mul_(scale)
+
+
+def _is_supported(frames: Tensor, mean: Tensor) -> bool:
+    return (
+        frames.device.type == "cpu"
+        and frames.dtype == torch.uint8
+        and frames.shape[1] == STACKED_FRAMES
+        and frames.is_contiguous()
+        and _channels_last(mean).is_contiguous()
+    )
+
+
+def _by_kernel(
+    kernel: ModuleType, frames: Tensor, mean: Tensor, scale: Tensor, task: Tensor | None
+) -> Tensor:
+    count, channels, height, width = frames.shape
+    if task is None or len(scale) == 1:
+        task = torch.zeros(count, dtype=torch.int32)
+    outputs = torch.empty(count, height, width, channels, dtype=torch.bfloat16)
+    kernel.normalize_frames(
+        frames,
+        _channels_last(mean),
+        scale,
+        task.to(torch.int32).contiguous(),
+        outputs.view(torch.int16),  # bfloat16 travels as int16: not every library knows it.
+    )
+    return outputs.permute(0, 3, 1, 2)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1)
