@@ -1,12 +1,16 @@
 """Training end to end beside the network alone.
 
-    python benchmarks/train.py [flags of torchbeast.polybeast]
+    python benchmarks/train.py [--baseline CHECKOUT] [flags of torchbeast.polybeast]
 
 First the network alone, in this process, on the threads that PolyBeast would use: inference at the
 mean batch size of a run and learning, as many steps of either, on random frames. Then PolyBeast on
 real games. Printed are agent steps per second, their ratio, and where the cores' time goes: by
 threads, as the kernel counts it. The environments' share of the servers' time is what the games
 take alone, measured in between. Linux only.
+
+--baseline: another checkout of this program, built, instead of the network alone. PolyBeast of both
+runs in turn. Printed are the median speeds, the median of the rounds' ratios, because a machine's
+speed drifts, and where the time goes in both.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import collections
 import csv
 import logging
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,6 +44,9 @@ from torchbeast.training import TrainingConfig, TrainingRun, prepare
 
 NETWORK_SECONDS = 30
 TRAINING_SECONDS = 120
+# With a baseline: how often both run, and how long.
+ROUNDS, ROUND_SECONDS = 3, 60
+ROOT = Path(__file__).parent.parent
 # Servers start, queues fill: not counted.
 WARM_UP_SECONDS = 15
 ENVIRONMENT_STEPS = 4000
@@ -167,14 +175,16 @@ def steps_per_second(run: Path) -> float:
     return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
 
 
-def end_to_end(arguments: list[str], savedir: str) -> EndToEnd:
-    """PolyBeast from the end of the warm-up on."""
+def end_to_end(
+    arguments: list[str], savedir: str, checkout: Path = ROOT, seconds: float = TRAINING_SECONDS
+) -> EndToEnd:
+    """PolyBeast of a checkout from the end of the warm-up on."""
     command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
     command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
-    process = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=checkout, stderr=subprocess.DEVNULL)
     time.sleep(WARM_UP_SECONDS)
     start, before = time.monotonic(), cpu_seconds(process.pid)
-    time.sleep(TRAINING_SECONDS)
+    time.sleep(seconds)
     elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
     process.terminate()
     process.wait()
@@ -200,12 +210,41 @@ def print_breakdown(seconds: dict[str, float], environment: float, total: float)
         print(f"{name:50}{value * 1e6:8.0f}{value / total:8.2f}")
 
 
+def median(runs: list[EndToEnd]) -> EndToEnd:
+    """The run of median speed."""
+    return sorted(runs, key=lambda run: run.steps_per_second)[len(runs) // 2]
+
+
+def compare(arguments: list[str], baseline: Path) -> None:
+    """Prints how fast PolyBeast of this checkout is beside that of another one."""
+    runs: dict[Path, list[EndToEnd]] = {baseline: [], ROOT: []}
+    for _ in range(ROUNDS):
+        for checkout, ends in runs.items():
+            with tempfile.TemporaryDirectory() as savedir:
+                ends.append(end_to_end(arguments, savedir, checkout, ROUND_SECONDS))
+    environment = environment_alone(arguments)
+    for name, checkout in (("baseline", baseline), ("this checkout", ROOT)):
+        typical = median(runs[checkout])
+        each = ", ".join(f"{run.steps_per_second:.0f}" for run in runs[checkout])
+        print(f"\n{name}: {typical.steps_per_second:.0f} steps/s ({each})")
+        print_breakdown(typical.seconds, environment, available_cores() / typical.steps_per_second)
+    ratios = [
+        ours.steps_per_second / theirs.steps_per_second
+        for theirs, ours in zip(runs[baseline], runs[ROOT], strict=True)
+    ]
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"\nratio: {statistics.median(ratios):.2f} ({each})")
+
+
 def main() -> None:
     arguments = sys.argv[1:]
     if "--help" in arguments or "-h" in arguments:
         print(__doc__)
         return
     logging.basicConfig(level=logging.WARNING)
+    if arguments[:1] == ["--baseline"]:
+        compare(arguments[2:], Path(arguments[1]).resolve())
+        return
     with tempfile.TemporaryDirectory() as savedir:
         # In a child, so that its memory and threads are gone when PolyBeast runs.
         if "TORCHBEAST_NETWORK_ALONE" in os.environ:

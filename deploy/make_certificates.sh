@@ -20,10 +20,16 @@ cd "$directory"
 key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 if [ ! -e root.key ]; then
     openssl req -x509 $key -keyout root.key -out root.pem -days 365 -subj "/CN=TorchBeast root" \
-        2>/dev/null
+        -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
 fi
 openssl req $key -keyout key.pem -out request.pem -subj "/CN=$1" 2>/dev/null
-echo "subjectAltName=${names#,}" >extensions
+# RFC 5280 wants the key's identifiers, and Python insists on them from 3.13 on.
+cat >extensions <<EOF
+subjectAltName=${names#,}
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+basicConstraints=critical,CA:FALSE
+EOF
 openssl x509 -req -in request.pem -CA root.pem -CAkey root.key -CAcreateserial -out cert.pem -days 365 \
     -extfile extensions 2>/dev/null
 rm -f request.pem extensions root.srl

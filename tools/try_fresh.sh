@@ -103,7 +103,7 @@ for suite in "$@"; do
             LANG=C.UTF-8 TERM=dumb SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
             PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
             chroot "$root" sh -e /home/user/command.sh >"$work/output" 2>&1 </dev/null || code=$?
-        [ $code -eq 0 ] || { failed=1; tail -n 40 "$work/output" >&2; }
+        [ $code -eq 0 ] || { failed=1; tail -n 300 "$work/output" >&2; }
         echo "$suite: $command: exit code $code after $(($(date +%s) - started)) s"
     done <"$work/commands"
     for place in $mounted; do umount -l "$place"; done

@@ -233,7 +233,7 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
 
 def test_when_all_servers_stay_away_the_pool_ends(start_server):
     servers = [start_server(name=f"s{i}") for i in range(2)]
-    with Pool([address for address, _ in servers], connect_timeout_s=1) as pool:
+    with Pool([address for address, _ in servers], connect_timeout_s=5) as pool:
         for _ in range(4):
             next(pool.queue)
         for _, process in servers:
