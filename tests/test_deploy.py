@@ -109,7 +109,14 @@ def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     subprocess.run([*script, "env-a", "env-b"], check=True)
     root = (tmp_path / "root.pem").read_bytes()
     # As strict as Python's own checks from 3.13 on.
-    verify = ["openssl", "verify", "-x509_strict", "-CAfile", tmp_path / "root.pem", tmp_path / "cert.pem"]
+    verify = [
+        "openssl",
+        "verify",
+        "-x509_strict",
+        "-CAfile",
+        tmp_path / "root.pem",
+        tmp_path / "cert.pem",
+    ]
     for names in (["env-a", "env-b"], ["env-c"]):
         subprocess.run([*script, *names], check=True)
         subprocess.run(verify, check=True, capture_output=True)

@@ -9,7 +9,12 @@ NUMBERS = dict.fromkeys(BatchStats._fields[:8], 0.0)
 
 def make_stats(faulty_steps):
     return BatchStats(
-        **NUMBERS, games=[], task_steps=[4, 4], task_grad_norms={}, faulty_steps=faulty_steps
+        **NUMBERS,
+        games=[],
+        task_steps=[4, 4],
+        task_grad_norms={},
+        task_entropies={},
+        faulty_steps=faulty_steps,
     )
 
 

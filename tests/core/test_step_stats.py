@@ -31,11 +31,11 @@ def make_env(device="cpu"):
 def collect(env, policy_version=None, version=0):
     """A part with a loss of 1 in every step, and other losses of 2, 3 and 4 altogether.
 
-    The value error is 8 and the entropy 16, altogether.
+    The value error is 8 altogether. The entropy is 1 in task 0 and 3 in task 2.
     """
     task = env.task[:-1].long()
-    sums = map(torch.tensor, (2.0, 3.0, 4.0, 8.0, 16.0))
-    losses = Losses(torch.ones(T, B), *sums, task.float(), task)
+    sums = map(torch.tensor, (2.0, 3.0, 4.0, 8.0))
+    losses = Losses(torch.ones(T, B), *sums, task + 1.0, task.float(), task)
     return collect_part(losses, env, policy_version, version, len(TASKS))
 
 
@@ -45,10 +45,11 @@ def test_numbers_of_a_whole_batch_come_back():
     parts = [collect(make_env(), versions, version=10) for _ in range(3)]
     whole = join_parts(join_parts(*parts[:2]), parts[2])
     stats = read_stats(whole, GradientNorms(torch.tensor(0.5), {2: torch.tensor(0.25)}))
-    per_step = (8.0 / (T * B), 16.0 / (T * B))
+    per_step = (8.0 / (T * B), 2.0)
     assert stats[:8] == (3.0 * T * B, 6.0, 9.0, 12.0, *per_step, 3.0, 0.5)
     assert stats.task_steps == [3 * T, 0, 3 * T]
     assert stats.task_grad_norms == {2: 0.25}
+    assert stats.task_entropies == {0: 1.0, 2: 3.0}
     assert stats.games == []
 
 

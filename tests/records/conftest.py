@@ -18,6 +18,7 @@ STATS = StepStats(
     games=[],
     task_steps=[20, 0],
     task_grad_norms={},
+    task_entropies={0: 1.5},
 )
 
 
@@ -44,6 +45,7 @@ def make_game():
             human=None,
             trend=None,
             grad_norm=None,
+            entropy=None,
             mu=None,
             sigma=None,
             silent_s=None,

@@ -32,10 +32,19 @@ def test_a_row_keeps_the_sums_of_a_batch_and_the_bottleneck(make_game, make_snap
 
 
 def test_losses_are_means_per_step_and_the_entropy_is_positive(make_stats):
-    scalars = step_scalars(make_stats(40, task_steps=[12, 8], task_grad_norms={1: 7.0}), NAMES)
+    stats = make_stats(
+        40, task_steps=[12, 8], task_grad_norms={1: 7.0}, task_entropies={0: 1.0, 1: 2.25}
+    )
+    scalars = step_scalars(stats, NAMES)
     assert scalars["losses/policy_loss"] == 40.0 / 20
     assert (scalars["losses/value_loss"], scalars["losses/entropy"]) == (0.25, 1.5)
     assert scalars["losses/grad_norm/Breakout"] == 7.0
+    assert (scalars["losses/entropy/Pong"], scalars["losses/entropy/Breakout"]) == (1.0, 2.25)
+
+
+def test_the_entropy_of_an_only_game_is_that_of_the_run(make_stats):
+    scalars = step_scalars(make_stats(40, task_steps=[20], task_entropies={0: 1.5}), NAMES[:1])
+    assert "losses/entropy/Pong" not in scalars
 
 
 def test_a_full_game_has_return_and_length():

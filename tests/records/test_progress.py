@@ -62,10 +62,12 @@ def test_the_trend_compares_the_newer_half_of_the_games(make, make_stats):
 
 def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_stats):
     progress = make()
-    progress.record(make_stats(20, task_grad_norms={0: 3.0, 1: 4.0}))
-    progress.record(make_stats(40, task_grad_norms={1: 5.0}))
+    entropies = {0: 1.5, 1: 1.0}, {1: 0.5}
+    progress.record(make_stats(20, task_grad_norms={0: 3.0, 1: 4.0}, task_entropies=entropies[0]))
+    progress.record(make_stats(40, task_grad_norms={1: 5.0}, task_entropies=entropies[1]))
     progress.record(make_stats(60))
     assert [game.grad_norm for game in progress.snapshot(QUEUES).games] == [3.0, 5.0]
+    assert [game.entropy for game in progress.snapshot(QUEUES).games] == [1.5, 0.5]
 
 
 def test_scores_are_compared_with_human_play_where_that_is_known(make, make_stats):

@@ -46,7 +46,7 @@ class Losses(NamedTuple):
     """Sum of half the squared errors of the normalised values, without weight or gradient."""
 
     policy_entropy: Tensor
-    """Sum of the policy's entropies in nats, without weight or gradient."""
+    """float32 ``[T, B]``, the policy's entropy in nats, without weight or gradient."""
 
     vs: Tensor
     """float32 ``[T, B]``, the value targets in units of return."""
@@ -229,7 +229,7 @@ def weigh(
         baseline=baseline.detach().sum(),
         entropy=entropy.detach().sum(),
         value_error=value_error.detach().sum(),
-        policy_entropy=-negative_entropy.detach().sum(),
+        policy_entropy=-negative_entropy.detach(),
         vs=vs_tm1,
         task=transitions.task_tm1,
         targets=sums,

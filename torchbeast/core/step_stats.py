@@ -54,6 +54,9 @@ class StepStats(NamedTuple):
     """Norm of the gradient of each task's losses alone, before clipping. Empty in most steps: see
     ``TASK_GRADIENT_INTERVAL``."""
 
+    task_entropies: dict[int, float]
+    """As ``entropy``, of the tasks in this batch."""
+
     faulty_steps: Sequence[int] = ()
     """Agent steps in this batch whose loss is not finite, by task."""
 
@@ -65,15 +68,17 @@ class StepStats(NamedTuple):
 
 
 # Of PartStats: sums that are not by task.
-NUM_SUMS = 7
+NUM_SUMS = 6
+# Numbers by task: steps, steps whose loss is not finite, entropy.
+NUM_TASK_SUMS = 3
 
 
 class PartStats(NamedTuple):
     """What is recorded of a part of a batch. All on the device."""
 
     sums: Tensor
-    """float64 ``[7 + 2 K]``: losses (total, policy gradient, baseline, entropy), value error,
-    entropy of the policy, policy lag times steps; steps by task; those whose loss is not finite."""
+    """float64 ``[6 + 3 K]``: losses (total, policy gradient, baseline, entropy), value error,
+    policy lag times steps; by task: steps, those whose loss is not finite, entropies."""
 
     rows: Tensor
     """float64 ``[4, N]``: of each row, whether a game ended there, and the fields of ``Game``."""
@@ -81,7 +86,7 @@ class PartStats(NamedTuple):
     @property
     def task_steps(self) -> Tensor:
         """Agent steps by task, ``[K]``."""
-        return self.sums[NUM_SUMS:].chunk(2)[0]
+        return self.sums[NUM_SUMS:].chunk(NUM_TASK_SUMS)[0]
 
 
 class BatchStats(NamedTuple):
@@ -98,6 +103,7 @@ class BatchStats(NamedTuple):
     games: list[Game]
     task_steps: list[int]
     task_grad_norms: dict[int, float]
+    task_entropies: dict[int, float]
     faulty_steps: list[int]
 
 
@@ -124,16 +130,22 @@ def collect_part(
         losses.baseline,
         losses.entropy,
         losses.value_error,
-        losses.policy_entropy,
         lag,
     )
     # Not bincount, which waits for the device.
     is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
     is_faulty = ~losses.per_step.detach().isfinite().flatten().unsqueeze(-1)
-    counts = torch.cat([is_task.sum(0), (is_task & is_faulty).sum(0)])
+    # Not a product: an entropy that is not finite stays with its task.
+    entropies = torch.where(is_task, losses.policy_entropy.flatten().unsqueeze(-1), 0.0)
+    by_task = (is_task, is_task & is_faulty, entropies)
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
-        torch.cat([torch.stack([x.to(torch.float64) for x in values]), counts.to(torch.float64)]),
+        torch.cat(
+            [
+                torch.stack([x.to(torch.float64) for x in values]),
+                *(x.sum(0, dtype=torch.float64) for x in by_task),
+            ]
+        ),
         torch.stack([x[1:].flatten().to(torch.float64) for x in ends]),
     )
 
@@ -148,11 +160,9 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     gradients = torch.stack([norms.total, *norms.by_task.values()])
     pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
     sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
-    total, policy_gradient, baseline, entropy_loss, value_error, entropy, lag = sums[
-        :NUM_SUMS
-    ].tolist()
-    counts = [int(count) for count in sums[NUM_SUMS:].tolist()]
-    task_steps, faulty_steps = counts[: len(counts) // 2], counts[len(counts) // 2 :]
+    total, policy_gradient, baseline, entropy_loss, value_error, lag = sums[:NUM_SUMS].tolist()
+    *counts, entropies = (x.tolist() for x in sums[NUM_SUMS:].chunk(NUM_TASK_SUMS))
+    task_steps, faulty_steps = ([int(count) for count in each] for each in counts)
     batch_steps = sum(task_steps)
     norm, *task_norms = gradients.tolist()
     return BatchStats(
@@ -161,12 +171,17 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
         baseline_loss=baseline,
         entropy_loss=entropy_loss,
         value_loss=value_error / batch_steps,
-        entropy=entropy / batch_steps,
+        entropy=sum(entropies) / batch_steps,
         policy_lag=lag / batch_steps,
         grad_norm=norm,
         games=_finished_games(rows.view(4, -1)),
         task_steps=task_steps,
         task_grad_norms=dict(zip(norms.by_task, task_norms, strict=True)),
+        task_entropies={
+            task: entropy / steps
+            for task, (entropy, steps) in enumerate(zip(entropies, task_steps, strict=True))
+            if steps > 0
+        },
         faulty_steps=faulty_steps,
     )
 

@@ -39,7 +39,7 @@ def log_fields(names: Sequence[str], use_popart: bool) -> list[str]:
     """Returns the columns of logs.csv for games ``names``."""
     per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
     if len(names) > 1:
-        per_game += ["grad_norm"]
+        per_game += ["grad_norm", "entropy"]
     if use_popart:
         per_game += ["mu", "sigma"]
     return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
@@ -58,19 +58,19 @@ def log_row(snapshot: Snapshot) -> dict[str, Any]:
         "held_back_by": snapshot.limit.stage if snapshot.limit else "",
     }
     for game in snapshot.games:
-        row.update(_log_cells(game, with_grad_norm=len(snapshot.games) > 1))
+        row.update(_log_cells(game, is_one_of_several=len(snapshot.games) > 1))
     return row
 
 
-def _log_cells(game: GameSnapshot, *, with_grad_norm: bool) -> dict[str, Any]:
+def _log_cells(game: GameSnapshot, *, is_one_of_several: bool) -> dict[str, Any]:
     cells: dict[str, Any] = {
         "steps": game.steps,
         "games": game.games,
         "mean_episode_return": game.mean_return,
         "std_episode_return": game.std_return,
     }
-    if with_grad_norm:
-        cells["grad_norm"] = game.grad_norm
+    if is_one_of_several:
+        cells.update(grad_norm=game.grad_norm, entropy=game.entropy)
     if game.sigma is not None:
         cells.update(mu=game.mu, sigma=game.sigma)
     return {f"{field}/{game.name}": value for field, value in cells.items()}
@@ -90,6 +90,9 @@ def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
     }
     for task, norm in stats.task_grad_norms.items():
         scalars[f"losses/grad_norm/{names[task]}"] = norm
+    if len(names) > 1:
+        for task, entropy in stats.task_entropies.items():
+            scalars[f"losses/entropy/{names[task]}"] = entropy
     return scalars
 
 

@@ -61,7 +61,9 @@ class Progress:
         self._returns = [collections.deque[float](maxlen=WINDOW) for _ in names]
         self._games = [0] * len(names)
         self._task_steps = [0] * len(names)
-        self._grad_norms: dict[int, float] = {}  # By task, the last that were measured.
+        # By task, the last that were measured.
+        self._grad_norms: dict[int, float] = {}
+        self._entropies: dict[int, float] = {}
         self._arrivals = Arrivals(len(names))
         self._evaluation: EvaluatedReturns | None = None
         self._start = clock()
@@ -108,6 +110,7 @@ class Progress:
             for task, steps in enumerate(stats.task_steps):
                 self._task_steps[task] += steps
             self._grad_norms.update(stats.task_grad_norms)
+            self._entropies.update(stats.task_entropies)
 
     def evaluated(self, evaluation: EvaluatedReturns) -> None:
         """Takes in the scores of an evaluation during training, for all later snapshots."""
@@ -194,6 +197,7 @@ class Progress:
             human=self._normalize(task, mean),
             trend=_trend(returns),
             grad_norm=self._grad_norms.get(task),
+            entropy=self._entropies.get(task),
             mu=mu,
             sigma=sigma,
             silent_s=self._arrivals.silence(task, now),

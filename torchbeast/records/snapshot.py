@@ -52,6 +52,9 @@ class GameSnapshot(NamedTuple):
     """How much the newer half of the last full games returned more than the older half."""
 
     grad_norm: float | None
+    entropy: float | None
+    """Of the policy, in nats; mean over the game's last steps that were learned from."""
+
     mu: float | None
     """PopArt's statistics; None without PopArt."""
 
