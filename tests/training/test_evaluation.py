@@ -16,7 +16,7 @@ TARGET = "tests.moving_target:MovingTarget-v0"
 
 
 def stats(steps, size=20):
-    return StepStats(steps, 1, 2.0, 1.0, 0.5, -0.5, 1.0, 0.5, 3.0, 1e-3, 0.5, [], [size], {})
+    return StepStats(steps, 1, 2.0, 1.0, 0.5, -0.5, 1.0, 0.5, 3.0, 1e-3, 0.5, [], [size], {}, {})
 
 
 def read_scores(run):
