@@ -10,7 +10,6 @@ of the cores that the evaluator took. Linux only.
 
 from __future__ import annotations
 
-import csv
 import signal
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import psutil
 
+from tools.shipped.records import read_progress
 from torchbeast.runtime.threads import available_cores
 
 WARM_UP_SECONDS = 30
@@ -40,13 +40,6 @@ class Period(NamedTuple):
     evaluator_cores: float
 
 
-def last_row(logs: Path) -> tuple[float, int]:
-    """Seconds and steps of a run so far."""
-    with open(logs) as file:
-        *_, row = csv.DictReader(file)
-    return float(row["seconds"]), int(row["step"])
-
-
 def find_evaluator(root: int) -> psutil.Process:
     for process in psutil.Process(root).children(recursive=True):
         if any("torchbeast.evaluator" in argument for argument in process.cmdline()):
@@ -54,26 +47,27 @@ def find_evaluator(root: int) -> psutil.Process:
     raise SystemExit("error: there is no evaluator")
 
 
-def measure(logs: Path, evaluator: psutil.Process) -> Period:
+def measure(run: Path, evaluator: psutil.Process) -> Period:
     def cpu_seconds() -> float:
         times = evaluator.cpu_times()
         return float(times.user + times.system)
 
     time.sleep(SETTLING_SECONDS)
-    (start, steps), cpu = last_row(logs), cpu_seconds()
+    before, cpu = read_progress(run), cpu_seconds()
     time.sleep(PERIOD_SECONDS)
-    (end, more), later = last_row(logs), cpu_seconds()
-    if end == start:
+    after, later = read_progress(run), cpu_seconds()
+    if after.steps == before.steps:
         raise SystemExit("error: the run does not train")
-    return Period((more - steps) / (end - start), (later - cpu) / PERIOD_SECONDS)
+    speed = (after.steps - before.steps) / (after.seconds - before.seconds)
+    return Period(speed, (later - cpu) / PERIOD_SECONDS)
 
 
-def measure_periods(logs: Path, evaluator: psutil.Process) -> Iterator[tuple[bool, Period]]:
+def measure_periods(run: Path, evaluator: psutil.Process) -> Iterator[tuple[bool, Period]]:
     """Yields whether the evaluator ran, and what was measured."""
     for period in range(PERIODS):
         runs = period % 2 == 0
         evaluator.send_signal(signal.SIGCONT if runs else signal.SIGSTOP)
-        yield runs, measure(logs, evaluator)
+        yield runs, measure(run, evaluator)
 
 
 def main() -> None:
@@ -84,15 +78,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as savedir:
         command = [sys.executable, "-m", "torchbeast.polybeast", *FLAGS, *arguments]
         command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
-        run = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL
+        )
         try:
             time.sleep(WARM_UP_SECONDS)
-            evaluator = find_evaluator(run.pid)
-            periods = list(measure_periods(Path(savedir) / "run" / "logs.csv", evaluator))
+            evaluator = find_evaluator(process.pid)
+            periods = list(measure_periods(Path(savedir) / "run", evaluator))
             evaluator.send_signal(signal.SIGCONT)
         finally:
-            run.terminate()
-            run.wait()
+            process.terminate()
+            process.wait()
     speeds, cores = (
         {
             runs: statistics.median(getattr(period, field) for r, period in periods if r == runs)

@@ -1,5 +1,7 @@
 #include "avx512.h"
 
+#include <stdexcept>
+
 namespace torchbeast {
 
 bool HasAvx512() {
@@ -9,6 +11,12 @@ bool HasAvx512() {
 #else
   return false;
 #endif
+}
+
+void RequireAvx512() {
+  if (!HasAvx512()) {
+    throw std::runtime_error("this kernel needs an x86-64 processor with AVX-512");
+  }
 }
 
 }  // namespace torchbeast

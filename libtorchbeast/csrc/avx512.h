@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <stdexcept>
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TB_HAS_AVX512 1
@@ -20,6 +19,9 @@ namespace torchbeast {
 
 // Whether this processor can run the kernels (x86-64 with AVX-512).
 bool HasAvx512();
+
+// Throws std::runtime_error if it cannot.
+void RequireAvx512();
 
 #if TB_HAS_AVX512
 
@@ -44,12 +46,6 @@ AVX512 inline void StoreRounded(const Floats& values, uint16_t* target) {
   bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   bits = (is_nan & 0x7fc0) | (~is_nan & bits);
   Store(__builtin_convertvector(bits, Uint16s), target);
-}
-
-#else
-
-[[noreturn]] inline void NeedsAvx512() {
-  throw std::runtime_error("this kernel needs an x86-64 processor with AVX-512");
 }
 
 #endif

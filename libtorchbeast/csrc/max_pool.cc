@@ -163,10 +163,10 @@ void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places, uint16_t*
 
 #else
 
-void MaxPool(const uint16_t*, uint16_t*, uint8_t*, const PoolShape&) { NeedsAvx512(); }
+void MaxPool(const uint16_t*, uint16_t*, uint8_t*, const PoolShape&) { RequireAvx512(); }
 
 void MaxPoolBackward(const uint16_t*, const uint8_t*, uint16_t*, const PoolShape&) {
-  NeedsAvx512();
+  RequireAvx512();
 }
 
 #endif

@@ -69,7 +69,7 @@ void NormalizeFrames(const uint8_t* stacks, const float* means, const float* sca
 
 void NormalizeFrames(const uint8_t*, const float*, const float*, const int32_t*, uint16_t*,
                      const StackShape&) {
-  NeedsAvx512();
+  RequireAvx512();
 }
 
 #endif

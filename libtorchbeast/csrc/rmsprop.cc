@@ -46,7 +46,7 @@ void StepRmsProp(float* parameters, const float* gradients, float* square_averag
 #else
 
 void StepRmsProp(float*, const float*, float*, float*, int64_t, const RmsPropOptions&) {
-  NeedsAvx512();
+  RequireAvx512();
 }
 
 #endif

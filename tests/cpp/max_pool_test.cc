@@ -6,17 +6,10 @@
 #include <cstring>
 #include <vector>
 
-#include "avx512.h"
+#include "kernel_test.h"
 
 namespace torchbeast {
 namespace {
-
-float ToFloat(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
 
 // Whole numbers from -8 to 8, which bfloat16 holds exactly.
 std::vector<uint16_t> Pictures(const PoolShape& shape, int64_t height, int64_t width) {
@@ -30,12 +23,7 @@ std::vector<uint16_t> Pictures(const PoolShape& shape, int64_t height, int64_t w
   return pictures;
 }
 
-class MaxPoolTest : public testing::TestWithParam<PoolShape> {
- protected:
-  void SetUp() override {
-    if (!HasAvx512()) GTEST_SKIP() << "needs AVX-512";
-  }
-};
+using MaxPoolTest = KernelTest<PoolShape>;
 
 // Under the address sanitizer this also shows that nothing outside is touched.
 TEST_P(MaxPoolTest, AgreesWithPlainLoops) {

@@ -2,27 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <vector>
 
-#include "avx512.h"
+#include "kernel_test.h"
 
 namespace torchbeast {
 namespace {
 
-float ToFloat(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
-class NormalizeFramesTest : public testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override {
-    if (!HasAvx512()) GTEST_SKIP() << "needs AVX-512";
-  }
-};
+using NormalizeFramesTest = KernelTest<int64_t>;
 
 // Under the address sanitizer this also shows that nothing outside is touched.
 TEST_P(NormalizeFramesTest, AgreesWithPlainLoops) {

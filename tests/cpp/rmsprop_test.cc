@@ -5,17 +5,12 @@
 #include <cmath>
 #include <vector>
 
-#include "avx512.h"
+#include "kernel_test.h"
 
 namespace torchbeast {
 namespace {
 
-class RmsPropTest : public testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override {
-    if (!HasAvx512()) GTEST_SKIP() << "needs AVX-512";
-  }
-};
+using RmsPropTest = KernelTest<int64_t>;
 
 // Under the address sanitizer this also shows that nothing outside is touched.
 TEST_P(RmsPropTest, AgreesWithPlainLoops) {

@@ -4,14 +4,11 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.kernels import HAS_KERNELS, count_calls, needs_kernels
 from torchbeast.models import AgentConfig, ResNet
 from torchbeast.models.max_pool import MaxPool
 from torchbeast.runtime import kernels
 
-HAS_KERNEL = kernels.compiled() is not None
-needs_kernel = pytest.mark.skipif(
-    not HAS_KERNEL, reason="no compiled modules, or a processor without AVX-512"
-)
 SIZES = [(3, 16, 84, 84), (2, 32, 21, 21), (2, 32, 11, 10), (1, 16, 1, 1), (2, 48, 2, 3)]
 
 
@@ -21,14 +18,7 @@ def pictures(*size, dtype=torch.bfloat16):
     return values.to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
 
 
-def count_calls(monkeypatch, name):
-    calls = []
-    kernel = getattr(kernels.compiled(), name)
-    monkeypatch.setattr(kernels.compiled(), name, lambda *args: calls.append(kernel(*args)))
-    return calls
-
-
-@needs_kernel
+@needs_kernels
 @pytest.mark.parametrize("size", SIZES)
 def test_kernel_agrees_with_torch(size, monkeypatch):
     forward, backward = (count_calls(monkeypatch, n) for n in ("max_pool", "max_pool_backward"))
@@ -48,7 +38,7 @@ def test_kernel_agrees_with_torch(size, monkeypatch):
     assert (len(forward), len(backward)) == (2, 1)
 
 
-@needs_kernel
+@needs_kernels
 def test_kernel_keeps_nan_and_infinities():
     x = torch.zeros(1, 16, 6, 6, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
     nan, minus_nan = 0x7FC0, 0xFFC0 - 0x10000
@@ -71,12 +61,12 @@ def test_kernel_keeps_nan_and_infinities():
     ids=["float32", "eight channels", "channels first"],
 )
 def test_torch_pools_what_the_kernel_cannot(x, monkeypatch):
-    calls = count_calls(monkeypatch, "max_pool") if HAS_KERNEL else []
+    calls = count_calls(monkeypatch, "max_pool") if HAS_KERNELS else []
     assert MaxPool()(x).equal(functional.max_pool2d(x, 3, 2, 1))
     assert not calls
 
 
-@needs_kernel
+@needs_kernels
 def test_kernel_refuses_pictures_that_do_not_fit():
     kernel = kernels.compiled()
     x = torch.zeros(1, 4, 4, 16, dtype=torch.int16)
@@ -88,7 +78,7 @@ def test_kernel_refuses_pictures_that_do_not_fit():
         kernel.max_pool(x, torch.zeros(1, 2, 2, 32, dtype=torch.int16)[..., ::2])
 
 
-@needs_kernel
+@needs_kernels
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
     torch.manual_seed(0)
     agent = ResNet(AgentConfig(agent_type="resnet", num_actions=4)).eval()

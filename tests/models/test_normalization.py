@@ -3,12 +3,9 @@
 import pytest
 import torch
 
+from tests.kernels import count_calls, needs_kernels
 from torchbeast.models.normalization import normalize_frames
 from torchbeast.runtime import kernels
-
-needs_kernel = pytest.mark.skipif(
-    kernels.compiled() is None, reason="no compiled modules, or a processor without AVX-512"
-)
 
 
 def make_inputs(count, games, height, width, channels=4):
@@ -27,20 +24,11 @@ def exact(frames, mean, scale, task):
     return (frames.double() - mean[task].double()) * scale[task].double().view(-1, 1, 1, 1)
 
 
-def count_calls(monkeypatch):
-    calls = []
-    kernel = kernels.compiled().normalize_frames
-    monkeypatch.setattr(
-        kernels.compiled(), "normalize_frames", lambda *args: calls.append(kernel(*args))
-    )
-    return calls
-
-
-@needs_kernel
+@needs_kernels
 @pytest.mark.parametrize("size", [(84, 84), (5, 7), (1, 1), (2, 8)])
 @pytest.mark.parametrize("games", [1, 3])
 def test_kernel_is_exact_but_for_one_rounding(size, games, monkeypatch):
-    calls = count_calls(monkeypatch)
+    calls = count_calls(monkeypatch, "normalize_frames")
     frames, mean, scale, task = make_inputs(5, games, *size)
     for by_game in (task, None):
         result = normalize_frames(frames, mean, scale, by_game, torch.bfloat16, torch.channels_last)
@@ -69,7 +57,7 @@ def test_torch_normalizes_what_the_kernel_cannot(dtype, change, monkeypatch):
     assert result.dtype == dtype
 
 
-@needs_kernel
+@needs_kernels
 def test_kernel_refuses_what_does_not_fit():
     kernel = kernels.compiled()
     frames, mean, scale, task = make_inputs(2, 3, 6, 6)

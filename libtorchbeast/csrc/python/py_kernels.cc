@@ -22,10 +22,6 @@ namespace {
 template <typename Number>
 using Pictures = nb::ndarray<Number, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 
-void CheckProcessor() {
-  if (!HasAvx512()) throw std::runtime_error("this kernel needs a processor with AVX-512");
-}
-
 template <typename Bits>
 PoolShape ShapeOf(const Pictures<Bits>& pictures) {
   const auto size = [&](size_t axis) { return static_cast<int64_t>(pictures.shape(axis)); };
@@ -33,7 +29,7 @@ PoolShape ShapeOf(const Pictures<Bits>& pictures) {
   if (shape.channels % kPoolChannels != 0) {
     throw std::invalid_argument("max_pool needs a multiple of 16 channels");
   }
-  CheckProcessor();
+  RequireAvx512();
   return shape;
 }
 
@@ -76,7 +72,7 @@ using Array = nb::ndarray<Number, nb::ndim<kAxes>, nb::c_contig, nb::device::cpu
 void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const float, 4>& means,
                        const Array<const float, 1>& scales, const Array<const int32_t, 1>& games,
                        const Array<int16_t, 4>& outputs) {
-  CheckProcessor();
+  RequireAvx512();
   const size_t count = stacks.shape(0), height = stacks.shape(2), width = stacks.shape(3);
   const auto has_shape = [&](const auto& array, size_t first) {
     return array.shape(0) == first && array.shape(1) == height && array.shape(2) == width &&
@@ -104,7 +100,7 @@ using Numbers = Array<float, 1>;
 void PyStepRmsProp(const Numbers& parameters, const Array<const float, 1>& gradients,
                    const Numbers& square_averages, const std::optional<Numbers>& momenta,
                    float learning_rate, float alpha, float epsilon, float momentum) {
-  CheckProcessor();
+  RequireAvx512();
   const size_t size = parameters.size();
   if (gradients.size() != size || square_averages.size() != size ||
       (momenta && momenta->size() != size)) {
