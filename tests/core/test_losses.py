@@ -236,6 +236,7 @@ def test_alignment_pairs_each_row_with_the_next():
         "v_tm1": [10, 11, 12],
         "normalized_v_tm1": [50, 51, 52],
         "task_tm1": [0, 0, 0],
+        "reward_t": [21, 22, 23],
         "r_t": [21, 22, 23],
         "discount_t": [GAMMA, 0, GAMMA],
     }

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchbeast.core.popart import SIGMA_MAX, SIGMA_MIN, PopArtLayer, add_sums
+from torchbeast.core.popart import SIGMA_MAX, SIGMA_MIN, Moments, PopArtLayer, add_sums
 
 
 def one_hot(task, num_tasks):
@@ -12,6 +12,12 @@ def update(layer, targets, task):
     """One update with targets ``[T, B]`` of tasks ``[T, B]``."""
     hot = one_hot(task, layer.mu.shape[0])
     layer.update_parameters(targets.unsqueeze(-1).expand(hot.shape), hot)
+
+
+def learn(layer, targets, rewards):
+    """Moves the statistics of a layer's first task by targets and rewards of steps."""
+    task = torch.zeros(len(targets), dtype=torch.int64)
+    layer.adopt(layer.moved(layer.sum_own_targets(targets, task, rewards)))
 
 
 @pytest.mark.parametrize("beta_per", ["target", "batch"])
@@ -52,14 +58,16 @@ def test_sums_of_parts_add_up_to_those_of_the_batch():
     layer.set_statistics([(5.0, 2.0), (-1e4, 0.1), (0.0, 1.0)])
     task = torch.randint(2, (9, 4), generator=generator)  # The third task is absent.
     targets = torch.randn(9, 4, generator=generator, dtype=torch.float64) + layer.mu[task]
-    whole = layer.sum_own_targets(targets, task)
-    parts = [layer.sum_own_targets(targets[:, i], task[:, i]) for i in range(4)]
+    rewards = torch.randint(-1, 2, (9, 4), generator=generator) * 3.0
+    whole = layer.sum_own_targets(targets, task, rewards)
+    parts = [layer.sum_own_targets(targets[:, i], task[:, i], rewards[:, i]) for i in range(4)]
     joined = parts[0]
     for part in parts[1:]:
         joined = add_sums(joined, part)
     for a, b in zip(whole, joined, strict=True):
         torch.testing.assert_close(a, b)
     assert whole.number.sum() == 36
+    assert whole.magnitudes.sum() == 3 * whole.rewards.sum() == rewards.abs().sum()
     assert whole.number[2] == 0
     new = layer.moved(whole)
     assert (new.mu[2], new.variance[2]) == (layer.mu[2], layer.variance[2])
@@ -71,7 +79,7 @@ def test_gradients_are_rescaled_with_the_parameters():
     """The gradient with respect to a rescaled head, by the chain rule and by autograd."""
     layer = PopArtLayer(3, 2, beta=0.1).double()
     inputs = torch.randn(5, 3, dtype=torch.float64)
-    old = layer.moments._replace(mu=layer.mu.clone(), variance=layer.variance.clone())
+    old = Moments(*(statistic.clone() for statistic in layer.moments))
     new = layer.moved(layer.sum_own_targets(torch.tensor([7.0, -3.0]), torch.tensor([0, 1])))
 
     def loss(normalized):
@@ -147,7 +155,7 @@ def test_small_spread_of_large_values_is_resolved():
 def test_absent_tasks_do_not_move():
     layer = PopArtLayer(3, 2)
     before = {name: value.clone() for name, value in layer.state_dict().items()}
-    update(layer, torch.full((2, 2), 100.0), torch.zeros(2, 2, dtype=torch.int64))
+    learn(layer, torch.full((4,), 100.0), torch.ones(4))
     for name, value in layer.state_dict().items():
         assert torch.equal(value[1], before[name][1])
         assert not torch.equal(value[0], before[name][0])
@@ -161,13 +169,53 @@ def test_sigma_stays_in_its_bounds():
     assert layer.sigma.item() == SIGMA_MAX
 
 
+def test_sigma_is_at_least_a_share_of_the_rewards():
+    layer = PopArtLayer(2, 2, beta=0.5, sigma_floor=0.1)
+    inputs = torch.randn(5, 2, dtype=torch.float64)
+    before, _ = layer(inputs)
+    for _ in range(100):
+        learn(layer, torch.zeros(4), torch.zeros(4))
+    # No reward so far counts as rewards of 1.
+    assert layer.variance[0] < 1e-12
+    assert layer.sigma.tolist() == [0.1, 1.0]
+    learn(layer, torch.tensor([0.0, 200.0]), torch.tensor([0.0, -200.0]))
+    assert layer.reward_magnitude.tolist() == [200.0, 0.0]
+    for _ in range(100):
+        learn(layer, torch.full((4,), 7.0), torch.zeros(4))
+    assert layer.sigma.tolist() == [20.0, 1.0]
+    torch.testing.assert_close(layer(inputs)[0], before)
+
+
+def test_the_magnitude_of_rewards_is_a_moving_mean_of_those_that_are_not_0():
+    layer = PopArtLayer(2, 1, beta=0.1)
+    learn(layer, torch.zeros(3), torch.tensor([0.0, 30.0, 10.0]))
+    assert layer.reward_magnitude.item() == pytest.approx(20.0)
+    learn(layer, torch.zeros(3), torch.tensor([0.0, 50.0, 0.0]))
+    assert layer.reward_magnitude.item() == pytest.approx(20 + 0.1 * 30)
+    learn(layer, torch.zeros(3), torch.zeros(3))
+    assert layer.reward_magnitude.item() == pytest.approx(23.0)
+
+
+def test_a_new_floor_preserves_the_outputs_of_an_agent_with_less_spread():
+    old = PopArtLayer(2, 1, beta=0.1)
+    for _ in range(100):
+        learn(old, torch.zeros(4), torch.zeros(4))
+    layer = PopArtLayer(2, 1, beta=0.1, sigma_floor=0.1)
+    layer.load_state_dict(old.state_dict())
+    inputs = torch.randn(5, 2, dtype=torch.float64)
+    learn(layer, torch.zeros(4), torch.zeros(4))
+    assert layer.sigma.item() == pytest.approx(0.1)
+    torch.testing.assert_close(layer(inputs)[0], old(inputs)[0])
+
+
 def test_statistics_of_2019_checkpoints_are_completed():
     layer = PopArtLayer(2, 2)
     state = layer.state_dict()
-    del state["variance"]
+    del state["variance"], state["reward_magnitude"]
     state["mu"], state["sigma"] = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     layer.load_state_dict(state)
     assert layer.variance.tolist() == [9.0, 16.0]
+    assert layer.reward_magnitude.tolist() == [0.0, 0.0]
 
 
 def test_given_statistics_are_those_that_outputs_begin_with():

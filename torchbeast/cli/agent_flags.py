@@ -106,6 +106,13 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "learned from. batch: a whole batch, after it was learned from, as in 2019. "
         "(default: %(default)s)",
     )
+    add(
+        "--sigma_floor",
+        type=fraction,
+        default=0.1,
+        help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
+        "(default: %(default)s)",
+    )
     add_optimizer_flags(parser)
 
 

@@ -17,7 +17,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "entropy_cost": 0.003,
     },
     # What flags can bring back of 2019; docs/migrating.md lists what else differs.
-    "2019": {"fixed_input_scale": True, "torch_initial_weights": True, "beta_per": "batch"},
+    "2019": {
+        "fixed_input_scale": True,
+        "torch_initial_weights": True,
+        "beta_per": "batch",
+        "sigma_floor": 0.0,
+    },
 }
 
 # What the runs of a preset on a single game reached, with all defaults of that preset: mean return

@@ -102,8 +102,11 @@ class Transitions(NamedTuple):
     task_tm1: Tensor
     """int64 ``[T, B]``"""
 
+    reward_t: Tensor
+    """float32 ``[T, B]``, what the game paid, clipped if the configuration says so."""
+
     r_t: Tensor
-    """float32 ``[T, B]``, clipped if the configuration says so."""
+    """float32 ``[T, B]``, the same; where a time limit ended the episode, the step's own value."""
 
     discount_t: Tensor
     """float32 ``[T, B]``, 0 where the episode ended."""
@@ -180,10 +183,10 @@ def align(
     normalized_v = output.normalized_baseline.gather(-1, head).squeeze(-1)
     v_tm1 = v[:-1]
 
-    r_t = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
+    reward_t = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
     # What followed a truncated step is not in the rollout. The step teaches nothing then: with its
     # own value as return its target is that value, and earlier steps bootstrap from it.
-    r_t = torch.where(env.truncated[1:], v_tm1.detach(), r_t)
+    r_t = torch.where(env.truncated[1:], v_tm1.detach(), reward_t)
     return Transitions(
         logits_tm1=output.policy_logits[:-1],
         behaviour_logits_tm1=actor.policy_logits[1:],
@@ -191,6 +194,7 @@ def align(
         v_tm1=v_tm1,
         normalized_v_tm1=normalized_v[:-1],
         task_tm1=task[:-1],
+        reward_t=reward_t,
         r_t=r_t,
         discount_t=config.discounting * (~env.done[1:]).to(v.dtype),
         bootstrap_v=v[-1].detach(),
@@ -216,7 +220,7 @@ def weigh(
     targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
     sums = None
     if popart is not None:
-        sums = popart.sum_own_targets(vs_tm1, transitions.task_tm1)
+        sums = popart.sum_own_targets(vs_tm1, transitions.task_tm1, transitions.reward_t)
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)

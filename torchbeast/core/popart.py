@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 SIGMA_MIN = 1e-4
 SIGMA_MAX = 1e6
+# Magnitude of rewards that a task is taken to have before its first.
+UNKNOWN_MAGNITUDE = 1.0
 # What --beta is the step size of.
 BETA_PER = ("target", "batch")
 
@@ -29,10 +31,12 @@ class Moments(NamedTuple):
     mu: Tensor
     variance: Tensor
 
-    @property
-    def sigma(self) -> Tensor:
-        """Standard deviation of each task's targets, within [1e-4, 1e6]; float64 ``[K]``."""
-        return self.variance.sqrt().clamp(SIGMA_MIN, SIGMA_MAX)
+    reward_magnitude: Tensor
+    """Mean magnitude of the rewards that were not 0; 0 before the first."""
+
+    sigma: Tensor
+    """What normalises: the square root of the variance, within the bounds of
+    :func:`bounded_sigma`."""
 
 
 class TargetSums(NamedTuple):
@@ -51,20 +55,35 @@ class TargetSums(NamedTuple):
     squared: Tensor
     """Sum of ``(target - mu) ** 2``."""
 
+    rewards: Tensor
+    """How many rewards that are not 0."""
 
-def sum_targets(moments: Moments, targets: Tensor, mask: Tensor) -> TargetSums:
+    magnitudes: Tensor
+    """Sum of the magnitudes of the rewards."""
+
+
+def sum_targets(
+    moments: Moments, targets: Tensor, mask: Tensor, rewards: Tensor | None = None
+) -> TargetSums:
     """Sums each task's targets.
 
     Args:
         moments: the statistics before the batch.
         targets: ``[..., K]``, each task's targets.
         mask: ``[..., K]``, 1 where a target is of that task.
+        rewards: ``[..., K]``, the reward of each target's step; None if they are not known.
     """
     axes = tuple(range(targets.dim() - 1))
-    weights = mask.to(torch.float64)
-    # Not weights * centred: where the mask is 0 a target may be anything, infinity included.
-    centred = torch.where(mask.bool(), targets.to(torch.float64) - moments.mu, 0.0)
-    return TargetSums(weights.sum(axes), centred.sum(axes), centred.square().sum(axes))
+    own = mask.bool()
+    # Not a product with the mask: where it is 0 a target may be anything, infinity included.
+    centred = torch.where(own, targets.to(torch.float64) - moments.mu, 0.0)
+    number = own.to(torch.float64).sum(axes)
+    if rewards is None:
+        paid = magnitudes = torch.zeros_like(number)
+    else:
+        size = torch.where(own, rewards.to(torch.float64).abs(), 0.0)
+        paid, magnitudes = (size > 0).to(torch.float64).sum(axes), size.sum(axes)
+    return TargetSums(number, centred.sum(axes), centred.square().sum(axes), paid, magnitudes)
 
 
 def add_sums(a: TargetSums, b: TargetSums) -> TargetSums:
@@ -86,19 +105,53 @@ def step_size(beta: float, beta_per: str, number: Tensor) -> Tensor:
     return beta * (number > 0).to(number.dtype)
 
 
-def art(moments: Moments, sums: TargetSums, step: Tensor) -> Moments:
-    """Moves each task's statistics by ``step`` toward those of its targets.
+def bounded_sigma(variance: Tensor, reward_magnitude: Tensor, floor: float) -> Tensor:
+    """Computes the standard deviation that normalises each task; float64 ``[K]``.
+
+    It stays within [1e-4, 1e6] and above ``floor`` times the magnitude of the task's rewards.
+    Without that bound a task that pays nothing for long has hardly any spread left: the noise of
+    its values is scaled up until its gradient drowns those of the other tasks. With it no single
+    reward of usual size is more than ``1 / floor`` in normalised units.
+
+    Args:
+        variance: ``[K]``, of the targets.
+        reward_magnitude: ``[K]``, see :class:`Moments`.
+        floor: ``--sigma_floor``; 0 for no bound.
+    """
+    known = reward_magnitude > 0
+    lowest = floor * torch.where(known, reward_magnitude, UNKNOWN_MAGNITUDE)
+    return variance.sqrt().clamp(min=lowest).clamp(SIGMA_MIN, SIGMA_MAX)
+
+
+def art(moments: Moments, sums: TargetSums, beta: float, beta_per: str, floor: float) -> Moments:
+    """Moves each task's statistics toward those of its targets.
 
     Args:
         moments: the statistics that ``sums`` are centred on.
         sums: of the targets. Tasks without targets do not move.
-        step: ``[K]``, between 0 and 1.
+        beta: step size, see :func:`step_size`.
+        beta_per: what has this step size, likewise.
+        floor: lowest sigma, see :func:`bounded_sigma`.
     """
-    number = sums.number.clamp(min=1.0)
+    step, number = step_size(beta, beta_per, sums.number), sums.number.clamp(min=1.0)
     shift = step * sums.centred / number
     # nu' = (1 - step) nu + step E[target ** 2], written for variance = nu - mu ** 2.
     variance = (1 - step) * moments.variance + step * sums.squared / number - shift.square()
-    return Moments(moments.mu + shift, variance.clamp(min=0.0))
+    variance = variance.clamp(min=0.0)
+
+    # The first rewards alone count: the magnitude has no earlier value to move from.
+    step = torch.where(moments.reward_magnitude > 0, step_size(beta, beta_per, sums.rewards), 1.0)
+    mean = sums.magnitudes / sums.rewards.clamp(min=1.0)
+    moved = moments.reward_magnitude + step * (mean - moments.reward_magnitude)
+    magnitude = torch.where(sums.rewards > 0, moved, moments.reward_magnitude)
+
+    sigma = bounded_sigma(variance, magnitude, floor)
+    return Moments(
+        moments.mu + shift,
+        variance,
+        magnitude,
+        torch.where(sums.number > 0, sigma, moments.sigma),
+    )
 
 
 def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tensor, Tensor]:
@@ -114,7 +167,7 @@ def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tenso
 class PopArtLayer(nn.Module):
     """A linear layer of one value head per task with PopArt.
 
-    Buffers ``mu`` and ``sigma``, float64 ``[K]``. Parameters and arithmetic are float64, too: with
+    Buffers: the fields of :class:`Moments`. Parameters and arithmetic are float64, too: with
     statistics of 1e5 and outputs of 1, float32 would lose in the bias what ``pop`` promises to
     preserve. The layer is small.
     """
@@ -122,6 +175,7 @@ class PopArtLayer(nn.Module):
     mu: Tensor
     sigma: Tensor
     variance: Tensor
+    reward_magnitude: Tensor
 
     def __init__(
         self,
@@ -129,6 +183,7 @@ class PopArtLayer(nn.Module):
         output_features: int,
         beta: float = 0.0003,
         beta_per: str = "target",
+        sigma_floor: float = 0.0,
     ) -> None:
         """Initialises the layer like ``nn.Linear``, with mean 0 and standard deviation 1.
 
@@ -137,28 +192,33 @@ class PopArtLayer(nn.Module):
             output_features: ``K``.
             beta: step size of the statistics.
             beta_per: what moves them by ``beta``: "target" or "batch"; see :func:`step_size`.
+            sigma_floor: lowest sigma, as a share of the mean magnitude of the task's rewards.
         """
         super().__init__()
         if beta_per not in BETA_PER:
             raise ValueError(f"beta_per must be one of {', '.join(BETA_PER)}, not {beta_per!r}")
         self.beta = beta
         self.beta_per = beta_per
+        self.sigma_floor = sigma_floor
         linear = nn.Linear(input_features, output_features)
         self.weight = nn.Parameter(linear.weight.detach().to(torch.float64))
         self.bias = nn.Parameter(linear.bias.detach().to(torch.float64))
         self.register_buffer("mu", torch.zeros(output_features, dtype=torch.float64))
         self.register_buffer("sigma", torch.ones(output_features, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(output_features, dtype=torch.float64))
+        self.register_buffer("reward_magnitude", torch.zeros(output_features, dtype=torch.float64))
 
     @property
     def moments(self) -> Moments:
         """The statistics as they are: the buffers themselves, no copies."""
-        return Moments(self.mu, self.variance)
+        return Moments(self.mu, self.variance, self.reward_magnitude, self.sigma)
 
     def set_statistics(self, moments: list[tuple[float, float]]) -> None:
         """Sets the statistics of a new layer: mean and standard deviation, one pair per task."""
-        mean, std = torch.tensor(moments, dtype=torch.float64).unbind(-1)
-        self._set_moments(Moments(mean.to(self.mu.device), std.square().to(self.mu.device)))
+        mean, std = torch.tensor(moments, dtype=torch.float64, device=self.mu.device).unbind(-1)
+        variance, unknown = std.square(), torch.zeros_like(mean)
+        sigma = bounded_sigma(variance, unknown, self.sigma_floor)
+        self._set_moments(Moments(mean, variance, unknown, sigma))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Computes (output, normalized_output), both ``[N, K]``, of ``[N, F]``, in the type of the
@@ -168,14 +228,20 @@ class PopArtLayer(nn.Module):
         output = normalized * self.sigma + self.mu
         return output.to(inputs.dtype), normalized.to(inputs.dtype)
 
-    def sum_own_targets(self, targets: Tensor, task: Tensor) -> TargetSums:
-        """Sums targets ``[...]`` in units of return, of tasks int64 ``[...]``."""
+    def sum_own_targets(
+        self, targets: Tensor, task: Tensor, rewards: Tensor | None = None
+    ) -> TargetSums:
+        """Sums targets ``[...]`` in units of return, of tasks int64 ``[...]``.
+
+        ``rewards`` ``[...]`` are those of the same steps, if they are known.
+        """
         mask = task.unsqueeze(-1) == torch.arange(len(self.mu), device=task.device)
-        return sum_targets(self.moments, targets.unsqueeze(-1), mask)
+        rewards = None if rewards is None else rewards.unsqueeze(-1)
+        return sum_targets(self.moments, targets.unsqueeze(-1), mask, rewards)
 
     def moved(self, sums: TargetSums) -> Moments:
         """Returns the statistics after targets with these sums. The layer is not changed."""
-        return art(self.moments, sums, step_size(self.beta, self.beta_per, sums.number))
+        return art(self.moments, sums, self.beta, self.beta_per, self.sigma_floor)
 
     @torch.no_grad()
     def adopt(self, new: Moments) -> None:
@@ -220,14 +286,13 @@ class PopArtLayer(nn.Module):
         self.adopt(self.moved(sum_targets(self.moments, vs, task)))
 
     def _set_moments(self, new: Moments) -> None:
-        sigma = new.sigma
-        self.mu.copy_(new.mu)
-        self.variance.copy_(new.variance)
-        self.sigma.copy_(sigma)
+        for buffer, value in zip(self.moments, new, strict=True):
+            buffer.copy_(value)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         # Checkpoints of 2019 have mu and sigma only.
-        if prefix + "sigma" in state_dict and prefix + "variance" not in state_dict:
+        if prefix + "sigma" in state_dict:
             sigma = state_dict[prefix + "sigma"].to(torch.float64)
-            state_dict[prefix + "variance"] = sigma.square()
+            state_dict.setdefault(prefix + "variance", sigma.square())
+            state_dict.setdefault(prefix + "reward_magnitude", torch.zeros_like(sigma))
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -32,6 +32,8 @@ class AgentConfig(NamedTuple):
     beta: float = 0.0003
     # What --beta is the step size of: a "target", or all targets of a "batch".
     beta_per: str = "target"
+    # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
+    sigma_floor: float = 0.1
     # Whether the reward is clipped to [-1, 1] where it is an input of the network.
     clip_reward_input: bool = True
     # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.
@@ -99,7 +101,9 @@ class Agent(nn.Module, abc.ABC):
         self.policy = nn.Linear(size, config.num_actions)
         self.baseline: nn.Module
         if config.use_popart:
-            self.baseline = PopArtLayer(size, len(config.tasks), config.beta, config.beta_per)
+            self.baseline = PopArtLayer(
+                size, len(config.tasks), config.beta, config.beta_per, config.sigma_floor
+            )
         else:
             self.baseline = nn.Linear(size, 1)
         for parameter in self.parameters():

@@ -56,6 +56,7 @@ class NetworkConfig(NamedTuple):
     use_popart: bool
     beta: float
     beta_per: str
+    sigma_floor: float
     num_actions: int | None
     fixed_input_scale: bool
     init_from: str | None

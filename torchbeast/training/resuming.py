@@ -13,8 +13,8 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.text import first_line
 
-# The first two may change while a run is stopped; the last is taken from the checkpoint.
-FREE_FIELDS = ("beta", "beta_per", "clip_reward_input")
+# The first three may change while a run is stopped; the last is taken from the checkpoint.
+FREE_FIELDS = ("beta", "beta_per", "sigma_floor", "clip_reward_input")
 
 
 def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -> None:

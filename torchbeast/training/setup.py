@@ -101,6 +101,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
             use_popart=config.network.use_popart,
             beta=config.network.beta,
             beta_per=config.network.beta_per,
+            sigma_floor=config.network.sigma_floor,
             lstm_reset=config.network.lstm_reset,
         ),
         full_action_space=spec.full_action_space,
