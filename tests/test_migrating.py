@@ -185,6 +185,7 @@ def test_the_preset_is_what_the_page_says():
         "fixed_input_scale": True,
         "torch_initial_weights": True,
         "beta_per": "batch",
+        "sigma_floor": 0.0,
     }
 
 
