@@ -2,9 +2,9 @@
 
     python benchmarks/kernels.py
 
-First each kernel alone: the three pooling layers of the ResNet, the normalisation of frames of six
-games, and a step of RMSProp. Then whole networks: they learn from a batch, with the step of the
-optimizer, and act in a batch of 16. CPU time, medians over repetitions.
+First each kernel alone: the three pooling layers of the ResNet, its three sections, the normalisation
+of frames of six games, and a step of RMSProp. Then whole networks: they learn from a batch, with the
+step of the optimizer, and act in a batch of 16. CPU time, medians over repetitions.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.core.precision import keep_freed_pages
-from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.models import Agent, AgentConfig, ResNet, make_agent
 from torchbeast.models.max_pool import MaxPool
 from torchbeast.models.normalization import normalize_frames
+from torchbeast.models.residual_section import residual_section
 from torchbeast.runtime import kernels
 
 POOLING_LAYERS = ((16, 84), (32, 42), (32, 21))  # Channels, side.
-POOLED_ROWS = 81
+SECTIONS = ((4, 16, 84), (16, 32, 42), (32, 32, 21))  # Channels of inputs and outputs, side.
+ROWS = 81
 NORMALIZED_ROWS, GAMES = 80, 6
 # Agent, rows of a rollout, rollouts of a batch: those of the presets on two cores.
 NETWORKS = (("atari", 21, 4), ("resnet", 81, 1))
@@ -54,13 +56,38 @@ def compare(name: str, work: Callable[[], Any], rows: int = 1) -> None:
 def compare_pooling() -> None:
     pool = MaxPool()
     for channels, side in POOLING_LAYERS:
-        pictures = torch.randn(POOLED_ROWS, channels, side, side).bfloat16()
-        pictures = pictures.contiguous(memory_format=torch.channels_last).requires_grad_()
+        pictures = make_pictures(channels, side).requires_grad_()
 
         def learn(pictures: Tensor = pictures) -> None:
             torch.autograd.grad(pool(pictures).sum(), pictures)
 
-        compare(f"max pooling {channels} x {side} x {side}, both ways", learn, POOLED_ROWS)
+        compare(f"max pooling {channels} x {side} x {side}, both ways", learn, ROWS)
+
+
+def make_pictures(channels: int, side: int) -> Tensor:
+    pictures = torch.randn(ROWS, channels, side, side).bfloat16()
+    return pictures.contiguous(memory_format=torch.channels_last)
+
+
+def compare_sections() -> None:
+    agent = ResNet(AgentConfig())
+    sections = zip(agent.feat_convs, agent.resnet1, agent.resnet2, strict=True)
+    for (inputs, outputs, side), section in zip(SECTIONS, sections, strict=True):
+        pictures = make_pictures(inputs, side).requires_grad_(inputs > 4)
+        leaves = [p for part in section for p in part.parameters()]
+        if pictures.requires_grad:
+            leaves.append(pictures)
+
+        def learn(
+            pictures: Tensor = pictures,
+            section: tuple[nn.Module, ...] = section,
+            leaves: list[Tensor] = leaves,
+        ) -> None:
+            with torch.autocast("cpu", torch.bfloat16):
+                result = residual_section(pictures, *section)
+            torch.autograd.grad(result.sum(), leaves)
+
+        compare(f"section {inputs} to {outputs} x {side} x {side}, both ways", learn, ROWS)
 
 
 def make_frames(*lead: int) -> Tensor:
@@ -126,6 +153,7 @@ def main() -> None:
     torch.manual_seed(0)
     print(f"{'':44}{'torch':>11}{'ours':>11}{'ratio':>9}")
     compare_pooling()
+    compare_sections()
     compare_normalization()
     for network in NETWORKS:
         compare_network(*network)

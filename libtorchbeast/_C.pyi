@@ -214,6 +214,54 @@ def max_pool_backward(gradients: Any, places: Any, input_gradients: Any) -> None
         input_gradients: gets the result, int16 ``[N, H, W, C]``. Sums are float32, rounded once.
     """
 
+def has_amx() -> bool:
+    """Whether this processor has AMX and this process may use it (Linux asks for permission).
+
+    Else the next two functions raise ``RuntimeError``.
+    """
+
+def residual_section(
+    inputs: Any, weights: Any, biases: Any, outputs: Any, kept: Any | None = None
+) -> None:
+    """A section of IMPALA's ResNet: a convolution, max pooling and two residual blocks.
+
+    Args:
+        inputs: bits of bfloat16 numbers as int16, ``[N, H, W, C]``, dense; C is 4, 16 or 32.
+        weights: of the five convolutions, float32 ``[D, 3, 3, C]`` and four of ``[D, 3, 3, D]``,
+            dense; D is 16 or 32.
+        biases: likewise, float32 ``[D]``.
+        outputs: gets the results, int16 ``[N, (H + 1) // 2, (W + 1) // 2, D]``.
+        kept: gets what the backward pass needs, five arrays of the outputs' shape: the places of
+            the maxima (uint8, see :func:`max_pool`), what the first block gets, what its
+            first convolution computes, and the same two of the second block.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+
+def residual_section_backward(
+    inputs: Any,
+    weights: Any,
+    biases: Any,
+    kept: Any,
+    gradients: Any,
+    input_gradients: Any | None,
+    weight_gradients: Any,
+    bias_gradients: Any,
+) -> None:
+    """The gradients of :func:`residual_section`.
+
+    Args:
+        inputs: as there, and so are the next two.
+        weights: of the five convolutions.
+        biases: likewise.
+        kept: what :func:`residual_section` kept.
+        gradients: of the outputs, int16.
+        input_gradients: gets those of the inputs, int16; None if C is 4, or if nobody needs them.
+        weight_gradients: gets those of the weights, float32.
+        bias_gradients: gets those of the biases, float32.
+    """
+
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
     """Computes ``(stacks - means) * scales`` in float32, each stack with those of its game.
 

@@ -9,6 +9,11 @@ needs_kernels = pytest.mark.skipif(
     not HAS_KERNELS, reason="no compiled modules, or a processor without AVX-512"
 )
 
+needs_amx = pytest.mark.skipif(
+    not HAS_KERNELS or not kernels.compiled().has_amx(),
+    reason="no compiled modules, or a processor without AMX",
+)
+
 
 def count_calls(monkeypatch, name):
     """A list that grows with each call of a kernel."""

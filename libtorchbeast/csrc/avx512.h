@@ -10,6 +10,11 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TB_HAS_AVX512 1
+// GCC 12 takes the undefined vectors in its own intrinsics for mistakes.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
 #else
 #define TB_HAS_AVX512 0

@@ -2,10 +2,6 @@
 
 #include "avx512.h"
 
-#if TB_HAS_AVX512
-#include <immintrin.h>
-#endif
-
 namespace torchbeast {
 
 #if TB_HAS_AVX512

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "avx512.h"
 
@@ -17,6 +18,21 @@ inline float ToFloat(uint16_t bits) {
   std::memcpy(&value, &wide, sizeof value);
   return value;
 }
+
+// The bits of the nearest bfloat16 number, the even one of two.
+inline uint16_t ToBits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+inline std::vector<uint16_t> ToBits(const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  for (const float value : values) bits.push_back(ToBits(value));
+  return bits;
+}
+
+inline float Rounded(float value) { return ToFloat(ToBits(value)); }
 
 template <typename Parameter>
 class KernelTest : public testing::TestWithParam<Parameter> {

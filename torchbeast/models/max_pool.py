@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchbeast.models.pictures import are_bfloat16, bits, channels_last, empty_pooled
 from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/max_pool.h).
@@ -33,17 +34,17 @@ class MaxPool(nn.MaxPool2d):
             return super().forward(x)
         if torch.is_grad_enabled() and x.requires_grad:
             return _MaxPoolFunction.apply(x, kernel)
-        outputs = _empty_outputs(x)
-        kernel.max_pool(_bits(x), _bits(outputs))
+        outputs = empty_pooled(x, x.shape[1])
+        kernel.max_pool(bits(x), bits(outputs))
         return outputs
 
 
 class _MaxPoolFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: ModuleType) -> Tensor:
-        outputs = _empty_outputs(x)
+        outputs = empty_pooled(x, x.shape[1])
         places = torch.empty_like(outputs, dtype=torch.uint8)
-        kernel.max_pool(_bits(x), _bits(outputs), _channels_last(places))
+        kernel.max_pool(bits(x), bits(outputs), channels_last(places))
         ctx.save_for_backward(places)
         ctx.input_size, ctx.kernel = x.shape, kernel
         return outputs
@@ -56,32 +57,9 @@ class _MaxPoolFunction(torch.autograd.Function):
         input_gradients = torch.empty(
             ctx.input_size, dtype=gradients.dtype, memory_format=torch.channels_last
         )
-        ctx.kernel.max_pool_backward(
-            _bits(gradients), _channels_last(places), _bits(input_gradients)
-        )
+        ctx.kernel.max_pool_backward(bits(gradients), channels_last(places), bits(input_gradients))
         return input_gradients, None
 
 
 def _is_supported(x: Tensor) -> bool:
-    return (
-        x.device.type == "cpu"
-        and x.dtype == torch.bfloat16
-        and x.dim() == 4
-        and x.shape[1] % CHANNELS == 0
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
-
-
-def _empty_outputs(x: Tensor) -> Tensor:
-    count, channels, height, width = x.shape
-    size = (count, channels, (height + 1) // 2, (width + 1) // 2)
-    return torch.empty(size, dtype=x.dtype, memory_format=torch.channels_last)
-
-
-def _bits(x: Tensor) -> Tensor:
-    """bfloat16 ``[N, C, H, W]``, channels last in memory, as int16 ``[N, H, W, C]``."""
-    return _channels_last(x.detach().view(torch.int16))
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.permute(0, 2, 3, 1)
+    return are_bfloat16(x) and x.shape[1] % CHANNELS == 0

@@ -7,6 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from torchbeast.models.pictures import channels_last
 from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/normalize_frames.h).
@@ -50,7 +51,7 @@ def normalize_frames(
     else:
         # Taken as [N, H, W, C], which is how they lie in memory, by index_select: mean[task] takes
         # six times as long.
-        mean = _channels_last(mean).index_select(0, task).permute(0, 3, 1, 2)
+        mean = channels_last(mean).index_select(0, task).permute(0, 3, 1, 2)
         scale = scale.index_select(0, task).view(-1, 1, 1, 1)
     return (x - mean).mul_(scale)
 
@@ -61,7 +62,7 @@ def _is_supported(frames: Tensor, mean: Tensor) -> bool:
         and frames.dtype == torch.uint8
         and frames.shape[1] == STACKED_FRAMES
         and frames.is_contiguous()
-        and _channels_last(mean).is_contiguous()
+        and channels_last(mean).is_contiguous()
     )
 
 
@@ -74,13 +75,9 @@ def _by_kernel(
     outputs = torch.empty(count, height, width, channels, dtype=torch.bfloat16)
     kernel.normalize_frames(
         frames,
-        _channels_last(mean),
+        channels_last(mean),
         scale,
         task.to(torch.int32).contiguous(),
-        outputs.view(torch.int16),  # bfloat16 travels as int16: not every library knows it.
+        outputs.view(torch.int16),  # As torchbeast.models.pictures.bits has it.
     )
     return outputs.permute(0, 3, 1, 2)
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.permute(0, 2, 3, 1)

@@ -8,6 +8,7 @@ from torch.nn import functional
 from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
 from torchbeast.models.initial import RELU_GAIN, orthogonal_
 from torchbeast.models.max_pool import MaxPool
+from torchbeast.models.residual_section import residual_section
 
 
 class ResNet(Agent):
@@ -52,11 +53,8 @@ class ResNet(Agent):
     def encode(self, frames: Tensor) -> Tensor:
         """Encodes centred frames ``[N, C, H, W]`` to features ``[N, 256]``."""
         x = frames
-        for conv, block1, block2 in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
-            x = conv(x)
-            # In place, as is the ReLU between the convolutions: nobody needs their outputs later.
-            x = block1(x).add_(x)
-            x = block2(x).add_(x)
+        for section in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
+            x = residual_section(x, *section)
         # Flattened in the order of channels, height, width, whatever the memory layout.
         return functional.relu_(self.fc(functional.relu_(x).flatten(1)))
 

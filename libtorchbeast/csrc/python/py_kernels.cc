@@ -1,15 +1,21 @@
 #include "python/py_kernels.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 
+#include "amx.h"
 #include "avx512.h"
 #include "max_pool.h"
 #include "normalize_frames.h"
+#include "residual_section.h"
 #include "rmsprop.h"
 
 namespace nb = nanobind;
@@ -112,6 +118,111 @@ void PyStepRmsProp(const Numbers& parameters, const Array<const float, 1>& gradi
               {learning_rate, alpha, epsilon, momentum});
 }
 
+template <typename Number>
+using Weights = std::array<Array<Number, 4>, kSectionConvolutions>;
+template <typename Number>
+using Biases = std::array<Array<Number, 1>, kSectionConvolutions>;
+// Places, pooled, hidden1, middle, hidden2: as SectionNumbers has them.
+template <typename Number, typename Place>
+using Kept = std::tuple<Pictures<Place>, Pictures<Number>, Pictures<Number>, Pictures<Number>,
+                        Pictures<Number>>;
+
+template <typename Inputs, typename Outputs>
+SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
+  const SectionShape shape{
+      static_cast<int64_t>(inputs.shape(0)), static_cast<int64_t>(inputs.shape(1)),
+      static_cast<int64_t>(inputs.shape(2)), static_cast<int64_t>(inputs.shape(3)),
+      static_cast<int64_t>(outputs.shape(3))};
+  if (!shape.IsSupported()) {
+    throw std::invalid_argument(
+        "residual_section needs 4, 16 or 32 channels, and 16 or 32 of its outputs");
+  }
+  PoolShape pool = shape.pool();
+  pool.count = shape.count;
+  CheckPooled(outputs, pool);
+  RequireAmx();
+  return shape;
+}
+
+template <typename Number>
+void CheckFilters(const Weights<Number>& weights, const Biases<Number>& biases,
+                  const SectionShape& shape) {
+  for (size_t i = 0; i < kSectionConvolutions; ++i) {
+    const auto inputs = static_cast<size_t>(i == 0 ? shape.inputs : shape.outputs);
+    const auto outputs = static_cast<size_t>(shape.outputs);
+    const auto& weight = weights[i];
+    if (weight.shape(0) != outputs || weight.shape(1) != 3 || weight.shape(2) != 3 ||
+        weight.shape(3) != inputs || biases[i].shape(0) != outputs) {
+      throw std::invalid_argument("filters must be [outputs, 3, 3, inputs], biases [outputs]");
+    }
+  }
+}
+
+std::array<Filters, kSectionConvolutions> ToFilters(const Weights<const float>& weights,
+                                                    const Biases<const float>& biases) {
+  std::array<Filters, kSectionConvolutions> filters;
+  for (size_t i = 0; i < kSectionConvolutions; ++i) {
+    filters[i] = {weights[i].data(), biases[i].data()};
+  }
+  return filters;
+}
+
+template <typename To, typename From>
+To* BitsOf(const Pictures<From>& pictures) {
+  return reinterpret_cast<To*>(pictures.data());
+}
+
+template <typename To, typename Number, typename Place>
+SectionNumbers<To, Place> ToNumbers(const Pictures<const int16_t>& inputs,
+                                    const Kept<Number, Place>& kept, const SectionShape& shape) {
+  PoolShape pool = shape.pool();
+  pool.count = shape.count;
+  std::apply([&](const auto&... pictures) { (CheckPooled(pictures, pool), ...); }, kept);
+  return {BitsOf<const uint16_t>(inputs), std::get<0>(kept).data(),
+          BitsOf<To>(std::get<1>(kept)),  BitsOf<To>(std::get<2>(kept)),
+          BitsOf<To>(std::get<3>(kept)),  BitsOf<To>(std::get<4>(kept))};
+}
+
+void PyResidualSection(const Pictures<const int16_t>& inputs, const Weights<const float>& weights,
+                       const Biases<const float>& biases, const Pictures<int16_t>& outputs,
+                       const std::optional<Kept<int16_t, uint8_t>>& kept) {
+  const SectionShape shape = SectionShapeOf(inputs, outputs);
+  CheckFilters(weights, biases, shape);
+  SectionNumbers<uint16_t, uint8_t> numbers{BitsOf<const uint16_t>(inputs)};
+  if (kept) numbers = ToNumbers<uint16_t>(inputs, *kept, shape);
+  nb::gil_scoped_release no_gil;
+  ResidualSection(ToFilters(weights, biases), numbers, BitsOf<uint16_t>(outputs), shape);
+}
+
+void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
+                               const Weights<const float>& weights,
+                               const Biases<const float>& biases,
+                               const Kept<const int16_t, const uint8_t>& kept,
+                               const Pictures<const int16_t>& gradients,
+                               const std::optional<Pictures<int16_t>>& input_gradients,
+                               const Weights<float>& weight_gradients,
+                               const Biases<float>& bias_gradients) {
+  const SectionShape shape = SectionShapeOf(inputs, gradients);
+  CheckFilters(weights, biases, shape);
+  CheckFilters(weight_gradients, bias_gradients, shape);
+  if (input_gradients) {
+    for (size_t axis = 0; axis < 4; ++axis) {
+      if (input_gradients->shape(axis) != inputs.shape(axis) || shape.inputs < kPoolChannels) {
+        throw std::invalid_argument("input_gradients must be as the inputs, of 16 or 32 channels");
+      }
+    }
+  }
+  std::array<FilterGradients, kSectionConvolutions> results;
+  for (size_t i = 0; i < kSectionConvolutions; ++i) {
+    results[i] = {weight_gradients[i].data(), bias_gradients[i].data()};
+  }
+  const auto numbers = ToNumbers<const uint16_t>(inputs, kept, shape);
+  nb::gil_scoped_release no_gil;
+  ResidualSectionBackward(ToFilters(weights, biases), numbers, BitsOf<const uint16_t>(gradients),
+                          input_gradients ? BitsOf<uint16_t>(*input_gradients) : nullptr, results,
+                          shape);
+}
+
 }  // namespace
 
 void BindKernels(nb::module_& m) {
@@ -124,6 +235,14 @@ void BindKernels(nb::module_& m) {
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),
         nb::arg("means").noconvert(), nb::arg("scales").noconvert(), nb::arg("games").noconvert(),
         nb::arg("outputs").noconvert());
+  m.def("has_amx", &HasAmx);
+  m.def("residual_section", &PyResidualSection, nb::arg("inputs").noconvert(),
+        nb::arg("weights").noconvert(), nb::arg("biases").noconvert(),
+        nb::arg("outputs").noconvert(), nb::arg("kept").noconvert() = nb::none());
+  m.def("residual_section_backward", &PyResidualSectionBackward, nb::arg("inputs").noconvert(),
+        nb::arg("weights").noconvert(), nb::arg("biases").noconvert(), nb::arg("kept").noconvert(),
+        nb::arg("gradients").noconvert(), nb::arg("input_gradients").noconvert().none(),
+        nb::arg("weight_gradients").noconvert(), nb::arg("bias_gradients").noconvert());
   m.def("step_rmsprop", &PyStepRmsProp, nb::arg("parameters").noconvert(),
         nb::arg("gradients").noconvert(), nb::arg("square_averages").noconvert(),
         nb::arg("momenta").noconvert().none(), nb::arg("learning_rate"), nb::arg("alpha"),

@@ -1,0 +1,99 @@
+"""A section of the ResNet in one pass, where this machine can do it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchbeast.models.pictures import are_bfloat16, bits, channels_last, empty_pooled
+from torchbeast.runtime import kernels
+
+# What the compiled kernel can do (libtorchbeast/csrc/residual_section.h).
+INPUT_CHANNELS = {16: (4, 16, 32), 32: (16, 32)}  # By the channels of the outputs.
+
+
+def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.Module) -> Tensor:
+    """Computes a section: a convolution with max pooling, and two blocks whose outputs are added.
+
+    bfloat16 pictures on a CPU with AMX go through a kernel of our own, which takes each picture
+    through the whole section while it is in the processor's cache. Anything else, and a torchbeast
+    without compiled modules, goes through the layers. Results and gradients are the same up to
+    rounding.
+
+    Args:
+        x: ``[N, C, H, W]``.
+        head: a convolution and max pooling.
+        block1: ReLU, convolution, ReLU, convolution.
+        block2: likewise.
+    """
+    kernel = kernels.compiled()
+    convolutions = [m for part in (head, block1, block2) for m in part if isinstance(m, nn.Conv2d)]
+    if kernel is None or not kernel.has_amx() or not _is_supported(x, convolutions[0]):
+        x = head(x)
+        # In place, as is the ReLU between the convolutions: nobody needs their outputs later.
+        x = block1(x).add_(x)
+        return block2(x).add_(x)
+    parameters = [p for m in convolutions for p in (m.weight, m.bias)]
+    if torch.is_grad_enabled() and any(p.requires_grad for p in (x, *parameters)):
+        return _SectionFunction.apply(kernel, x, *parameters)
+    outputs = empty_pooled(x, convolutions[0].out_channels)
+    kernel.residual_section(bits(x), *_filters(parameters), bits(outputs))
+    return outputs
+
+
+class _SectionFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kernel: ModuleType, x: Tensor, *parameters: Tensor) -> Tensor:
+        outputs = empty_pooled(x, len(parameters[0]))
+        places = torch.empty_like(outputs, dtype=torch.uint8)
+        kept = [torch.empty_like(outputs) for _ in range(4)]
+        kernel.residual_section(bits(x), *_filters(parameters), bits(outputs), _kept(places, kept))
+        ctx.save_for_backward(x, places, *kept, *parameters)
+        ctx.kernel = kernel
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, places, *rest = ctx.saved_tensors
+        kept, parameters = rest[:4], rest[4:]
+        gradients = gradients.contiguous(memory_format=torch.channels_last)
+        x_gradients = torch.empty_like(x) if ctx.needs_input_grad[1] else None
+        results = [torch.empty(_rows(p).shape) for p in parameters]
+        ctx.kernel.residual_section_backward(
+            bits(x),
+            *_filters(parameters),
+            _kept(places, kept),
+            bits(gradients),
+            None if x_gradients is None else bits(x_gradients),
+            results[::2],
+            results[1::2],
+        )
+        filters = [r.permute(0, 3, 1, 2) if r.dim() == 4 else r for r in results]
+        return None, x_gradients, *filters
+
+
+def _is_supported(x: Tensor, first: nn.Conv2d) -> bool:
+    return (
+        are_bfloat16(x)
+        and x.shape[1] in INPUT_CHANNELS.get(first.out_channels, ())
+        and not (x.requires_grad and x.shape[1] == 4)
+    )
+
+
+def _filters(parameters: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Weights ``[outputs, 3, 3, inputs]`` and biases, float32."""
+    dense = [_rows(p.detach().float()).contiguous() for p in parameters]
+    return dense[::2], dense[1::2]
+
+
+def _kept(places: Tensor, kept: list[Tensor]) -> tuple[Tensor, ...]:
+    return channels_last(places), *map(bits, kept)
+
+
+def _rows(parameter: Tensor) -> Tensor:
+    """A weight ``[outputs, inputs, 3, 3]`` as ``[outputs, 3, 3, inputs]``, a bias as it is."""
+    return channels_last(parameter) if parameter.dim() == 4 else parameter
