@@ -2,9 +2,9 @@
 
     python benchmarks/kernels.py
 
-First each kernel alone: the three pooling layers of the ResNet, its three sections, the normalisation
-of frames of six games, and a step of RMSProp. Then whole networks: they learn from a batch, with the
-step of the optimizer, and act in a batch of 16. CPU time, medians over repetitions.
+First each kernel alone: the ResNet's three pooling layers and its three sections, the normalisation
+of frames of six games, and a step of RMSProp. Then whole networks: they learn from a batch, with
+the step of the optimizer, and act in a batch of 16. CPU time, medians over repetitions.
 """
 
 from __future__ import annotations

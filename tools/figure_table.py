@@ -64,6 +64,17 @@ FIGURES = (
         {"docs/images/soak.png": "soak.png"},
     ),
     Figure(
+        "six_games",
+        "docs/popart.md",
+        (
+            "python -m torchbeast.analysis.compare docs/reference/six_games/popart-s1 "
+            "docs/reference/six_games/popart-s2 docs/reference/six_games/clipped-s1 "
+            "docs/reference/six_games/clipped-s2 --table logs.csv --output six_games.png",
+        ),
+        ("docs/reference/six_games/*/*",),
+        {"docs/images/six_games.png": "six_games.png"},
+    ),
+    Figure(
         "pong_curve",
         "docs/presets.md",
         (

@@ -107,6 +107,17 @@ def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
 
 
 @needs_amx
+def test_layers_that_are_watched_compute_themselves():
+    section, seen = make_section(16, 16), []
+    section[1][3].register_forward_hook(lambda *_: seen.append(1))
+    x = pictures(2, 16, 8, 8)
+    torch.testing.assert_close(
+        by_kernel(x, section), by_kernel(x, make_section(16, 16)), rtol=0.02, atol=0.02
+    )
+    assert seen
+
+
+@needs_amx
 def test_kernel_refuses_what_does_not_fit():
     kernel = kernels.compiled()
 

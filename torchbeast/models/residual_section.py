@@ -30,13 +30,20 @@ def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.M
         block2: likewise.
     """
     kernel = kernels.compiled()
-    convolutions = [m for part in (head, block1, block2) for m in part if isinstance(m, nn.Conv2d)]
-    if kernel is None or not kernel.has_amx() or not _is_supported(x, convolutions[0]):
+    layers = [layer for part in (head, block1, block2) for layer in part.children()]
+    convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+    if (
+        kernel is None
+        or not kernel.has_amx()
+        or not _is_supported(x, convolutions[0])
+        # Somebody wants to see what a layer computes.
+        or any(layer._forward_hooks for layer in (head, block1, block2, *layers))
+    ):
         x = head(x)
         # In place, as is the ReLU between the convolutions: nobody needs their outputs later.
         x = block1(x).add_(x)
         return block2(x).add_(x)
-    parameters = [p for m in convolutions for p in (m.weight, m.bias)]
+    parameters = [parameter for layer in convolutions for parameter in layer.parameters()]
     if torch.is_grad_enabled() and any(p.requires_grad for p in (x, *parameters)):
         return _SectionFunction.apply(kernel, x, *parameters)
     outputs = empty_pooled(x, convolutions[0].out_channels)
