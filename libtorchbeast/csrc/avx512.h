@@ -30,8 +30,6 @@ void RequireAvx512();
 
 #if TB_HAS_AVX512
 
-using Uint16s = uint16_t __attribute__((vector_size(32)));
-using Uint32s = uint32_t __attribute__((vector_size(64)));
 using Floats = float __attribute__((vector_size(64)));
 
 template <typename Vector>
@@ -46,11 +44,14 @@ AVX512 inline void Store(const Vector& values, void* target) {
 
 // Stores bits of bfloat16 numbers, rounded to the nearest, ties to even.
 AVX512 inline void StoreRounded(const Floats& values, uint16_t* target) {
-  Uint32s bits = reinterpret_cast<Uint32s>(values);
-  const Uint32s is_nan = reinterpret_cast<Uint32s>(values != values);
-  bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  bits = (is_nan & 0x7fc0) | (~is_nan & bits);
-  Store(__builtin_convertvector(bits, Uint16s), target);
+  const __m512 numbers = reinterpret_cast<const __m512&>(values);
+  const __m512i bits = _mm512_castps_si512(numbers);
+  const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(numbers, numbers, _CMP_UNORD_Q);
+  const __m512i rounded = _mm512_mask_mov_epi32(_mm512_srli_epi32(_mm512_add_epi32(bits, half), 16),
+                                                is_nan, _mm512_set1_epi32(0x7fc0));
+  Store(_mm512_cvtepi32_epi16(rounded), target);
 }
 
 #endif

@@ -11,14 +11,11 @@ namespace torchbeast {
 
 namespace {
 
-// Vectors of one number per channel.
+// A vector of one number per channel.
 static_assert(kPoolChannels == sizeof(Floats) / sizeof(float));
-using Int16s = int16_t __attribute__((vector_size(2 * kPoolChannels)));
-using Int8s = int8_t __attribute__((vector_size(kPoolChannels)));
-using Uint8s = uint8_t __attribute__((vector_size(kPoolChannels)));
 
 // A place that no maximum has.
-constexpr uint8_t kNowhere = 255;
+constexpr char kNowhere = -1;
 
 // Numbers in a vector.
 constexpr int64_t kNumbers = 32;
@@ -111,77 +108,89 @@ AVX512 void Forward(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
 
 // One window's gradients and places, at one block of channels.
 struct Window {
-  Uint16s gradients;
-  Uint8s places;
+  __m512 gradients;
+  __m128i places;
 };
-
-// Adds the gradients of those channels whose maximum is at `place`.
-AVX512 inline void AddWhere(const Window& window, int place, Floats& sum) {
-  const Int8s is_here = window.places == static_cast<uint8_t>(place);
-  const auto kept =
-      window.gradients & reinterpret_cast<Uint16s>(__builtin_convertvector(is_here, Int16s));
-  sum += reinterpret_cast<Floats>(__builtin_convertvector(kept, Uint32s) << 16);
-}
 
 AVX512 inline void LoadWindow(const uint16_t* gradients, const uint8_t* places, bool exists,
                               Window& window) {
-  if (exists) {
-    Load(gradients, window.gradients);
-    Load(places, window.places);
-  } else {
-    window.gradients = Uint16s{};
-    window.places = Uint8s{} + kNowhere;
-  }
+  window.gradients = _mm512_setzero_ps();
+  window.places = _mm_set1_epi8(kNowhere);
+  if (!exists) return;
+  __m256i bits;
+  Load(gradients, bits);
+  Load(places, window.places);
+  window.gradients = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
+// Adds the gradients of those channels whose maximum is at `place`.
+AVX512 inline void AddWhere(const Window& window, char place, __m512& sum) {
+  const __mmask16 is_here = _mm_cmpeq_epi8_mask(window.places, _mm_set1_epi8(place));
+  sum = _mm512_mask_add_ps(sum, is_here, sum, window.gradients);
+}
+
+AVX512 inline void StoreSum(const __m512& sum, uint16_t* target) {
+  StoreRounded(reinterpret_cast<const Floats&>(sum), target);
+}
+
+// The gradients of a block of channels in a row of windows: up to two rows of inputs.
+//
 // A window's centre is an input of even row and column. The input below belongs to this window and
 // the next one down, the input to the right likewise: four inputs at a time see at most four
 // windows.
+AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
+                        int64_t row, const PoolShape& shape) {
+  const int64_t columns = shape.pooled_width(), channels = shape.channels;
+  const int64_t below = columns * channels, input_row = shape.width * channels;
+  const bool has_row = row + 1 < shape.pooled_height(), has_odd_row = 2 * row + 1 < shape.height;
+  Window here, next, under, diagonal;
+  LoadWindow(gradients, places, true, next);
+  LoadWindow(gradients + below, places + below, has_row, diagonal);
+  for (int64_t column = 0; column < columns; ++column) {
+    here = next;
+    under = diagonal;
+    gradients += channels;
+    places += channels;
+    const bool has_column = column + 1 < columns;
+    LoadWindow(gradients, places, has_column, next);
+    LoadWindow(gradients + below, places + below, has_row && has_column, diagonal);
+    uint16_t* target = input_gradients + 2 * column * channels;
+    const bool has_odd_column = 2 * column + 1 < shape.width;
+    __m512 sum = _mm512_setzero_ps();
+    AddWhere(here, 4, sum);
+    StoreSum(sum, target);
+    if (has_odd_column) {
+      sum = _mm512_setzero_ps();
+      AddWhere(here, 5, sum);
+      AddWhere(next, 3, sum);
+      StoreSum(sum, target + channels);
+    }
+    if (!has_odd_row) continue;
+    sum = _mm512_setzero_ps();
+    AddWhere(here, 7, sum);
+    AddWhere(under, 1, sum);
+    StoreSum(sum, target + input_row);
+    if (has_odd_column) {
+      sum = _mm512_setzero_ps();
+      AddWhere(here, 8, sum);
+      AddWhere(next, 6, sum);
+      AddWhere(under, 2, sum);
+      AddWhere(diagonal, 0, sum);
+      StoreSum(sum, target + input_row + channels);
+    }
+  }
+}
+
 AVX512 void Backward(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
                      const PoolShape& shape) {
-  const int64_t rows = shape.pooled_height(), columns = shape.pooled_width();
-  const int64_t right = shape.channels, below = columns * shape.channels;
-  const int64_t input_row = shape.width * shape.channels;
+  const int64_t rows = shape.pooled_height(), size = shape.pooled_width() * shape.channels;
   for (int64_t n = 0; n < shape.count; ++n) {
     for (int64_t row = 0; row < rows; ++row) {
-      const bool has_row = row + 1 < rows, has_odd_row = 2 * row + 1 < shape.height;
-      for (int64_t column = 0; column < columns; ++column) {
-        const bool has_column = column + 1 < columns;
-        const bool has_odd_column = 2 * column + 1 < shape.width;
-        for (int64_t c = 0; c < shape.channels; c += kPoolChannels) {
-          const int64_t at = ((n * rows + row) * columns + column) * shape.channels + c;
-          Window here, next, under, diagonal;
-          LoadWindow(gradients + at, places + at, true, here);
-          LoadWindow(gradients + at + right, places + at + right, has_column, next);
-          LoadWindow(gradients + at + below, places + at + below, has_row, under);
-          LoadWindow(gradients + at + below + right, places + at + below + right,
-                     has_row && has_column, diagonal);
-          uint16_t* target =
-              input_gradients +
-              ((n * shape.height + 2 * row) * shape.width + 2 * column) * shape.channels + c;
-          Floats sum{};
-          AddWhere(here, 4, sum);
-          StoreRounded(sum, target);
-          if (has_odd_column) {
-            sum = Floats{};
-            AddWhere(here, 5, sum);
-            AddWhere(next, 3, sum);
-            StoreRounded(sum, target + shape.channels);
-          }
-          if (!has_odd_row) continue;
-          sum = Floats{};
-          AddWhere(here, 7, sum);
-          AddWhere(under, 1, sum);
-          StoreRounded(sum, target + input_row);
-          if (has_odd_column) {
-            sum = Floats{};
-            AddWhere(here, 8, sum);
-            AddWhere(next, 6, sum);
-            AddWhere(under, 2, sum);
-            AddWhere(diagonal, 0, sum);
-            StoreRounded(sum, target + input_row + shape.channels);
-          }
-        }
+      const int64_t at = (n * rows + row) * size;
+      uint16_t* target =
+          input_gradients + (n * shape.height + 2 * row) * shape.width * shape.channels;
+      for (int64_t c = 0; c < shape.channels; c += kPoolChannels) {
+        BackwardRow(gradients + at + c, places + at + c, target + c, row, shape);
       }
     }
   }
