@@ -23,6 +23,13 @@ int64_t RoundUp(int64_t number, int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
+float ToFloat(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float number;
+  std::memcpy(&number, &wide, sizeof number);
+  return number;
+}
+
 // `size` is a multiple of 16.
 AMX Bfloats Round(const float* numbers, int64_t size) {
   Bfloats rounded = MakeZeros(size);
@@ -156,7 +163,11 @@ Convolution::Convolution(const float* weight, const float* bias, const Convoluti
       picture_(shape.height, shape.width, shape.inputs, positions_at_once_ + 1),
       bias_(static_cast<size_t>(shape.outputs)),
       pixels_(static_cast<size_t>(RoundUp(picture_.size(), positions_at_once_)), -1) {
-  if (bias) std::copy_n(bias, shape.outputs, bias_.begin());
+  if (bias) {
+    // As the weights are, so that an agent whose parameters are bfloat16 already computes the same.
+    const Bfloats rounded = Round(bias, shape.outputs);
+    std::transform(rounded.get(), rounded.get() + shape.outputs, bias_.begin(), ToFloat);
+  }
   for (int64_t row = 0; row < shape.height; ++row) {
     for (int64_t column = 0; column < shape.width; ++column) {
       pixels_[static_cast<size_t>(row * picture_.pitch() + column)] =
