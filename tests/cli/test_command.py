@@ -99,6 +99,12 @@ def test_what_fails_after_a_signal_is_not_reported(tmp_path):
     assert not err
 
 
+@pytest.mark.parametrize("size", [1, 1_000_000], ids=["small", "large"])
+def test_output_that_nobody_reads_any_more_ends_the_command_quietly(tmp_path, size):
+    close_reader = "ends = os.pipe(); os.dup2(ends[1], 1); os.close(ends[0])"
+    assert run(tmp_path, close_reader, f"print('.' * {size})") == (128 + signal.SIGPIPE, "")
+
+
 def test_a_thread_that_is_still_inside_torch_does_not_abort_the_process(tmp_path):
     code, err = run(
         tmp_path,

@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
 
     Returns:
         The exit code: what ``work`` returns (0 for None), 2 for misuse, 1 for failure, 128 and the
-        signal's number after a signal.
+        signal's number after a signal, that of SIGPIPE if nobody reads the output any more.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     # Else the interpreter's end looks for garbage among all objects of torch, for half a second.
@@ -48,6 +49,7 @@ def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
     with _default_interrupt():
         try:
             code = work(signals) or 0
+            sys.stdout.flush()
         except BaseException as error:
             # After a signal whatever fails fails because of it.
             if signals.received is None:
@@ -108,11 +110,25 @@ def _default_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
+def _has_no_reader() -> bool:
+    """Whether standard output is a pipe whose reader has gone, such as ``head``."""
+    output = sys.stdout.fileno()
+    poll = select.poll()
+    poll.register(output, select.POLLOUT)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    # The interpreter's end would fail to write what is left.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
+
+
 def _report(name: str, error: BaseException) -> int:
     if isinstance(error, (UsageError, RunError)):
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, BrokenPipeError) and _has_no_reader():
+        return 128 + signal.SIGPIPE
     log.exception("%s", error)
     return 1
