@@ -14,11 +14,11 @@ namespace {
 
 #if TB_HAS_AMX
 
-// Of the kernel's interface (arch/x86/include/uapi/asm/prctl.h).
+// From Linux's interface (arch/x86/include/uapi/asm/prctl.h).
 constexpr long kRequestPermission = 0x1023;
 constexpr long kTileData = 18;
 
-// Not __builtin_cpu_supports, which not every compiler knows AMX by.
+// Not __builtin_cpu_supports: some compilers do not know AMX there.
 bool ProcessorHasAmx() {
   constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAvx512Bf16 = 1u << 5;
   unsigned a = 0, b = 0, c = 0, d = 0;

@@ -10,7 +10,8 @@
 #include "avx512.h"
 
 #if TB_HAS_AVX512 && defined(__linux__) && defined(__has_include)
-#if __has_include(<amxbf16intrin.h>)
+// GCC's header, clang's.
+#if __has_include(<amxbf16intrin.h>) || __has_include(<amxintrin.h>)
 #define TB_HAS_AMX 1
 #define AMX \
   __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
@@ -44,8 +45,8 @@ class alignas(64) TileShapes {
   }
 
  private:
-  uint8_t palette_ = 1;
-  uint8_t reserved_[15] = {};
+  [[maybe_unused]] uint8_t palette_ = 1;
+  [[maybe_unused]] uint8_t reserved_[15] = {};
   uint16_t bytes_per_row_[16] = {};
   uint8_t rows_[16] = {};
 };
@@ -54,7 +55,12 @@ static_assert(sizeof(TileShapes) == 64);
 // The tile registers have these shapes while this object lives.
 class TileScope {
  public:
-  AMX explicit TileScope(const TileShapes& shapes) { _tile_loadconfig(&shapes); }
+  AMX explicit TileScope(const TileShapes& shapes) {
+    // Compilers do not know what the tiles' instructions read: whatever is stored so far, is
+    // stored.
+    asm volatile("" : : "r"(&shapes) : "memory");
+    _tile_loadconfig(&shapes);
+  }
   AMX ~TileScope() { _tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;

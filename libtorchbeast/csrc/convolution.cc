@@ -16,7 +16,7 @@ constexpr int64_t kTaps = kFilterSide * kFilterSide;
 // Numbers in a whole tile.
 constexpr int64_t kFloatsOfTile = kTileRows * kTileFloats;
 constexpr int64_t kBfloatsOfTile = kTileRows * kTileBfloats;
-// Of the frames of a game; their filters' rows of 3 inputs have 12 numbers.
+// Channels of the network's input: the frames. Three neighbours have 12 numbers and share a tile.
 constexpr int64_t kFrames = 4;
 
 int64_t RoundUp(int64_t number, int64_t multiple) {
@@ -222,6 +222,7 @@ TileShapes Convolution::MakeTileShapes() const {
   return shapes;
 }
 
+// The registers' numbers must be literals: the compiler puts them into the instruction's text.
 AMX void Convolution::SumTo16Outputs(const uint16_t* inputs, float* sums) const {
   const int64_t stride = 2 * shape_.inputs, next = kTileRows * shape_.inputs;
   const uint16_t* weights = weights_.get();
@@ -269,6 +270,7 @@ AMX void Convolution::SumTo32Outputs(const uint16_t* inputs, float* sums) const 
   _tile_zero(3);
   for (const Step& step : steps_) {
     // No register is left for tiles of another shape: those of short steps end with weights of 0.
+    // So numbers that are not finite spread one column further.
     _tile_loadd(6, weights, kTileBytes);
     _tile_loadd(7, weights + kBfloatsOfTile, kTileBytes);
     _tile_loadd(4, inputs + step.offset, stride);
@@ -417,8 +419,8 @@ AMX void FilterGradient::AddTo16Outputs() {
   }
 }
 
-// Four tiles of sums: two groups of outputs by two of inputs, or by two taps with 16 inputs. These
-// have a tap too many in the end, whose sums nobody reads.
+// Four tiles of sums: two groups of outputs by two of inputs, or by two taps with 16 inputs. With
+// 16 inputs the last pair has only one tap; the sums of its second half are not read.
 AMX void FilterGradient::AddTo32Outputs() {
   const bool is_wide = shape_.inputs > kTileFloats;
   const int64_t stride = 2 * stride_, pitch = picture_.pitch();

@@ -19,10 +19,11 @@ namespace torchbeast {
 struct ConvolutionShape {
   int64_t height, width, inputs, outputs;
 
-  // Numbers of channels that Convolution and FilterGradient have.
+  // Whether Convolution and FilterGradient can do these numbers of channels. Input gradients, which
+  // need 16 or 32 inputs, then work, too.
   bool IsSupported() const {
-    return (inputs == 4 || inputs == 16 || inputs == 32) && (outputs == 16 || outputs == 32) &&
-           (inputs != 4 || outputs == 16);
+    return (outputs == 16 && (inputs == 4 || inputs == 16)) ||
+           (outputs == 32 && (inputs == 16 || inputs == 32));
   }
 };
 

@@ -15,7 +15,7 @@ void RunBlock(Convolution& first, Convolution& second, const uint16_t* inputs, u
   second.Run(hidden, true, {outputs, nullptr, inputs});
 }
 
-// One block of the backward pass: what its convolutions' gradients are computed by.
+// Computes the gradients of one block.
 struct BlockBackward {
   BlockBackward(const Filters& first, const Filters& second, const ConvolutionShape& shape)
       : to_inputs(Convolution::ForInputGradients(first, shape)),
@@ -49,7 +49,7 @@ void ResidualSection(const std::array<Filters, kSectionConvolutions>& filters,
   const int64_t size = block.height * block.width * block.outputs;
   const Bfloats convolved = MakeZeros(shape.height * shape.width * shape.outputs);
   const bool is_kept = numbers.pooled != nullptr;
-  // Of one picture, if they are not kept.
+  // Room for one picture, if the numbers are not kept.
   const Bfloats scratch = MakeZeros(is_kept ? 0 : 3 * size);
   for (int64_t n = 0; n < shape.count; ++n) {
     const auto of_picture = [&](uint16_t* kept, int64_t place) {

@@ -18,7 +18,7 @@ struct SectionShape {
   int64_t count, height, width, inputs, outputs;
 
   ConvolutionShape first() const { return {height, width, inputs, outputs}; }
-  PoolShape pool() const { return {1, height, width, outputs}; }
+  PoolShape pool(int64_t pictures = 1) const { return {pictures, height, width, outputs}; }
   ConvolutionShape block() const {
     return {pool().pooled_height(), pool().pooled_width(), outputs, outputs};
   }
@@ -39,8 +39,8 @@ struct SectionNumbers {
   Number* hidden2;
 };
 
-// Computes the section's `outputs`. The backward pass needs `numbers`; all but the inputs are
-// written. If the others are null, they are not kept.
+// Computes the section's `outputs`, and writes all of `numbers` but the inputs, for the backward
+// pass. If the pointers to them are null, nothing is kept.
 void ResidualSection(const std::array<Filters, kSectionConvolutions>& filters,
                      const SectionNumbers<uint16_t, uint8_t>& numbers, uint16_t* outputs,
                      const SectionShape& shape);

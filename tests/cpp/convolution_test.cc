@@ -62,8 +62,8 @@ class ConvolutionTest : public testing::TestWithParam<ConvolutionShape> {
   }
 };
 
-// Sums of whole numbers are exact. Under the address sanitizer this also shows that nothing outside
-// is touched.
+// Sums of whole numbers are exact. Under the address sanitizer this also shows that ordinary loads
+// and stores stay inside; it does not see those of tiles.
 TEST_P(ConvolutionTest, AgreesWithPlainLoops) {
   const Picture added(shape.height, shape.width, shape.outputs, 5), positive = inputs.Positive();
   const std::vector<uint16_t> bits = inputs.Bits(), added_bits = added.Bits();

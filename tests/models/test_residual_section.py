@@ -107,6 +107,27 @@ def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
 
 
 @needs_amx
+@pytest.mark.parametrize(
+    ("part", "index", "layer"),
+    [
+        (1, 0, nn.LeakyReLU(0.5)),
+        (2, 3, nn.Conv2d(16, 16, 3, padding=2, dilation=2)),
+        (0, 0, nn.Conv2d(16, 16, 3, padding=1, bias=False)),
+    ],
+    ids=["activation", "dilation", "no bias"],
+)
+def test_layers_that_the_resnet_does_not_have_compute_themselves(part, index, layer, monkeypatch):
+    calls = count_calls(monkeypatch, "residual_section")
+    section = make_section(16, 16)
+    section[part][index] = layer
+    x = pictures(2, 16, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = by_layers(x, section)
+    torch.testing.assert_close(by_kernel(x, section), expected, rtol=0.02, atol=0.02)
+    assert not calls
+
+
+@needs_amx
 def test_layers_that_are_watched_compute_themselves():
     section, seen = make_section(16, 16), []
     section[1][3].register_forward_hook(lambda *_: seen.append(1))
@@ -130,8 +151,9 @@ def test_kernel_refuses_what_does_not_fit():
         kernel.residual_section(x, weights, [torch.zeros(bias)] * 5, bits(*outputs), kept)
 
     call()
-    with pytest.raises(ValueError, match="4, 16 or 32 channels"):
-        call(bits(1, 4, 4, 8))
+    for channels in (8, 32):
+        with pytest.raises(ValueError, match="4 or 16 channels for 16"):
+            call(bits(1, 4, 4, channels))
     with pytest.raises(ValueError, match="pooled pictures must be"):
         call(outputs=(1, 2, 3, 16))
     with pytest.raises(ValueError, match="filters must be"):

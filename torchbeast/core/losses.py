@@ -55,7 +55,7 @@ class Losses(NamedTuple):
     """int64 ``[T, B]``, the task of each transition."""
 
     targets: TargetSums | None = None
-    """Sums of ``vs``, which move PopArt's statistics; None without PopArt."""
+    """Sums of ``vs`` and rewards, which move PopArt's statistics; None without PopArt."""
 
     @property
     def total(self) -> Tensor:

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 SIGMA_MIN = 1e-4
 SIGMA_MAX = 1e6
-# Magnitude of rewards that a task is taken to have before its first.
+# How large rewards count as before a task's first reward.
 UNKNOWN_MAGNITUDE = 1.0
 # What --beta is the step size of.
 BETA_PER = ("target", "batch")
 
 
 class Moments(NamedTuple):
-    """Exponentially weighted statistics of each task's targets; float64 ``[K]``.
+    """Exponentially weighted statistics of each task's targets and rewards; float64 ``[K]``.
 
     The variance is kept instead of the second moment ``nu = variance + mu ** 2``: it moves by the
     same rule, and nothing is lost to ``nu - mu ** 2`` when ``mu`` is large.
@@ -36,7 +36,8 @@ class Moments(NamedTuple):
 
     sigma: Tensor
     """What normalises: the square root of the variance, within the bounds of
-    :func:`bounded_sigma`."""
+    :func:`bounded_sigma`. Kept, because a run may go on with another ``--sigma_floor``, and its
+    outputs must not change before :func:`pop`."""
 
 
 class TargetSums(NamedTuple):
@@ -110,8 +111,8 @@ def bounded_sigma(variance: Tensor, reward_magnitude: Tensor, floor: float) -> T
 
     It stays within [1e-4, 1e6] and above ``floor`` times the magnitude of the task's rewards.
     Without that bound a task that pays nothing for long has hardly any spread left: the noise of
-    its values is scaled up until its gradient drowns those of the other tasks. With it no single
-    reward of usual size is more than ``1 / floor`` in normalised units.
+    its values is scaled up until its gradient drowns those of the other tasks. With it no
+    reward of mean size is more than ``1 / floor`` in normalised units.
 
     Args:
         variance: ``[K]``, of the targets.
@@ -139,7 +140,7 @@ def art(moments: Moments, sums: TargetSums, beta: float, beta_per: str, floor: f
     variance = (1 - step) * moments.variance + step * sums.squared / number - shift.square()
     variance = variance.clamp(min=0.0)
 
-    # The first rewards alone count: the magnitude has no earlier value to move from.
+    # The first batch with rewards sets the magnitude: there is nothing to move from.
     step = torch.where(moments.reward_magnitude > 0, step_size(beta, beta_per, sums.rewards), 1.0)
     mean = sums.magnitudes / sums.rewards.clamp(min=1.0)
     moved = moments.reward_magnitude + step * (mean - moments.reward_magnitude)

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchbeast.models.max_pool import MaxPool
 from torchbeast.models.pictures import are_bfloat16, bits, channels_last, empty_pooled
 from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/residual_section.h).
-INPUT_CHANNELS = {16: (4, 16, 32), 32: (16, 32)}  # By the channels of the outputs.
+INPUT_CHANNELS = {16: (4, 16), 32: (16, 32)}  # By the channels of the outputs.
+BLOCK = (nn.ReLU, nn.Conv2d, nn.ReLU, nn.Conv2d)
+LAYERS = (nn.Conv2d, MaxPool, *BLOCK, *BLOCK)
 
 
 def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.Module) -> Tensor:
@@ -35,6 +38,7 @@ def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.M
     if (
         kernel is None
         or not kernel.has_amx()
+        or not _are_known(layers)
         or not _is_supported(x, convolutions[0])
         # Somebody wants to see what a layer computes.
         or any(layer._forward_hooks for layer in (head, block1, block2, *layers))
@@ -81,6 +85,18 @@ class _SectionFunction(torch.autograd.Function):
         )
         filters = [r.permute(0, 3, 1, 2) if r.dim() == 4 else r for r in results]
         return None, x_gradients, *filters
+
+
+def _are_known(layers: list[nn.Module]) -> bool:
+    """Whether these are the layers of the ResNet, not some of a subclass."""
+    return tuple(map(type, layers)) == LAYERS and all(
+        layer.kernel_size == (3, 3)
+        and layer.padding == layer.stride == layer.dilation == (1, 1)
+        and layer.groups == 1
+        and layer.bias is not None
+        for layer in layers
+        if isinstance(layer, nn.Conv2d)
+    )
 
 
 def _is_supported(x: Tensor, first: nn.Conv2d) -> bool:

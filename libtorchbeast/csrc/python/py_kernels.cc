@@ -135,11 +135,9 @@ SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
       static_cast<int64_t>(outputs.shape(3))};
   if (!shape.IsSupported()) {
     throw std::invalid_argument(
-        "residual_section needs 4, 16 or 32 channels, and 16 or 32 of its outputs");
+        "residual_section needs 4 or 16 channels for 16 of the outputs, or 16 or 32 for 32");
   }
-  PoolShape pool = shape.pool();
-  pool.count = shape.count;
-  CheckPooled(outputs, pool);
+  CheckPooled(outputs, shape.pool(shape.count));
   RequireAmx();
   return shape;
 }
@@ -175,8 +173,7 @@ To* BitsOf(const Pictures<From>& pictures) {
 template <typename To, typename Number, typename Place>
 SectionNumbers<To, Place> ToNumbers(const Pictures<const int16_t>& inputs,
                                     const Kept<Number, Place>& kept, const SectionShape& shape) {
-  PoolShape pool = shape.pool();
-  pool.count = shape.count;
+  const PoolShape pool = shape.pool(shape.count);
   std::apply([&](const auto&... pictures) { (CheckPooled(pictures, pool), ...); }, kept);
   return {BitsOf<const uint16_t>(inputs), std::get<0>(kept).data(),
           BitsOf<To>(std::get<1>(kept)),  BitsOf<To>(std::get<2>(kept)),
