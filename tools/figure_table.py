@@ -71,7 +71,7 @@ FIGURES = (
             "docs/reference/six_games/popart-s2 docs/reference/six_games/clipped-s1 "
             "docs/reference/six_games/clipped-s2 --table logs.csv --output six_games.png",
         ),
-        ("docs/reference/six_games/*/*",),
+        ("docs/reference/six_games/popart-s*/*", "docs/reference/six_games/clipped-s*/*"),
         {"docs/images/six_games.png": "six_games.png"},
     ),
     Figure(

@@ -59,7 +59,6 @@ class BorderedPicture {
 
   // The input at the top left of a filter whose output is at position 0.
   const uint16_t* data() const { return numbers_.get(); }
-  int64_t channels() const { return channels_; }
   // Even: pairs of positions do not cross the ends of rows.
   int64_t pitch() const { return (width_ + 2) / 2 * 2; }
   // Positions of outputs.

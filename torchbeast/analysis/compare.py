@@ -183,9 +183,10 @@ def compare(flags: argparse.Namespace) -> None:
     output = flags.output.expanduser()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        print(save_panels(draw(common), output))
+        saved = save_panels(draw(common), output)
     except (OSError, ValueError) as error:  # No place, or a suffix that is no picture's.
         raise UsageError(f"--output {output}: {error}") from error
+    print(saved)
 
 
 def main(argv: list[str] | None = None) -> int:
