@@ -41,6 +41,22 @@ AMX Bfloats Round(const float* numbers, int64_t size) {
   return rounded;
 }
 
+// Four tiles of sums are in the first four registers. The registers' numbers must be literals: the
+// compiler puts them into the instruction's text.
+AMX inline void ZeroSums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+AMX inline void StoreSums(float* sums) {
+  _tile_stored(0, sums, kTileBytes);
+  _tile_stored(1, sums + kFloatsOfTile, kTileBytes);
+  _tile_stored(2, sums + 2 * kFloatsOfTile, kTileBytes);
+  _tile_stored(3, sums + 3 * kFloatsOfTile, kTileBytes);
+}
+
 // Zeros for negative numbers. As integers these are smaller than NaN of negative sign, which stays.
 AMX inline __m512i ToPositive(const __m512i& bits) {
   return _mm512_maskz_mov_epi16(_mm512_cmpgt_epi16_mask(bits, _mm512_set1_epi16(-128)), bits);
@@ -222,14 +238,10 @@ TileShapes Convolution::MakeTileShapes() const {
   return shapes;
 }
 
-// The registers' numbers must be literals: the compiler puts them into the instruction's text.
 AMX void Convolution::SumTo16Outputs(const uint16_t* inputs, float* sums) const {
   const int64_t stride = 2 * shape_.inputs, next = kTileRows * shape_.inputs;
   const uint16_t* weights = weights_.get();
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  ZeroSums();
   for (const Step& step : steps_) {
     const uint16_t* first = inputs + step.offset;
     if (step.is_short) {
@@ -255,19 +267,13 @@ AMX void Convolution::SumTo16Outputs(const uint16_t* inputs, float* sums) const 
     }
     weights += kBfloatsOfTile;
   }
-  _tile_stored(0, sums, kTileBytes);
-  _tile_stored(1, sums + kFloatsOfTile, kTileBytes);
-  _tile_stored(2, sums + 2 * kFloatsOfTile, kTileBytes);
-  _tile_stored(3, sums + 3 * kFloatsOfTile, kTileBytes);
+  StoreSums(sums);
 }
 
 AMX void Convolution::SumTo32Outputs(const uint16_t* inputs, float* sums) const {
   const int64_t stride = 2 * shape_.inputs, next = kTileRows * shape_.inputs;
   const uint16_t* weights = weights_.get();
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  ZeroSums();
   for (const Step& step : steps_) {
     // No register is left for tiles of another shape: those of short steps end with weights of 0.
     // So numbers that are not finite spread one column further.
@@ -281,10 +287,7 @@ AMX void Convolution::SumTo32Outputs(const uint16_t* inputs, float* sums) const 
     _tile_dpbf16ps(3, 5, 7);
     weights += 2 * kBfloatsOfTile;
   }
-  _tile_stored(0, sums, kTileBytes);
-  _tile_stored(1, sums + kFloatsOfTile, kTileBytes);
-  _tile_stored(2, sums + 2 * kFloatsOfTile, kTileBytes);
-  _tile_stored(3, sums + 3 * kFloatsOfTile, kTileBytes);
+  StoreSums(sums);
 }
 
 // Writes a tile of sums: of 16 positions and a group of 16 outputs.
@@ -447,10 +450,7 @@ AMX void FilterGradient::AddTo32Outputs() {
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sums, kTileBytes);
-    _tile_stored(1, sums + kFloatsOfTile, kTileBytes);
-    _tile_stored(2, sums + 2 * kFloatsOfTile, kTileBytes);
-    _tile_stored(3, sums + 3 * kFloatsOfTile, kTileBytes);
+    StoreSums(sums);
   }
 }
 

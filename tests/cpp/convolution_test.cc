@@ -164,11 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvolutionShape{11, 11, 32, 32}, ConvolutionShape{1, 1, 4, 16},
                     ConvolutionShape{1, 7, 16, 32}, ConvolutionShape{33, 2, 16, 16},
                     ConvolutionShape{5, 64, 32, 32}),
-    [](const auto& info) {
-      const ConvolutionShape& s = info.param;
-      return std::to_string(s.height) + "x" + std::to_string(s.width) + "_" +
-             std::to_string(s.inputs) + "to" + std::to_string(s.outputs);
-    });
+    NameOf<ConvolutionShape>);
 
 }  // namespace
 }  // namespace torchbeast

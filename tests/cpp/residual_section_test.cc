@@ -125,11 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ResidualSectionTest,
                                          SectionShape{2, 42, 42, 16, 32},
                                          SectionShape{3, 9, 6, 32, 32},
                                          SectionShape{1, 1, 1, 16, 16}),
-                         [](const auto& info) {
-                           const SectionShape& s = info.param;
-                           return std::to_string(s.height) + "x" + std::to_string(s.width) + "_" +
-                                  std::to_string(s.inputs) + "to" + std::to_string(s.outputs);
-                         });
+                         NameOf<SectionShape>);
 
 }  // namespace
 }  // namespace torchbeast

@@ -4,8 +4,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.kernels import HAS_KERNELS, count_calls, needs_kernels
-from torchbeast.models import AgentConfig, ResNet
+from tests.kernels import (
+    HAS_KERNELS,
+    count_calls,
+    evaluate_agent,
+    make_resnet,
+    needs_kernels,
+)
 from torchbeast.models.max_pool import MaxPool
 from torchbeast.runtime import kernels
 
@@ -82,24 +87,12 @@ def test_kernel_refuses_pictures_that_do_not_fit():
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
     # Else another kernel pools.
     monkeypatch.setattr(kernels.compiled(), "has_amx", lambda: False)
-    torch.manual_seed(0)
-    agent = ResNet(AgentConfig(agent_type="resnet", num_actions=4)).eval()
+    agent, inputs = make_resnet()
     # Without a mean, torch and the kernel round the input alike.
     agent.frame_scale.fill_(1.0)
-    agent.compute_dtype = torch.bfloat16
-    frame = torch.randint(256, (2, 1, 4, 84, 84), dtype=torch.uint8)
-    done = torch.zeros(2, 1, dtype=torch.bool)
-    inputs = {"frame": frame, "reward": torch.zeros(2, 1), "done": done}
-    parameters = list(agent.parameters())
-
-    def evaluate():
-        output, _ = agent(inputs)
-        total = output.policy_logits.square().sum() + output.baseline.sum()
-        return output.policy_logits, torch.autograd.grad(total, parameters)
-
-    logits, gradients = evaluate()
+    logits, gradients = evaluate_agent(agent, inputs)
     monkeypatch.setattr(kernels, "compiled", lambda: None)
-    expected_logits, expected = evaluate()
+    expected_logits, expected = evaluate_agent(agent, inputs)
     assert logits.equal(expected_logits)
     for one, other in zip(gradients, expected, strict=True):
         assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.kernels import count_calls, needs_amx
-from torchbeast.models import AgentConfig, ResNet
+from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_amx
 from torchbeast.models.max_pool import MaxPool
 from torchbeast.models.residual_section import residual_section
 from torchbeast.runtime import kernels
@@ -169,28 +168,16 @@ def test_kernel_refuses_what_does_not_fit():
 
 @needs_amx
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
-    torch.manual_seed(0)
-    agent = ResNet(AgentConfig(agent_type="resnet", num_actions=4)).eval()
-    agent.compute_dtype = torch.bfloat16
+    agent, inputs = make_resnet()
     calls = count_calls(monkeypatch, "residual_section_backward")
-    frame = torch.randint(256, (2, 1, 4, 84, 84), dtype=torch.uint8)
-    done = torch.zeros(2, 1, dtype=torch.bool)
-    inputs = {"frame": frame, "reward": torch.zeros(2, 1), "done": done}
-    parameters = list(agent.parameters())
-
-    def compute():
-        output, _ = agent(inputs)
-        total = output.policy_logits.square().sum() + output.baseline.sum()
-        return output.policy_logits, torch.autograd.grad(total, parameters)
-
-    logits, gradients = compute()
+    logits, gradients = evaluate_agent(agent, inputs)
     acting = agent.inference_copy()(inputs)[0].policy_logits
     assert acting.equal(logits)
     assert len(calls) == 3
     monkeypatch.setattr(kernels, "compiled", lambda: None)
-    torchs_logits, torchs = compute()
+    torchs_logits, torchs = evaluate_agent(agent, inputs)
     torch.testing.assert_close(logits, torchs_logits, rtol=0.05, atol=0.005)
     agent.compute_dtype = torch.float32
-    for *both, exact in zip(gradients, torchs, compute()[1], strict=True):
+    for *both, exact in zip(gradients, torchs, evaluate_agent(agent, inputs)[1], strict=True):
         error, torchs_error = (torch.dist(gradient, exact) for gradient in both)
         assert error < 1.3 * torchs_error + 0.01 * exact.norm()

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from torchbeast.models.pictures import channels_last
+from torchbeast.models.pictures import bits, channels_last
 from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/normalize_frames.h).
@@ -69,15 +69,14 @@ def _is_supported(frames: Tensor, mean: Tensor) -> bool:
 def _by_kernel(
     kernel: ModuleType, frames: Tensor, mean: Tensor, scale: Tensor, task: Tensor | None
 ) -> Tensor:
-    count, channels, height, width = frames.shape
     if task is None or len(scale) == 1:
-        task = torch.zeros(count, dtype=torch.int32)
-    outputs = torch.empty(count, height, width, channels, dtype=torch.bfloat16)
+        task = torch.zeros(len(frames), dtype=torch.int32)
+    outputs = torch.empty(frames.shape, dtype=torch.bfloat16, memory_format=torch.channels_last)
     kernel.normalize_frames(
         frames,
         channels_last(mean),
         scale,
         task.to(torch.int32).contiguous(),
-        outputs.view(torch.int16),  # As torchbeast.models.pictures.bits has it.
+        bits(outputs),
     )
-    return outputs.permute(0, 3, 1, 2)
+    return outputs
