@@ -3,9 +3,10 @@
     python benchmarks/popart.py
 
 Three tables. How many updates the statistics need to reach the returns of a game: with --beta_per
-batch (as in 2019), with --beta_per target, and with a step for every target one after the other, as
-the paper writes it. How far the last two are apart on the same targets. And the gradient of a batch
-of four games in which one game meets its first reward.
+batch (as in 2019), with --beta_per target and the same beta, with the default flags, and with a
+step for every target one after the other, as the paper writes it. How far per target and one after
+the other are apart on the same targets. And the gradient of a batch of four games in which one game
+meets its first reward.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.update import UpdateRule
 from torchbeast.models import Agent, AgentConfig, make_agent
 
-BETA = 0.0003
+# The step size that all rules are compared with, and that of the default flags.
+BETA, DEFAULT_BETA = 0.0003, AgentConfig().beta
+# Rules for the layer: name, beta_per, beta.
+RULES = (
+    ("per batch", "batch", BETA),
+    ("per target", "target", BETA),
+    ("default flags", "target", DEFAULT_BETA),
+)
 # Mean and standard deviation of Carnival's discounted returns under random play.
 MEAN, STD = 149.0, 122.0
 GAMES = 6
@@ -70,8 +78,8 @@ class Sequential:
 class Layer:
     """The first game's statistics in a PopArt layer."""
 
-    def __init__(self, beta_per: str) -> None:
-        self._layer = PopArtLayer(1, GAMES, BETA, beta_per)
+    def __init__(self, beta_per: str, beta: float) -> None:
+        self._layer = PopArtLayer(1, GAMES, beta, beta_per)
 
     def update(self, targets: Tensor, task: Tensor) -> None:
         self._layer.adopt(self._layer.moved(self._layer.sum_own_targets(targets, task)))
@@ -108,7 +116,7 @@ def batches(preset: Preset, num_updates: int, seed: int) -> Iterator[tuple[Tenso
 
 def updates_until_close(preset: Preset, seed: int) -> list[int]:
     """Updates until mu is within 10 % of the mean of the returns, by rule, on the same targets."""
-    rules = [Layer("batch"), Layer("target"), Sequential()]
+    rules = [*(Layer(beta_per, beta) for _, beta_per, beta in RULES), Sequential()]
     counts = [0] * len(rules)
     for count, (targets, task) in enumerate(batches(preset, 100_000, seed), start=1):
         for i, rule in enumerate(rules):
@@ -122,7 +130,7 @@ def updates_until_close(preset: Preset, seed: int) -> list[int]:
 
 def compare_with_sequential(preset: Preset, num_updates: int) -> str:
     """The largest differences to the sequential rule on the same targets, in units of sigma."""
-    layer, sequential = Layer("target"), Sequential()
+    layer, sequential = Layer("target", BETA), Sequential()
     mu_difference = sigma_difference = 0.0
     for targets, task in batches(preset, num_updates, seed=0):
         layer.update(targets, task)
@@ -133,7 +141,7 @@ def compare_with_sequential(preset: Preset, num_updates: int) -> str:
     return f"mu {mu_difference:.5f} sigma, sigma {sigma_difference:.3%}"
 
 
-def surprise(beta_per: str, reward: float) -> tuple[Agent, EnvOutput, AgentOutput]:
+def surprise(beta_per: str, beta: float, reward: float) -> tuple[Agent, EnvOutput, AgentOutput]:
     """A new agent and a rollout of each of four games; the first game pays ``reward`` at the end.
 
     The other games are played with returns of the scale that their statistics have.
@@ -145,7 +153,7 @@ def surprise(beta_per: str, reward: float) -> tuple[Agent, EnvOutput, AgentOutpu
             num_actions=6,
             tasks=tuple("ABCD"),
             use_popart=True,
-            beta=BETA,
+            beta=beta,
             beta_per=beta_per,
         )
     )
@@ -171,9 +179,9 @@ def surprise(beta_per: str, reward: float) -> tuple[Agent, EnvOutput, AgentOutpu
     return agent, env, AgentOutput(*(torch.roll(x, 1, dims=0) for x in output))
 
 
-def gradient_norms(beta_per: str, reward: float) -> tuple[float, float, list[float]]:
+def gradient_norms(beta_per: str, beta: float, reward: float) -> tuple[float, float, list[float]]:
     """Norms of the whole gradient, of what clipping leaves of it, and of each game's part."""
-    agent, env, actor = surprise(beta_per, reward)
+    agent, env, actor = surprise(beta_per, beta, reward)
     losses = rollout_losses(agent, env, actor, (), LossConfig(clip_rewards=False))
     rule = UpdateRule(agent, OptimizerConfig(grad_norm_clipping=CLIPPING), lambda: None)
     gradients = rule.gradients(losses, by_task=True)
@@ -185,11 +193,11 @@ def gradient_norms(beta_per: str, reward: float) -> tuple[float, float, list[flo
 def print_surprise() -> None:
     print(f"\nGradient of four games; one meets its first reward, {FIRST_REWARD:g}:")
     print(f"{'':30}{'norm':>10}{'clipped to':>12}{'game A':>10}{'others':>10}{'left of them':>14}")
-    for beta_per in ("batch", "target"):
+    for rule, beta_per, beta in RULES:
         for reward in (0.0, FIRST_REWARD):
-            total, kept, games = gradient_norms(beta_per, reward)
+            total, kept, games = gradient_norms(beta_per, beta, reward)
             others = sum(norm**2 for norm in games[1:]) ** 0.5
-            name = f"per {beta_per}, " + ("first reward" if reward else "no reward")
+            name = f"{rule}, " + ("first reward" if reward else "no reward")
             print(
                 f"{name:30}{total:10.0f}{total * kept:12.0f}{games[0]:10.0f}{others:10.0f}"
                 f"{others * kept:14.2f}"
@@ -201,14 +209,15 @@ def main() -> None:
     parser.parse_args()
     torch.set_num_threads(1)
     print(
-        f"Updates until mu is within 10 % ({GAMES} games, mean {MEAN:g}, beta {BETA:g}; median of "
-        f"{SEEDS} seeds):"
+        f"Updates until mu is within 10 % ({GAMES} games, mean {MEAN:g}, beta {BETA:g}, default "
+        f"flags {DEFAULT_BETA:g}; median of {SEEDS} seeds):"
     )
-    print(f"{'':10}{'per batch':>12}{'per target':>12}{'sequential':>12}")
+    names = [*(name for name, _, _ in RULES), "sequential"]
+    print(f"{'':10}" + "".join(f"{name:>15}" for name in names))
     for name, preset in PRESETS.items():
         counts = [updates_until_close(preset, seed) for seed in range(SEEDS)]
         medians = [statistics.median(column) for column in zip(*counts, strict=True)]
-        print(f"{name:10}" + "".join(f"{median:12,}" for median in medians), flush=True)
+        print(f"{name:10}" + "".join(f"{median:15,}" for median in medians), flush=True)
     print("\nPer target against sequential, largest difference over 1,000 updates:")
     for name, preset in PRESETS.items():
         print(f"{name:10}{compare_with_sequential(preset, 1000)}", flush=True)

@@ -184,6 +184,7 @@ def test_the_preset_is_what_the_page_says():
     assert PRESETS["2019"] == {
         "fixed_input_scale": True,
         "torch_initial_weights": True,
+        "beta": 0.0003,
         "beta_per": "batch",
         "sigma_floor": 0.0,
     }

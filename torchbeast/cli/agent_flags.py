@@ -97,7 +97,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         help="abs_one: clip rewards to [-1, 1] for learning. none: do not clip. (default: abs_one; "
         "none with --use_popart)",
     )
-    add("--beta", type=fraction, default=0.0003, help="PopArt's step size. (default: %(default)s)")
+    add("--beta", type=fraction, default=0.00001, help="PopArt's step size. (default: %(default)s)")
     add(
         "--beta_per",
         choices=["target", "batch"],

@@ -20,6 +20,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "2019": {
         "fixed_input_scale": True,
         "torch_initial_weights": True,
+        "beta": 0.0003,
         "beta_per": "batch",
         "sigma_floor": 0.0,
     },

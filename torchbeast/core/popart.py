@@ -182,7 +182,7 @@ class PopArtLayer(nn.Module):
         self,
         input_features: int,
         output_features: int,
-        beta: float = 0.0003,
+        beta: float = 0.00001,
         beta_per: str = "target",
         sigma_floor: float = 0.0,
     ) -> None:

@@ -29,7 +29,7 @@ class AgentConfig(NamedTuple):
     tasks: tuple[str, ...] = ("PongNoFrameskip-v4",)
     use_lstm: bool = False
     use_popart: bool = False
-    beta: float = 0.0003
+    beta: float = 0.00001
     # What --beta is the step size of: a "target", or all targets of a "batch".
     beta_per: str = "target"
     # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
