@@ -113,6 +113,19 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
         "(default: %(default)s)",
     )
+    add(
+        "--replay_ratio",
+        type=amount,
+        default=0.0,
+        help="How many rollouts are learned from again for each new one. (default: %(default)s)",
+    )
+    add(
+        "--replay_size",
+        type=positive,
+        default=500,
+        help="Rollouts kept to be learned from again; each takes --unroll_length times a "
+        "frame of memory. (default: %(default)s)",
+    )
     add_optimizer_flags(parser)
 
 

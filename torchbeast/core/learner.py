@@ -20,9 +20,10 @@ from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.parts import Part, join, sum_over_ranks
+from torchbeast.core.replay import KeptRollouts, Replay, ReplayConfig
 from torchbeast.core.step_stats import Game, StepStats, collect_part, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.core.update import UpdateRule
+from torchbeast.core.update import Gradients, UpdateRule, join_gradients
 from torchbeast.runtime.ranks import Ranks
 
 __all__ = [
@@ -53,6 +54,7 @@ class Learner:
         on_step: Callable[[StepStats], None],
         on_gradients: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
+        replay: ReplayConfig = ReplayConfig(),  # noqa: B008
     ) -> None:
         """Makes a learner at step 0.
 
@@ -65,6 +67,7 @@ class Learner:
             on_gradients: is called before gradients are applied.
             ranks: the processes that learn together, each from its own batch. Their agents must be
                 equal. By default there is only this process.
+            replay: how often rollouts are learned from again.
         """
         self.agent = agent
         self.steps = 0
@@ -77,6 +80,7 @@ class Learner:
         self._on_step = on_step
         self._rule = UpdateRule(agent, optimizer, on_gradients)
         self._ranks = ranks or Ranks()
+        self._replay = Replay(replay)
         self._stop_requested = False
         self.is_stopped = False
         """Whether a rank asked all ranks to stop, and all of them have made their last step."""
@@ -93,7 +97,8 @@ class Learner:
     ) -> None:
         """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
 
-        Blocks while other threads learn from a whole batch.
+        Blocks while other threads learn from a whole batch. Replayed rollouts add to the gradient;
+        all counts and statistics are of the new rollouts.
 
         Args:
             env: what the environments returned.
@@ -113,6 +118,9 @@ class Learner:
             stats = collect_part(
                 losses, env, policy_version, self.learner_steps, len(self.task_steps)
             )
+            for old in self._replay.draw(num_rollouts):
+                gradients = join_gradients(gradients, self._replayed_gradients(old))
+            self._replay.keep(env, actor, initial_state)
             self._gate.deliver(Part(gradients, stats, losses.targets), num_rollouts)
 
     @property
@@ -145,6 +153,10 @@ class Learner:
                 f"training diverged: {faulty[0]} is not finite at step {self.steps:,}; a lower "
                 "--learning_rate may help"
             )
+
+    def _replayed_gradients(self, old: KeptRollouts) -> Gradients:
+        losses = rollout_losses(self.agent, *old, self._loss_config, is_replayed=True)
+        return self._rule.gradients(losses, by_task=self._measures_tasks())
 
     def _measures_tasks(self) -> bool:
         return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0

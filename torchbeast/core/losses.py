@@ -116,7 +116,13 @@ class Transitions(NamedTuple):
 
 
 def rollout_losses(
-    agent: Any, env: EnvOutput, actor: AgentOutput, initial_state: Any, config: LossConfig
+    agent: Any,
+    env: EnvOutput,
+    actor: AgentOutput,
+    initial_state: Any,
+    config: LossConfig,
+    *,
+    is_replayed: bool = False,
 ) -> Losses:
     """Computes the losses of a rollout under ``agent``.
 
@@ -126,6 +132,8 @@ def rollout_losses(
         actor: likewise; of the behaviour policy.
         initial_state: the recurrent state before the first row.
         config: weights and discount.
+        is_replayed: the rollout was learned from before. Its rewards have moved PopArt's
+            statistics already and do not move them again.
 
     Raises:
         ValueError: a tensor has the wrong rank or shape.
@@ -145,7 +153,10 @@ def rollout_losses(
         transitions.v_tm1.detach(),
         transitions.bootstrap_v,
     )
-    return weigh(transitions, returns.vs, returns.pg_advantages, popart, config)
+    sums = None
+    if popart is not None and not is_replayed:
+        sums = popart.sum_own_targets(returns.vs, transitions.task_tm1, transitions.reward_t)
+    return weigh(transitions, returns.vs, returns.pg_advantages, popart, sums, config)
 
 
 def check_rollout(env: EnvOutput, actor: AgentOutput) -> None:
@@ -206,6 +217,7 @@ def weigh(
     vs_tm1: Tensor,
     pg_advantage_tm1: Tensor,
     popart: PopArtLayer | None,
+    sums: TargetSums | None,
     config: LossConfig,
 ) -> Losses:
     """Computes the weighted losses of aligned transitions.
@@ -215,12 +227,11 @@ def weigh(
         vs_tm1: ``[T, B]``, V-trace's value targets in units of return.
         pg_advantage_tm1: ``[T, B]``, V-trace's advantages in units of return.
         popart: the layer whose statistics normalise targets and advantages, if any.
+        sums: of the targets that move these statistics, if any.
         config: weights of the losses.
     """
     targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
-    sums = None
     if popart is not None:
-        sums = popart.sum_own_targets(vs_tm1, transitions.task_tm1, transitions.reward_t)
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
@@ -245,7 +256,7 @@ def normalize(
     vs_tm1: Tensor,
     pg_advantage_tm1: Tensor,
     popart: PopArtLayer,
-    sums: TargetSums,
+    sums: TargetSums | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Puts targets, values and advantages ``[T, B]`` into PopArt's units.
 
@@ -253,10 +264,11 @@ def normalize(
     the first reward of a game is divided by a deviation that knows it. Values are converted from
     the old statistics to the new, so that no weight has to move before the gradient is known.
 
-    With a step per batch the statistics are those from before, as in 2019.
+    With a step per batch, or without ``sums``, the statistics are those from before.
     """
-    old = popart.moments
-    new = popart.moved(sums) if popart.beta_per == "target" else old
+    old = new = popart.moments
+    if sums is not None and popart.beta_per == "target":
+        new = popart.moved(sums)
     task, dtype = transitions.task_tm1, vs_tm1.dtype
     mu, sigma, scale, shift = (
         statistic.to(dtype)[task]
