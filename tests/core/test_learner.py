@@ -12,6 +12,7 @@ from torchbeast.core.learner import (
     rollouts_at_once,
 )
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.replay import ReplayConfig
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.models import AgentConfig, make_agent
 
@@ -48,6 +49,7 @@ def make_learner(
     beta_per="target",
     total_steps=1000,
     loss=LossConfig(),  # noqa: B008
+    replay=ReplayConfig(),  # noqa: B008
     **optimizer,
 ):
     torch.manual_seed(0)
@@ -59,6 +61,7 @@ def make_learner(
         OptimizerConfig(total_steps=total_steps, **optimizer),
         batch_size,
         steps.append,
+        replay=replay,
     )
     return learner, steps
 
@@ -324,3 +327,55 @@ def test_a_learner_that_diverged_says_so():
         learner.learn(env, actor, ())
     assert learner.is_diverged
     assert len(steps) == MAX_SKIPPED_IN_A_ROW - 1
+
+
+@pytest.mark.parametrize("config", [{}, {"use_popart": True}])
+def test_a_replayed_rollout_adds_its_gradient_and_nothing_else(config):
+    """The second update learns from rollout 1 and again from rollout 0."""
+    plain = {**config, "learning_rate": 0.0, "grad_norm_clipping": 1e9}
+    learner, steps = make_learner(1, replay=ReplayConfig(replay_ratio=1.0), **plain)
+    without, steps_without = make_learner(1, **plain)
+    first, second = make_rollout(0, task=0), make_rollout(1, task=1)
+    learner.learn(*first, ())
+    without.learn(*first, ())
+    assert steps[0] == steps_without[0]  # There was nothing to draw from.
+
+    agent = copy.deepcopy(learner.agent)
+    losses = [
+        rollout_losses(agent, *second, (), LossConfig()),
+        rollout_losses(agent, *first, (), LossConfig(), is_replayed=True),
+    ]
+    assert losses[1].targets is None
+    parameters = dict(agent.named_parameters())
+    body = {k: v for k, v in parameters.items() if not k.startswith("baseline")}
+    expected = torch.autograd.grad(sum(x.total for x in losses), list(body.values()))
+    found = {}
+    prepare = learner._rule.prepare
+
+    def record(gradients, targets):
+        found.update(zip(parameters, gradients.total, strict=True))
+        return prepare(gradients, targets)
+
+    learner._rule.prepare = record
+    learner.learn(*second, ())
+    without.learn(*second, ())
+    for name, gradient in zip(body, expected, strict=True):
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+    assert steps[1].grad_norm != steps_without[1].grad_norm
+    assert steps[1]._replace(grad_norm=0.0) == steps_without[1]._replace(grad_norm=0.0)
+    assert learner.task_steps == [T, T]
+    if config:
+        for a, b in zip(
+            learner.agent.baseline.moments, without.agent.baseline.moments, strict=True
+        ):
+            assert torch.equal(a, b)
+
+
+def test_a_rollout_that_is_not_finite_spoils_one_update_only():
+    learner, steps = make_learner(1, replay=ReplayConfig(replay_ratio=2.0))
+    env, actor = make_rollout(0)
+    env.reward[2] = float("nan")
+    learner.learn(env, actor, ())
+    for i in range(1, 5):
+        learner.learn(*make_rollout(i), ())
+    assert [step.fault is None for step in steps] == [False, True, True, True, True]

@@ -117,14 +117,15 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--replay_ratio",
         type=amount,
         default=0.0,
-        help="How many rollouts are learned from again for each new one. (default: %(default)s)",
+        help="Rollouts that are learned from again for each new one, drawn from the newest "
+        "--replay_size. (default: %(default)s)",
     )
     add(
         "--replay_size",
         type=positive,
         default=500,
-        help="Rollouts kept to be learned from again; each takes --unroll_length times a "
-        "frame of memory. (default: %(default)s)",
+        help="How many of the newest rollouts are kept for that. A step takes 28 kB. "
+        "(default: %(default)s)",
     )
     add_optimizer_flags(parser)
 

@@ -181,6 +181,8 @@ class Learner:
         self.learner_steps += 1
         self._skipped.record(fault, self.steps)
         if fault is not None:
+            # The rollout at fault may be among those kept, and would spoil further updates.
+            self._replay.clear()
             self.check_weights()
         # Called here because no thread changes the weights now.
         self._on_step(

@@ -81,3 +81,9 @@ class Replay:
             self._num_rollouts += env.done.shape[1]
             while self._num_rollouts > self._config.replay_size and len(self._groups) > 1:
                 self._num_rollouts -= self._groups.popleft().env.done.shape[1]
+
+    def clear(self) -> None:
+        """Drops all rollouts."""
+        with self._lock:
+            self._groups.clear()
+            self._num_rollouts = 0
