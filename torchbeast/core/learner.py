@@ -98,7 +98,7 @@ class Learner:
         """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
 
         Blocks while other threads learn from a whole batch. Replayed rollouts add to the gradient;
-        all counts and statistics are of the new rollouts.
+        what is counted and recorded is of the new ones, but for the norm of the whole gradient.
 
         Args:
             env: what the environments returned.
@@ -156,7 +156,7 @@ class Learner:
 
     def _replayed_gradients(self, old: KeptRollouts) -> Gradients:
         losses = rollout_losses(self.agent, *old, self._loss_config, is_replayed=True)
-        return self._rule.gradients(losses, by_task=self._measures_tasks())
+        return self._rule.gradients(losses)
 
     def _measures_tasks(self) -> bool:
         return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0
