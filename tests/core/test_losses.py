@@ -71,10 +71,10 @@ def test_error_and_entropy_are_known_without_their_weights():
     for weight in (0.0, 0.25):
         result = losses(agent, env, actor, baseline_cost=weight, entropy_cost=weight)
         # The targets are 3.25 and 4.5; each policy is that of a coin.
-        assert result.value_error.item() == 0.5 * (3.0**2 + 4.0**2)
+        assert result.value_error.sum().item() == 0.5 * (3.0**2 + 4.0**2)
         assert result.policy_entropy.flatten().tolist() == pytest.approx([math.log(2)] * 2)
-        assert result.baseline.item() == weight * result.value_error.item()
-        assert result.entropy.item() == pytest.approx(-weight * 2 * math.log(2))
+        assert torch.equal(result.baseline, weight * result.value_error)
+        assert result.entropy.sum().item() == pytest.approx(-weight * 2 * math.log(2))
 
 
 def test_terminal_step_has_no_bootstrap():
@@ -112,7 +112,7 @@ def test_actions_meet_the_logits_of_the_row_before():
     torch.testing.assert_close(result.vs, expected.vs)
     log_probs = torch.log_softmax(torch.tensor(target), -1)[[0, 1], [0, 1]]
     pg = -(log_probs * expected.pg_advantages.flatten()).sum()
-    torch.testing.assert_close(result.policy_gradient, pg)
+    torch.testing.assert_close(result.policy_gradient.sum(), pg)
 
 
 def test_rewards_are_clipped_for_learning_only_if_asked():

@@ -2,15 +2,22 @@ import pytest
 import torch
 
 from tests.core.test_learner import make_rollout
-from torchbeast.core.replay import Replay, ReplayConfig
+from torchbeast.core.replay import Replay, ReplayConfig, Rollouts
+
+
+def make_group(seed, batch=1):
+    """Rollouts whose recurrent state says which group they are of."""
+    return Rollouts(*make_rollout(seed, batch), (torch.full((1, batch, 1), float(seed)),))
 
 
 def draw_all(config, num_groups, batch):
-    """Keeps and draws in turn. Returns the seeds of the groups that each draw returned."""
+    """Extends groups in turn. Returns the seeds of the groups that each was extended by."""
     replay, drawn = Replay(config), []
     for seed in range(num_groups):
-        drawn.append([int(group.initial_state[0]) for group in replay.draw(batch)])
-        replay.keep(*make_rollout(seed, batch), (torch.tensor(seed),))
+        joined = replay.extend(make_group(seed, batch))
+        seeds = joined.initial_state[0].flatten().tolist()
+        assert seeds[:batch] == [seed] * batch
+        drawn.append(seeds[batch::batch])
     return drawn
 
 
@@ -35,16 +42,17 @@ def test_a_single_group_is_kept_however_large_it_is():
 
 def test_what_is_kept_is_a_copy():
     replay = Replay(ReplayConfig(1.0))
-    env, actor = make_rollout(0)
-    replay.keep(env, actor, (torch.zeros(1),))
-    expected = env.frame.clone()
-    env.frame.zero_()  # MonoBeast's buffers are used again.
-    (group,) = replay.draw(1)
-    assert torch.equal(group.env.frame, expected)
+    first = make_group(0)
+    expected = first.env.frame.clone()
+    replay.extend(first)
+    first.env.frame.zero_()  # MonoBeast's buffers are used again.
+    second = make_group(1)
+    joined = replay.extend(second)
+    assert torch.equal(joined.env.frame, torch.cat([second.env.frame, expected], dim=1))
 
 
 def test_nothing_is_drawn_after_clear():
     replay = Replay(ReplayConfig(1.0))
-    replay.keep(*make_rollout(0), ())
+    replay.extend(make_group(0))
     replay.clear()
-    assert replay.draw(1) == []
+    assert replay.extend(make_group(1)).num_rollouts == 1

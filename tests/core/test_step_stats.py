@@ -28,21 +28,28 @@ def make_env(device="cpu"):
     )
 
 
-def collect(env, policy_version=None, version=0):
+def collect(env, policy_version=None, version=0, num_replayed=0):
     """A part with a loss of 1 in every step, and other losses of 2, 3 and 4 altogether.
 
-    The value error is 8 altogether. The entropy is 1 in task 0 and 3 in task 2.
+    The value error is 8 altogether. The entropy is 1 in task 0 and 3 in task 2. Behind it stand
+    replayed rollouts whose losses are not finite.
     """
-    task = env.task[:-1].long()
-    sums = map(torch.tensor, (2.0, 3.0, 4.0, 8.0))
-    losses = Losses(torch.ones(T, B), *sums, task + 1.0, task.float(), task)
+    task = torch.nn.functional.pad(env.task[:-1].long(), (0, num_replayed))
+
+    def spread(total):
+        own = torch.full((T, B), total / (T * B))
+        return torch.nn.functional.pad(own, (0, num_replayed), value=float("nan"))
+
+    terms = map(spread, (T * B, 2.0, 3.0, 4.0, 8.0))
+    losses = Losses(*terms, task + 1.0, task.float(), task)
     return collect_part(losses, env, policy_version, version, len(TASKS))
 
 
-def test_numbers_of_a_whole_batch_come_back():
+@pytest.mark.parametrize("num_replayed", [0, 3])
+def test_numbers_of_a_whole_batch_come_back(num_replayed):
     versions = torch.full((T + 1, B), 7)
     versions[0] = -1000  # Of the rollout before.
-    parts = [collect(make_env(), versions, version=10) for _ in range(3)]
+    parts = [collect(make_env(), versions, 10, num_replayed) for _ in range(3)]
     whole = join_parts(join_parts(*parts[:2]), parts[2])
     stats = read_stats(whole, GradientNorms(torch.tensor(0.5), {2: torch.tensor(0.25)}))
     per_step = (8.0 / (T * B), 2.0)
@@ -104,7 +111,7 @@ def test_steps_with_a_loss_that_is_not_finite_are_counted_by_task():
     per_step = torch.ones(T, B)
     per_step[0, 1] = float("nan")
     per_step[2, 1] = float("inf")
-    losses = Losses(per_step, *[torch.tensor(0.0)] * 5, task.float(), task)
+    losses = Losses(per_step, *[torch.zeros(T, B)] * 5, task.float(), task)
     part = collect_part(losses, make_env(), None, 0, len(TASKS))
     stats = read_stats(join_parts(part, part), GradientNorms(torch.tensor(0.5), {}))
     assert stats.task_steps == [2 * T, 0, 2 * T]

@@ -16,6 +16,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.0005,
         "entropy_cost": 0.003,
     },
+    # The same for several games: PopArt, smaller updates, and every rollout is learned from about
+    # twice.
+    "many": {
+        "agent_type": "atari",
+        "use_popart": True,
+        "total_steps": 4_000_000,
+        "unroll_length": 20,
+        "batch_size": 2,
+        "replay_ratio": 1.0,
+        "learning_rate": 0.0005,
+        "entropy_cost": 0.003,
+    },
     # What flags can bring back of 2019; docs/migrating.md lists what else differs.
     "2019": {
         "fixed_input_scale": True,

@@ -20,10 +20,10 @@ from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.parts import Part, join, sum_over_ranks
-from torchbeast.core.replay import KeptRollouts, Replay, ReplayConfig
+from torchbeast.core.replay import Replay, ReplayConfig, Rollouts
 from torchbeast.core.step_stats import Game, StepStats, collect_part, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.core.update import Gradients, UpdateRule, join_gradients
+from torchbeast.core.update import UpdateRule
 from torchbeast.runtime.ranks import Ranks
 
 __all__ = [
@@ -98,7 +98,7 @@ class Learner:
         """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
 
         Blocks while other threads learn from a whole batch. Replayed rollouts add to the gradient;
-        what is counted and recorded is of the new ones, but for the norm of the whole gradient.
+        what is counted and recorded is of the new ones, but for the norms of the gradients.
 
         Args:
             env: what the environments returned.
@@ -113,14 +113,12 @@ class Learner:
         """
         num_rollouts = env.done.shape[1]
         with self._gate.part(num_rollouts):
-            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
+            rollouts = self._replay.extend(Rollouts(env, actor, initial_state))
+            losses = rollout_losses(self.agent, *rollouts, self._loss_config, num_new=num_rollouts)
             gradients = self._rule.gradients(losses, by_task=self._measures_tasks())
             stats = collect_part(
                 losses, env, policy_version, self.learner_steps, len(self.task_steps)
             )
-            for old in self._replay.draw(num_rollouts):
-                gradients = join_gradients(gradients, self._replayed_gradients(old))
-            self._replay.keep(env, actor, initial_state)
             self._gate.deliver(Part(gradients, stats, losses.targets), num_rollouts)
 
     @property
@@ -153,10 +151,6 @@ class Learner:
                 f"training diverged: {faulty[0]} is not finite at step {self.steps:,}; a lower "
                 "--learning_rate may help"
             )
-
-    def _replayed_gradients(self, old: KeptRollouts) -> Gradients:
-        losses = rollout_losses(self.agent, *old, self._loss_config, is_replayed=True)
-        return self._rule.gradients(losses)
 
     def _measures_tasks(self) -> bool:
         return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0
@@ -222,14 +216,18 @@ class Learner:
 
 
 def rollouts_at_once(
-    batch_size: int, unroll_length: int, threads: int, rows_at_once: int | None
+    batch_size: int,
+    unroll_length: int,
+    threads: int,
+    rows_at_once: int | None,
+    replay_ratio: float = 0.0,
 ) -> int:
     """Returns how many rollouts each learner thread takes at a time: a divisor of ``batch_size``.
 
     ``rows_at_once``: the agent's attribute of this name, for a CPU. None for a GPU, which is
-    fastest with whole batches.
+    fastest with whole batches. Replayed rollouts come in addition.
     """
     if rows_at_once is None:
         return batch_size
-    most = min(batch_size // threads, rows_at_once // unroll_length)
+    most = min(batch_size // threads, int(rows_at_once / (unroll_length * (1 + replay_ratio))))
     return max(n for n in range(1, max(1, most) + 1) if batch_size % n == 0)

@@ -29,13 +29,15 @@ class LossConfig(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Weighted losses and what PopArt learns from."""
+    """Losses of each transition, ``[T, B]``, and what PopArt learns from.
+
+    Only ``per_step`` has a gradient.
+    """
 
     per_step: Tensor
-    """float32 ``[T, B]``, the loss of each transition, with gradient."""
+    """The weighted loss: the sum of the next three."""
 
     policy_gradient: Tensor
-    """Sum over ``T`` and ``B``, like the next two; without gradient."""
 
     baseline: Tensor
 
@@ -43,19 +45,20 @@ class Losses(NamedTuple):
     """Negative: the entropy is maximised."""
 
     value_error: Tensor
-    """Sum of half the squared errors of the normalised values, without weight or gradient."""
+    """Half the squared error of the normalised value, without weight."""
 
     policy_entropy: Tensor
-    """float32 ``[T, B]``, the policy's entropy in nats, without weight or gradient."""
+    """The policy's entropy in nats, without weight."""
 
     vs: Tensor
-    """float32 ``[T, B]``, the value targets in units of return."""
+    """The value target in units of return."""
 
     task: Tensor
-    """int64 ``[T, B]``, the task of each transition."""
+    """int64"""
 
     targets: TargetSums | None = None
-    """Sums of ``vs`` and rewards, which move PopArt's statistics; None without PopArt."""
+    """Sums of ``vs`` and rewards of new rollouts, which move PopArt's statistics; None without
+    PopArt."""
 
     @property
     def total(self) -> Tensor:
@@ -122,9 +125,9 @@ def rollout_losses(
     initial_state: Any,
     config: LossConfig,
     *,
-    is_replayed: bool = False,
+    num_new: int | None = None,
 ) -> Losses:
-    """Computes the losses of a rollout under ``agent``.
+    """Computes the losses of rollouts under ``agent``.
 
     Args:
         agent: a ``torchbeast.models.Agent``.
@@ -132,8 +135,8 @@ def rollout_losses(
         actor: likewise; of the behaviour policy.
         initial_state: the recurrent state before the first row.
         config: weights and discount.
-        is_replayed: the rollout was learned from before. Its rewards have moved PopArt's
-            statistics already and do not move them again.
+        num_new: how many rollouts, the first ones of ``B``, are new; by default all. The targets of
+            the others have moved PopArt's statistics before and do not move them again.
 
     Raises:
         ValueError: a tensor has the wrong rank or shape.
@@ -154,8 +157,12 @@ def rollout_losses(
         transitions.bootstrap_v,
     )
     sums = None
-    if popart is not None and not is_replayed:
-        sums = popart.sum_own_targets(returns.vs, transitions.task_tm1, transitions.reward_t)
+    if popart is not None:
+        sums = popart.sum_own_targets(
+            returns.vs[:, :num_new],
+            transitions.task_tm1[:, :num_new],
+            transitions.reward_t[:, :num_new],
+        )
     return weigh(transitions, returns.vs, returns.pg_advantages, popart, sums, config)
 
 
@@ -227,11 +234,11 @@ def weigh(
         vs_tm1: ``[T, B]``, V-trace's value targets in units of return.
         pg_advantage_tm1: ``[T, B]``, V-trace's advantages in units of return.
         popart: the layer whose statistics normalise targets and advantages, if any.
-        sums: of the targets that move these statistics, if any.
+        sums: of the targets that move these statistics, with PopArt.
         config: weights of the losses.
     """
     targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
-    if popart is not None:
+    if popart is not None and sums is not None:
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
@@ -240,10 +247,10 @@ def weigh(
     entropy = config.entropy_cost * negative_entropy
     return Losses(
         per_step=policy_gradient + baseline + entropy,
-        policy_gradient=policy_gradient.detach().sum(),
-        baseline=baseline.detach().sum(),
-        entropy=entropy.detach().sum(),
-        value_error=value_error.detach().sum(),
+        policy_gradient=policy_gradient.detach(),
+        baseline=baseline.detach(),
+        entropy=entropy.detach(),
+        value_error=value_error.detach(),
         policy_entropy=-negative_entropy.detach(),
         vs=vs_tm1,
         task=transitions.task_tm1,
@@ -256,7 +263,7 @@ def normalize(
     vs_tm1: Tensor,
     pg_advantage_tm1: Tensor,
     popart: PopArtLayer,
-    sums: TargetSums | None,
+    sums: TargetSums,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Puts targets, values and advantages ``[T, B]`` into PopArt's units.
 
@@ -264,11 +271,10 @@ def normalize(
     the first reward of a game is divided by a deviation that knows it. Values are converted from
     the old statistics to the new, so that no weight has to move before the gradient is known.
 
-    With a step per batch, or without ``sums``, the statistics are those from before.
+    With a step per batch the statistics are those from before, as in 2019.
     """
-    old = new = popart.moments
-    if sums is not None and popart.beta_per == "target":
-        new = popart.moved(sums)
+    old = popart.moments
+    new = popart.moved(sums) if popart.beta_per == "target" else old
     task, dtype = transitions.task_tm1, vs_tm1.dtype
     mu, sigma, scale, shift = (
         statistic.to(dtype)[task]

@@ -11,6 +11,7 @@ import random
 import threading
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from torchbeast.core.types import AgentOutput, EnvOutput
@@ -26,12 +27,18 @@ class ReplayConfig(NamedTuple):
     """The newest rollouts, this many, are kept."""
 
 
-class KeptRollouts(NamedTuple):
-    """Rollouts as :meth:`Learner.learn` takes them, leaves ``[T + 1, B, ...]``."""
+class Rollouts(NamedTuple):
+    """What a thread learns from at a time, leaves ``[T + 1, B, ...]``."""
 
     env: EnvOutput
     actor: AgentOutput
     initial_state: tuple[Tensor, ...]
+    """The recurrent state before the first row, leaves ``[L, B, H]``."""
+
+    @property
+    def num_rollouts(self) -> int:
+        """``B``."""
+        return self.env.done.shape[1]
 
 
 class Replay:
@@ -44,46 +51,56 @@ class Replay:
     def __init__(self, config: ReplayConfig) -> None:
         """Keeps nothing yet."""
         self._config = config
-        self._groups: collections.deque[KeptRollouts] = collections.deque()
-        self._num_rollouts = 0
+        self._groups: collections.deque[Rollouts] = collections.deque()
+        self._num_kept = 0
         self._owed = 0.0
         self._lock = threading.Lock()
         # Not torch's, which the inference threads use: synchronous runs are repeatable.
         self._random = random.Random(0)
 
-    def draw(self, num_new: int) -> list[KeptRollouts]:
-        """Draws what is to be learned from again beside ``num_new`` new rollouts.
+    def extend(self, new: Rollouts) -> Rollouts:
+        """Returns new rollouts, and behind them those that are learned from again.
 
-        On average these are ``replay_ratio * num_new`` rollouts. None before any were kept.
+        On average these are ``replay_ratio`` for each new one. A copy of ``new`` is kept for later;
+        the oldest rollouts make room for it.
         """
-        with self._lock:
-            if not self._groups:
-                return []
-            drawn = []
-            self._owed += self._config.replay_ratio * num_new
-            while self._owed >= num_new:
-                group = self._random.choice(self._groups)
-                drawn.append(group)
-                self._owed -= group.env.done.shape[1]
-            return drawn
-
-    def keep(self, env: EnvOutput, actor: AgentOutput, initial_state: Any) -> None:
-        """Keeps copies of rollouts; the oldest make room for them."""
         if not self._config.replay_ratio:
-            return
-        group = KeptRollouts(
-            EnvOutput(*(field.clone() for field in env)),
-            AgentOutput(*(field.clone() for field in actor)),
-            tuple(field.clone() for field in initial_state),
-        )
-        with self._lock:
-            self._groups.append(group)
-            self._num_rollouts += env.done.shape[1]
-            while self._num_rollouts > self._config.replay_size and len(self._groups) > 1:
-                self._num_rollouts -= self._groups.popleft().env.done.shape[1]
+            return new
+        drawn = self._draw(new.num_rollouts)
+        joined = _join([new, *drawn])
+        self._keep(_join([new]))
+        return joined
 
     def clear(self) -> None:
         """Drops all rollouts."""
         with self._lock:
             self._groups.clear()
-            self._num_rollouts = 0
+            self._num_kept = 0
+
+    def _draw(self, num_new: int) -> list[Rollouts]:
+        """Draws groups; none before any were kept."""
+        with self._lock:
+            drawn: list[Rollouts] = []
+            if self._groups:
+                self._owed += self._config.replay_ratio * num_new
+            while self._owed >= num_new and self._groups:
+                drawn.append(self._random.choice(self._groups))
+                self._owed -= drawn[-1].num_rollouts
+            return drawn
+
+    def _keep(self, group: Rollouts) -> None:
+        with self._lock:
+            self._groups.append(group)
+            self._num_kept += group.num_rollouts
+            while self._num_kept > self._config.replay_size and len(self._groups) > 1:
+                self._num_kept -= self._groups.popleft().num_rollouts
+
+
+def _join(groups: list[Rollouts]) -> Rollouts:
+    """Copies all groups into one."""
+    envs, actors, states = zip(*groups, strict=True)
+
+    def cat(records: Any) -> list[Tensor]:
+        return [torch.cat(fields, dim=1) for fields in zip(*records, strict=True)]
+
+    return Rollouts(EnvOutput(*cat(envs)), AgentOutput(*cat(actors)), tuple(cat(states)))

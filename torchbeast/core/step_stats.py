@@ -113,30 +113,30 @@ def collect_part(
     """Collects statistics of a part without waiting for the device.
 
     Args:
-        losses: of the part.
-        env: leaves ``[T + 1, B, ...]``. The first row belongs to the rollout before.
+        losses: of the part. Those of replayed rollouts, which stand behind the new ones, are left
+            out.
+        env: of the new rollouts, leaves ``[T + 1, B, ...]``. The first row belongs to the rollout
+            before.
         policy_version: int ``[T + 1, B]``, the learner step whose weights acted, if known.
         version: the learner step whose weights learn.
         num_tasks: of the agent.
     """
-    task = losses.task
+    num_new = env.done.shape[1]
+    task = losses.task[:, :num_new]
     if policy_version is None:
-        lag = losses.total.new_zeros((), dtype=torch.float64)
+        lag = losses.vs.new_zeros(())
     else:
         lag = (version - policy_version[1:].to(torch.float64)).sum()
-    values = (
-        losses.total.detach(),
-        losses.policy_gradient,
-        losses.baseline,
-        losses.entropy,
-        losses.value_error,
-        lag,
-    )
+    per_step = losses.per_step.detach()[:, :num_new]
+    terms = (losses.policy_gradient, losses.baseline, losses.entropy, losses.value_error)
+    values = (per_step.sum(), *(term[:, :num_new].sum() for term in terms), lag)
     # Not bincount, which waits for the device.
     is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
-    is_faulty = ~losses.per_step.detach().isfinite().flatten().unsqueeze(-1)
+    is_faulty = ~per_step.isfinite().flatten().unsqueeze(-1)
     # Not a product: an entropy that is not finite stays with its task.
-    entropies = torch.where(is_task, losses.policy_entropy.flatten().unsqueeze(-1), 0.0)
+    entropies = torch.where(
+        is_task, losses.policy_entropy[:, :num_new].flatten().unsqueeze(-1), 0.0
+    )
     by_task = (is_task, is_task & is_faulty, entropies)
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
