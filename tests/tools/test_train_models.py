@@ -90,8 +90,9 @@ def test_the_plan_has_the_agents_of_the_report():
         games = len(run.games())
         assert run.steps >= {1: 2_500_000, 3: 4_000_000, 6: 6_000_000}[games]
         assert values["use_popart"] == (run.agent == "MultiTaskPopArt")
-        recipes.add((values["agent_type"], values["learning_rate"], values["batch_size"]))
-    assert recipes == {("resnet", 0.0005, 4)}
+        names = ("agent_type", "learning_rate", "batch_size", "replay_ratio")
+        recipes.add(tuple(values[name] for name in names))
+    assert recipes == {("resnet", 0.0005, 2, 1.0)}
 
 
 @pytest.mark.parametrize(
