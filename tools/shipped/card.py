@@ -23,6 +23,8 @@ NETWORKS = {
     "atari": "shallow CNN (`--agent_type atari`)",
     "aaa": "attention-augmented agent (`--agent_type aaa`)",
 }
+# Without effect unless the agent uses PopArt.
+POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
 FRAMES_PER_STEP = 4
 GENERATED = "<!-- Written by tools/model_card.py: changes are lost. -->"
 
@@ -111,9 +113,12 @@ def command(facts: Facts) -> str:
     args = facts.args
     preset = args.get("preset", "default")
     defaults = vars(parse([f"--preset={preset}"]))
+    ignored = IGNORED_FLAGS - {"seed"}
+    if not args.get("use_popart"):
+        ignored |= POPART_FLAGS
     parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
     for name, value in args.items():
-        is_known = name in defaults and name not in IGNORED_FLAGS - {"seed"}
+        is_known = name in defaults and name not in ignored
         if name == "preset" or not is_known or value in (defaults.get(name), None, False):
             continue
         parts.append(f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}")
