@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, amount, fraction, positive
+from torchbeast.cli.parsing import agent_type, amount, fraction, positive, ratio
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +115,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--replay_ratio",
-        type=amount,
+        type=ratio,
         default=0.0,
         help="Rollouts that are learned from again for each new one, drawn from the newest "
         "--replay_size. (default: %(default)s)",
@@ -124,8 +124,8 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--replay_size",
         type=positive,
         default=500,
-        help="How many of the newest rollouts are kept for that. A step takes 28 kB. "
-        "(default: %(default)s)",
+        help="How many of the newest rollouts are kept for that, on the learner's device. A step "
+        "takes 28 kB with four frames of 84 x 84. (default: %(default)s)",
     )
     add_optimizer_flags(parser)
 

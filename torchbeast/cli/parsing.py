@@ -89,6 +89,14 @@ def fraction(text: str) -> float:
     return value
 
 
+def ratio(text: str) -> float:
+    """Parses a number from 0 to 100: an argparse type."""
+    value = amount(text)
+    if value > 100:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 100, got {text}")
+    return value
+
+
 def share(text: str) -> float:
     """Parses a number above 0, up to 1: an argparse type."""
     value = fraction(text)
