@@ -32,13 +32,15 @@ def anchors(page):
 
 
 def broken_links(page):
-    """The links of a page that lead nowhere."""
+    """The links of a page that lead nowhere. Pages of the site cannot link to directories."""
+    in_site = page.parent.name == "docs"
     for link in LINK.findall(without_code(page.read_text())):
         path, _, anchor = link.partition("#")
         if re.match(r"[a-z]+:", path):
             continue
         target = page.parent / path if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
+        leads = target.is_file() or (target.is_dir() and not in_site)
+        if not leads or (anchor and anchor not in anchors(target)):
             yield link
 
 
@@ -48,12 +50,14 @@ def test_links_lead_somewhere(page):
 
 
 def test_broken_links_are_found(tmp_path):
-    page = tmp_path / "page.md"
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
     page.write_text(
         "# A *first* heading: one, two\n[a](page.md#a-first-heading-one-two) [b](other.md) "
         "![c](no.png) [d](#nothing) [e](https://example.com/x.md) `[f](g.md)`\n\n    [h](i.md)\n"
+        "[j](.)\n"
     )
-    assert list(broken_links(page)) == ["other.md", "no.png", "#nothing"]
+    assert list(broken_links(page)) == ["other.md", "no.png", "#nothing", "."]
 
 
 def test_every_page_is_in_the_navigation_of_the_site():
