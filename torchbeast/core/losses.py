@@ -156,14 +156,7 @@ def rollout_losses(
         transitions.v_tm1.detach(),
         transitions.bootstrap_v,
     )
-    sums = None
-    if popart is not None:
-        sums = popart.sum_own_targets(
-            returns.vs[:, :num_new],
-            transitions.task_tm1[:, :num_new],
-            transitions.reward_t[:, :num_new],
-        )
-    return weigh(transitions, returns.vs, returns.pg_advantages, popart, sums, config)
+    return weigh(transitions, returns.vs, returns.pg_advantages, popart, config, num_new)
 
 
 def check_rollout(env: EnvOutput, actor: AgentOutput) -> None:
@@ -224,8 +217,8 @@ def weigh(
     vs_tm1: Tensor,
     pg_advantage_tm1: Tensor,
     popart: PopArtLayer | None,
-    sums: TargetSums | None,
     config: LossConfig,
+    num_new: int | None = None,
 ) -> Losses:
     """Computes the weighted losses of aligned transitions.
 
@@ -234,11 +227,14 @@ def weigh(
         vs_tm1: ``[T, B]``, V-trace's value targets in units of return.
         pg_advantage_tm1: ``[T, B]``, V-trace's advantages in units of return.
         popart: the layer whose statistics normalise targets and advantages, if any.
-        sums: of the targets that move these statistics, with PopArt.
         config: weights of the losses.
+        num_new: see :func:`rollout_losses`.
     """
     targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
-    if popart is not None and sums is not None:
+    sums = None
+    if popart is not None:
+        move = (vs_tm1, transitions.task_tm1, transitions.reward_t)
+        sums = popart.sum_own_targets(*(x[:, :num_new] for x in move))
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
