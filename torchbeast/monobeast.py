@@ -101,14 +101,14 @@ def learner_loop(
     """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
     from torchbeast.core.learner import LearnerClosed
     from torchbeast.runtime.devices import DeviceStream
-    from torchbeast.training.shared import join_rollouts
+    from torchbeast.training.shared import join_buffers
 
     stream = DeviceStream(device)
     while True:
         indices = actors.get(batch_size)
         if indices is None:
             return
-        rollout = stream.upload(join_rollouts([actors.buffers[i] for i in indices]))
+        rollout = stream.upload(join_buffers([actors.buffers[i] for i in indices]))
         if device.type != "cpu":
             actors.give_back(indices)  # The rollouts are on the device.
         try:

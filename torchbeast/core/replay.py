@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import random
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -67,8 +68,8 @@ class Replay:
         if not self._config.replay_ratio:
             return new
         drawn = self._draw(new.num_rollouts)
-        joined = _join([new, *drawn])
-        self._keep(_join([new]))
+        joined: Rollouts = join_rollouts([new, *drawn])
+        self._keep(join_rollouts([new]))
         return joined
 
     def clear(self) -> None:
@@ -96,11 +97,12 @@ class Replay:
                 self._num_kept -= self._groups.popleft().num_rollouts
 
 
-def _join(groups: list[Rollouts]) -> Rollouts:
-    """Copies all groups into one."""
-    envs, actors, states = zip(*groups, strict=True)
-
-    def cat(records: Any) -> list[Tensor]:
-        return [torch.cat(fields, dim=1) for fields in zip(*records, strict=True)]
-
-    return Rollouts(EnvOutput(*cat(envs)), AgentOutput(*cat(actors)), tuple(cat(states)))
+def join_rollouts(groups: Sequence[Any]) -> Any:
+    """Copies rollouts into one group: nested tuples of tensors ``[T + 1, B, ...]``, joined along
+    ``B``.
+    """
+    first = groups[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(groups), dim=1)
+    fields = [join_rollouts(parts) for parts in zip(*groups, strict=True)]
+    return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)

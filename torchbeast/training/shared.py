@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchbeast.core.replay import join_rollouts
 from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep
 from torchbeast.models import AgentConfig, make_agent
 
@@ -86,17 +87,10 @@ class RolloutBuffers:
         return torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype).share_memory_()
 
 
-def join_rollouts(rollouts: list[Rollout]) -> Rollout:
+def join_buffers(rollouts: list[Rollout]) -> Rollout:
     """Joins rollouts to leaves ``[T + 1, B, ...]``. A single one is returned without a copy."""
-    if len(rollouts) == 1:
-        return rollouts[0]
-    envs, actors, versions, states = zip(*rollouts, strict=True)
-    return Rollout(
-        EnvOutput(*(torch.cat(fields, dim=1) for fields in zip(*envs, strict=True))),
-        AgentOutput(*(torch.cat(fields, dim=1) for fields in zip(*actors, strict=True))),
-        torch.cat(versions, dim=1),
-        tuple(torch.cat(fields, dim=1) for fields in zip(*states, strict=True)),
-    )
+    joined: Rollout = rollouts[0] if len(rollouts) == 1 else join_rollouts(rollouts)
+    return joined
 
 
 class SharedWeights:
