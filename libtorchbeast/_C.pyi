@@ -214,10 +214,11 @@ def max_pool_backward(gradients: Any, places: Any, input_gradients: Any) -> None
         input_gradients: gets the result, int16 ``[N, H, W, C]``. Sums are float32, rounded once.
     """
 
-def has_amx() -> bool:
-    """Whether this processor has AMX and this process may use it (Linux asks for permission).
+def has_bfloat16_kernels() -> bool:
+    """Whether this processor has AVX512-BF16; else the next two functions raise ``RuntimeError``.
 
-    Else the next two functions raise ``RuntimeError``.
+    Matrix tiles (AMX) are used where the processor has them, too, and the operating system is
+    Linux.
     """
 
 def residual_section(

@@ -11,9 +11,9 @@ needs_kernels = pytest.mark.skipif(
     not HAS_KERNELS, reason="no compiled modules, or a processor without AVX-512"
 )
 
-needs_amx = pytest.mark.skipif(
-    not HAS_KERNELS or not kernels.compiled().has_amx(),
-    reason="no compiled modules, or a processor without AMX",
+needs_bfloat16_kernels = pytest.mark.skipif(
+    not HAS_KERNELS or not kernels.compiled().has_bfloat16_kernels(),
+    reason="no compiled modules, or a processor without AVX512-BF16",
 )
 
 

@@ -1,7 +1,5 @@
 #include "amx.h"
 
-#include <stdexcept>
-
 #if TB_HAS_AMX
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -44,12 +42,6 @@ bool FindAmx() { return false; }
 bool HasAmx() {
   static const bool has_amx = FindAmx();
   return has_amx;
-}
-
-void RequireAmx() {
-  if (!HasAmx()) {
-    throw std::runtime_error("this kernel needs an x86-64 processor with AMX, and Linux");
-  }
 }
 
 }  // namespace torchbeast

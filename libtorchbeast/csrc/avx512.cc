@@ -19,4 +19,18 @@ void RequireAvx512() {
   }
 }
 
+bool HasAvx512Bf16() {
+#if TB_HAS_AVX512_BF16
+  return HasAvx512() && __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+void RequireAvx512Bf16() {
+  if (!HasAvx512Bf16()) {
+    throw std::runtime_error("this kernel needs an x86-64 processor with AVX512-BF16");
+  }
+}
+
 }  // namespace torchbeast

@@ -20,6 +20,18 @@
 #define TB_HAS_AVX512 0
 #endif
 
+// Products of bfloat16 numbers, which AMD's processors have since 2022 and Intel's servers since
+// 2023.
+#if TB_HAS_AVX512 && defined(__has_include)
+#if __has_include(<avx512bf16intrin.h>)
+#define TB_HAS_AVX512_BF16 1
+#define AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#endif
+#endif
+#ifndef TB_HAS_AVX512_BF16
+#define TB_HAS_AVX512_BF16 0
+#endif
+
 namespace torchbeast {
 
 // Whether this processor can run the kernels (x86-64 with AVX-512).
@@ -28,9 +40,18 @@ bool HasAvx512();
 // Throws std::runtime_error if it cannot.
 void RequireAvx512();
 
+// Whether it can run those that multiply bfloat16 numbers, too.
+bool HasAvx512Bf16();
+
+// Throws std::runtime_error if it cannot.
+void RequireAvx512Bf16();
+
 #if TB_HAS_AVX512
 
 using Floats = float __attribute__((vector_size(64)));
+
+// Numbers in a vector.
+constexpr int64_t kVectorFloats = 16, kVectorBfloats = 32;
 
 template <typename Vector>
 AVX512 inline void Load(const void* source, Vector& result) {

@@ -2,9 +2,11 @@
 
 #include <optional>
 
+#include "filter_gradient.h"
+
 namespace torchbeast {
 
-#if TB_HAS_AMX
+#if TB_HAS_AVX512_BF16
 
 namespace {
 
@@ -101,14 +103,14 @@ void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>& fi
 
 void ResidualSection(const std::array<Filters, kSectionConvolutions>&,
                      const SectionNumbers<uint16_t, uint8_t>&, uint16_t*, const SectionShape&) {
-  RequireAmx();
+  RequireAvx512Bf16();
 }
 
 void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>&,
                              const SectionNumbers<const uint16_t, const uint8_t>&, const uint16_t*,
                              uint16_t*, const std::array<FilterGradients, kSectionConvolutions>&,
                              const SectionShape&) {
-  RequireAmx();
+  RequireAvx512Bf16();
 }
 
 #endif

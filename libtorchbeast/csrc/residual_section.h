@@ -1,8 +1,8 @@
-// A section of IMPALA's ResNet, on AMX: a convolution, max pooling, and two residual blocks.
+// A section of IMPALA's ResNet: a convolution, max pooling, and two residual blocks.
 //
 // A block adds convolution(relu(convolution(relu(x)))) to x. Each picture passes through the whole
 // section while it is in the processor's cache; torch's operations take all pictures through one
-// layer after another. Needs HasAmx().
+// layer after another. Needs HasAvx512Bf16().
 #pragma once
 
 #include <array>

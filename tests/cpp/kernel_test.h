@@ -35,10 +35,9 @@ inline std::vector<uint16_t> ToBits(const std::vector<float>& values) {
 
 inline float Rounded(float value) { return ToFloat(ToBits(value)); }
 
-// The name of a test of a shape with these fields.
+// Part of the name of a test of a shape with these fields.
 template <typename Shape>
-std::string NameOf(const testing::TestParamInfo<Shape>& info) {
-  const Shape& s = info.param;
+std::string NameOfShape(const Shape& s) {
   return std::to_string(s.height) + "x" + std::to_string(s.width) + "_" + std::to_string(s.inputs) +
          "to" + std::to_string(s.outputs);
 }

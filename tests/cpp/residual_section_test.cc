@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "filter_gradient.h"
 #include "kernel_test.h"
 
-#if TB_HAS_AMX
+#if TB_HAS_AVX512_BF16
 
 namespace torchbeast {
 namespace {
@@ -25,7 +26,7 @@ std::vector<float> Numbers(int64_t size, float step) {
 class ResidualSectionTest : public testing::TestWithParam<SectionShape> {
  protected:
   void SetUp() override {
-    if (!HasAmx()) GTEST_SKIP() << "needs AMX";
+    if (!HasAvx512Bf16()) GTEST_SKIP() << "needs AVX512-BF16";
     for (size_t i = 0; i < kSectionConvolutions; ++i) {
       const int64_t channels = i == 0 ? shape.inputs : shape.outputs;
       // The blocks' branches are 0 until a test says otherwise.
@@ -125,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ResidualSectionTest,
                                          SectionShape{2, 42, 42, 16, 32},
                                          SectionShape{3, 9, 6, 32, 32},
                                          SectionShape{1, 1, 1, 16, 16}),
-                         NameOf<SectionShape>);
+                         [](const auto& info) { return NameOfShape(info.param); });
 
 }  // namespace
 }  // namespace torchbeast

@@ -86,7 +86,7 @@ def test_kernel_refuses_pictures_that_do_not_fit():
 @needs_kernels
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
     # Else another kernel pools.
-    monkeypatch.setattr(kernels.compiled(), "has_amx", lambda: False)
+    monkeypatch.setattr(kernels.compiled(), "has_bfloat16_kernels", lambda: False)
     agent, inputs = make_resnet()
     # Without a mean, torch and the kernel round the input alike.
     agent.frame_scale.fill_(1.0)

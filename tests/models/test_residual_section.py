@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_amx
+from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_bfloat16_kernels
 from torchbeast.models.max_pool import MaxPool
 from torchbeast.models.residual_section import residual_section
 from torchbeast.runtime import kernels
@@ -50,7 +50,7 @@ SIZES = [(3, 4, 16, 84, 84), (2, 16, 32, 42, 42), (2, 32, 32, 21, 21)]
 ODD_SIZES = [(1, 4, 16, 1, 1), (2, 16, 16, 5, 8), (1, 16, 32, 9, 2), (1, 32, 32, 17, 33)]
 
 
-@needs_amx
+@needs_bfloat16_kernels
 @pytest.mark.parametrize(("count", "inputs", "outputs", "height", "width"), SIZES + ODD_SIZES)
 def test_kernel_agrees_with_exact_layers(count, inputs, outputs, height, width, monkeypatch):
     names = ("residual_section", "residual_section_backward")
@@ -76,7 +76,7 @@ def test_kernel_agrees_with_exact_layers(count, inputs, outputs, height, width, 
         assert error < 1.2 * torchs_error + 0.01 * expected.norm()
 
 
-@needs_amx
+@needs_bfloat16_kernels
 def test_numbers_that_are_not_finite_do_not_get_lost():
     section = make_section(16, 16)
     x = pictures(3, 16, 8, 8)
@@ -89,7 +89,7 @@ def test_numbers_that_are_not_finite_do_not_get_lost():
     assert outputs[2].isfinite().all()
 
 
-@needs_amx
+@needs_bfloat16_kernels
 @pytest.mark.parametrize(
     "x",
     [pictures(2, 16, 8, 8).float(), pictures(2, 8, 8, 8), pictures(2, 16, 8, 8).contiguous()],
@@ -105,7 +105,7 @@ def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
     assert not calls
 
 
-@needs_amx
+@needs_bfloat16_kernels
 @pytest.mark.parametrize(
     ("part", "index", "layer"),
     [
@@ -126,7 +126,7 @@ def test_layers_that_the_resnet_does_not_have_compute_themselves(part, index, la
     assert not calls
 
 
-@needs_amx
+@needs_bfloat16_kernels
 def test_layers_that_are_watched_compute_themselves():
     section, seen = make_section(16, 16), []
     section[1][3].register_forward_hook(lambda *_: seen.append(1))
@@ -137,7 +137,7 @@ def test_layers_that_are_watched_compute_themselves():
     assert seen
 
 
-@needs_amx
+@needs_bfloat16_kernels
 def test_kernel_refuses_what_does_not_fit():
     kernel = kernels.compiled()
 
@@ -166,7 +166,7 @@ def test_kernel_refuses_what_does_not_fit():
         call(bits(1, 4, 4, 32)[..., ::2])
 
 
-@needs_amx
+@needs_bfloat16_kernels
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
     agent, inputs = make_resnet()
     calls = count_calls(monkeypatch, "residual_section_backward")

@@ -21,7 +21,7 @@ LAYERS = (nn.Conv2d, MaxPool, *BLOCK, *BLOCK)
 def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.Module) -> Tensor:
     """Computes a section: a convolution with max pooling, and two blocks whose outputs are added.
 
-    bfloat16 pictures on a CPU with AMX go through a kernel of our own, which takes each picture
+    bfloat16 pictures on a CPU with AVX512-BF16 go through a kernel of our own, which takes each picture
     through the whole section while it is in the processor's cache. Anything else, and a torchbeast
     without compiled modules, goes through the layers. Results and gradients are the same up to
     rounding.
@@ -37,7 +37,7 @@ def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.M
     convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
     if (
         kernel is None
-        or not kernel.has_amx()
+        or not kernel.has_bfloat16_kernels()
         or not _are_known(layers)
         or not _is_supported(x, convolutions[0])
         # Somebody wants to see what a layer computes.

@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "amx.h"
 #include "avx512.h"
 #include "max_pool.h"
 #include "normalize_frames.h"
@@ -138,7 +137,7 @@ SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
         "residual_section needs 4 or 16 channels for 16 of the outputs, or 16 or 32 for 32");
   }
   CheckPooled(outputs, shape.pool(shape.count));
-  RequireAmx();
+  RequireAvx512Bf16();
   return shape;
 }
 
@@ -232,7 +231,7 @@ void BindKernels(nb::module_& m) {
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),
         nb::arg("means").noconvert(), nb::arg("scales").noconvert(), nb::arg("games").noconvert(),
         nb::arg("outputs").noconvert());
-  m.def("has_amx", &HasAmx);
+  m.def("has_bfloat16_kernels", &HasAvx512Bf16);
   m.def("residual_section", &PyResidualSection, nb::arg("inputs").noconvert(),
         nb::arg("weights").noconvert(), nb::arg("biases").noconvert(),
         nb::arg("outputs").noconvert(), nb::arg("kept").noconvert() = nb::none());
