@@ -214,6 +214,32 @@ def max_pool_backward(gradients: Any, places: Any, input_gradients: Any) -> None
         input_gradients: gets the result, int16 ``[N, H, W, C]``. Sums are float32, rounded once.
     """
 
+class AreaResize:
+    """Makes pictures smaller: each new pixel is the mean of the area that it covers.
+
+    Results are those of OpenCV's ``INTER_AREA`` to the bit, unless the sizes' ratio is a whole
+    number in both directions.
+    """
+
+    def __init__(self, height: int, width: int, new_height: int, new_width: int) -> None:
+        """Sizes are in pixels.
+
+        Raises:
+            ValueError: the new size is larger.
+            RuntimeError: this machine cannot run the kernels.
+        """
+
+    def resize_maximum(self, pictures: Any, result: Any) -> None:
+        """Resizes the maximum of two pictures.
+
+        Args:
+            pictures: uint8 ``[2, height, width]``, dense.
+            result: gets the picture, uint8 ``[new_height, new_width]``, dense.
+
+        Raises:
+            ValueError: shapes do not fit.
+        """
+
 def has_bfloat16_kernels() -> bool:
     """Whether this processor has AVX512-BF16; else the next two functions raise ``RuntimeError``.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import ale_py
-import cv2
 import gymnasium
 import numpy as np
+
+from torchbeast.envs.resizing import ScreenResizer
 
 
 class Preprocessing(NamedTuple):
@@ -94,10 +95,12 @@ class AtariPreprocessing(gymnasium.Wrapper):
         self.action_space = gymnasium.spaces.Discrete(len(self.actions))
         self._config = preprocessing
         self._format = FRAME_FORMATS[frame_format]
-        self._size = (frame_width, frame_height)
         height, width = self._ale.getScreenDims()
         channels = 3 if self._format.colour else 1
         self._screens = np.zeros((2, height, width, 3)[: 3 + self._format.colour], np.uint8)
+        self._resizer = ScreenResizer(
+            (height, width), (frame_height, frame_width), self._format.colour
+        )
         self._get_screen = (
             self._ale.getScreenRGB if self._format.colour else self._ale.getScreenGrayscale
         )
@@ -163,7 +166,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
                 if self._ale.game_over():
                     self.env.reset()
         self._get_screen(self._screens[0])
-        self._stack[:] = self._resize(self._screens[0])
+        self._stack[:] = self._resizer.resize(self._screens[0])
         if len(self._colour_screens):
             self._ale.getScreenRGB(self._colour_screens[0])
             self._colour_screens[1] = self._colour_screens[0]
@@ -181,18 +184,12 @@ class AtariPreprocessing(gymnasium.Wrapper):
                     self._ale.getScreenRGB(self._colour_screens[last - frame])
             if self._ale.game_over():
                 break
-        if last > 0:
-            # Sprites that are drawn in every second frame only.
-            cv2.max(self._screens[0], self._screens[1], dst=self._screens[0])
         self._stack[:-1] = self._stack[1:]
-        self._stack[-1] = self._resize(self._screens[0])
+        if last > 0:
+            self._resizer.resize_maximum(self._screens, self._stack[-1])
+        else:
+            self._stack[-1] = self._resizer.resize(self._screens[0])
         return reward
-
-    def _resize(self, screen: np.ndarray) -> np.ndarray:
-        """``[channel, row, column]``."""
-        if screen.shape[1::-1] != self._size:
-            screen = cv2.resize(screen, self._size, interpolation=cv2.INTER_AREA)
-        return np.moveaxis(screen, 2, 0) if self._format.colour else screen
 
     def _observation(self) -> np.ndarray:
         pictures, channels, height, width = self._stack.shape

@@ -21,10 +21,10 @@ LAYERS = (nn.Conv2d, MaxPool, *BLOCK, *BLOCK)
 def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.Module) -> Tensor:
     """Computes a section: a convolution with max pooling, and two blocks whose outputs are added.
 
-    bfloat16 pictures on a CPU with AVX512-BF16 go through a kernel of our own, which takes each picture
-    through the whole section while it is in the processor's cache. Anything else, and a torchbeast
-    without compiled modules, goes through the layers. Results and gradients are the same up to
-    rounding.
+    bfloat16 pictures on a CPU with AVX512-BF16 go through a kernel of our own, which takes each
+    picture through the whole section while it is in the processor's cache. Anything else, and a
+    torchbeast without compiled modules, goes through the layers. Results and gradients are the same
+    up to rounding.
 
     Args:
         x: ``[N, C, H, W]``.

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "area_resize.h"
 #include "avx512.h"
 #include "max_pool.h"
 #include "normalize_frames.h"
@@ -98,6 +99,29 @@ void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const 
   NormalizeFrames(stacks.data(), means.data(), scales.data(), games.data(),
                   reinterpret_cast<uint16_t*>(outputs.data()),
                   {static_cast<int64_t>(count), static_cast<int64_t>(height * width)});
+}
+
+void InitAreaResize(AreaResize* self, int64_t height, int64_t width, int64_t new_height,
+                    int64_t new_width) {
+  RequireAvx512();
+  if (new_height < 1 || new_height > height || new_width < 1 || new_width > width) {
+    throw std::invalid_argument("AreaResize makes pictures smaller, to at least 1 x 1");
+  }
+  new (self) AreaResize({height, width}, {new_height, new_width});
+}
+
+void PyResizeMaximum(AreaResize& self, const Array<const uint8_t, 3>& pictures,
+                     const Array<uint8_t, 2>& result) {
+  const auto has_size = [](const auto& array, size_t axis, const PictureSize& size) {
+    return static_cast<int64_t>(array.shape(axis)) == size.height &&
+           static_cast<int64_t>(array.shape(axis + 1)) == size.width;
+  };
+  if (pictures.shape(0) != 2 || !has_size(pictures, 1, self.from()) ||
+      !has_size(result, 0, self.to())) {
+    throw std::invalid_argument("resize_maximum needs pictures [2, H, W] and a result [h, w]");
+  }
+  const uint8_t* first = pictures.data();
+  self.ResizeMaximum(first, first + self.from().height * self.from().width, result.data());
 }
 
 using Numbers = Array<float, 1>;
@@ -231,6 +255,11 @@ void BindKernels(nb::module_& m) {
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),
         nb::arg("means").noconvert(), nb::arg("scales").noconvert(), nb::arg("games").noconvert(),
         nb::arg("outputs").noconvert());
+  nb::class_<AreaResize>(m, "AreaResize")
+      .def("__init__", &InitAreaResize, nb::arg("height"), nb::arg("width"), nb::arg("new_height"),
+           nb::arg("new_width"))
+      .def("resize_maximum", &PyResizeMaximum, nb::arg("pictures").noconvert(),
+           nb::arg("result").noconvert());
   m.def("has_bfloat16_kernels", &HasAvx512Bf16);
   m.def("residual_section", &PyResidualSection, nb::arg("inputs").noconvert(),
         nb::arg("weights").noconvert(), nb::arg("biases").noconvert(),

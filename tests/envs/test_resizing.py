@@ -1,0 +1,82 @@
+"""Screens are resized alike, to the bit, with the kernel and with OpenCV."""
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.kernels import needs_kernels
+from torchbeast.envs.resizing import ScreenResizer
+from torchbeast.runtime import kernels
+
+SIZES = [
+    ((210, 160), (84, 84)),
+    ((250, 160), (84, 84)),
+    ((210, 160), (42, 50)),
+    ((210, 160), (209, 159)),
+    ((210, 160), (210, 100)),
+    ((210, 160), (8, 1)),
+    ((210, 160), (1, 3)),
+    ((5, 3), (2, 2)),
+]
+
+
+def make_screens(size):
+    return np.random.default_rng(0).integers(0, 256, (2, *size), dtype=np.uint8)
+
+
+def by_opencv(screens, size):
+    height, width = size
+    return cv2.resize(screens.max(axis=0), (width, height), interpolation=cv2.INTER_AREA)
+
+
+@needs_kernels
+@pytest.mark.parametrize(("screen_size", "size"), SIZES)
+def test_kernel_agrees_with_opencv(screen_size, size, monkeypatch):
+    monkeypatch.setattr(cv2, "max", None)  # The kernel is what runs.
+    resizer = ScreenResizer(screen_size, size, colour=False)
+    for divisor in (1, 50):
+        # Few values, too: their means are often halves, which are rounded to even.
+        screens = make_screens(screen_size) // divisor * divisor
+        picture = np.zeros((1, *size), np.uint8)
+        expected = by_opencv(screens, size)
+        resizer.resize_maximum(screens, picture)
+        np.testing.assert_array_equal(picture[0], expected)
+
+
+@pytest.mark.parametrize("has_kernel", [False, True])
+@pytest.mark.parametrize("size", [(84, 84), (105, 80), (210, 160), (300, 200)])
+def test_all_sizes_can_be_had(size, has_kernel, monkeypatch):
+    if not has_kernel:
+        monkeypatch.setattr(kernels, "compiled", lambda: None)
+    screens = make_screens((210, 160))
+    expected = by_opencv(screens, size)
+    picture = np.zeros((1, *size), np.uint8)
+    ScreenResizer((210, 160), size, colour=False).resize_maximum(screens, picture)
+    np.testing.assert_array_equal(picture[0], expected)
+
+
+def test_colours_come_first():
+    screens = np.random.default_rng(0).integers(0, 256, (2, 210, 160, 3), dtype=np.uint8)
+    expected = cv2.resize(screens.max(axis=0), (84, 84), interpolation=cv2.INTER_AREA)
+    picture = np.zeros((3, 84, 84), np.uint8)
+    ScreenResizer((210, 160), (84, 84), colour=True).resize_maximum(screens, picture)
+    np.testing.assert_array_equal(picture, np.moveaxis(expected, 2, 0))
+
+
+@needs_kernels
+def test_kernel_refuses_what_does_not_fit():
+    kernel = kernels.compiled()
+    for size in ((0, 84), (84, 0), (211, 84), (84, 161), (-1, 84)):
+        with pytest.raises(ValueError, match="smaller"):
+            kernel.AreaResize(210, 160, *size)
+    resize = kernel.AreaResize(210, 160, 84, 84).resize_maximum
+    screens, picture = make_screens((210, 160)), np.zeros((84, 84), np.uint8)
+    for pictures, result in (
+        (screens[:1], picture),
+        (make_screens((209, 160)), picture),
+        (screens, np.zeros((84, 83), np.uint8)),
+    ):
+        with pytest.raises(ValueError, match="resize_maximum needs"):
+            resize(pictures, result)
+    with pytest.raises(TypeError):
+        resize(screens[..., ::2], picture)
