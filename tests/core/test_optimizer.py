@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from tests.kernels import HAS_KERNELS
+from tests.kernels import HAS_KERNELS, count_calls, needs_kernels
 from torchbeast.core.optimizer import OptimizerConfig, check_optimizer_state, make_optimizer
 from torchbeast.runtime import kernels
 
@@ -27,26 +27,47 @@ def _kernels(request, monkeypatch):
         pytest.skip("no compiled modules, or a processor without AVX-512")
 
 
+def make_parameters():
+    """PopArt's head is float64. The last one has no gradient."""
+    numbers = (torch.arange(6.0), torch.arange(6.0, dtype=torch.float64), torch.ones(2))
+    return [torch.nn.Parameter(x) for x in numbers]
+
+
 @pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps_and_state_are_those_of_torch(name):
-    ours, theirs = ([torch.nn.Parameter(torch.arange(6.0))] for _ in range(2))
+    ours, theirs = make_parameters(), make_parameters()
     optimizers = [
         make_optimizer(ours, CONFIGS[name]),
         getattr(torch.optim, name)(theirs, **THEIRS[name]),
     ]
     for step in range(4):
         for parameters, stepped in zip((ours, theirs), optimizers, strict=True):
-            parameters[0].grad = torch.linspace(-1, step, 6)
+            for parameter in parameters[:2]:
+                parameter.grad = torch.linspace(-1, step, 6, dtype=parameter.dtype)
             stepped.step()
             stepped.zero_grad()
             stepped.load_state_dict(stepped.state_dict())
     assert ours[0].grad is None
-    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-6, atol=1e-7)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
     states = [stepped.state_dict() for stepped in optimizers]
     assert states[0]["param_groups"] == states[1]["param_groups"]
-    for key, value in states[1]["state"][0].items():
-        torch.testing.assert_close(states[0]["state"][0][key], value, rtol=1e-6, atol=1e-7)
+    assert states[0]["state"].keys() == states[1]["state"].keys() == {0, 1}
+    for index in (0, 1):
+        for key, value in states[1]["state"][index].items():
+            ours_value = states[0]["state"][index][key]
+            torch.testing.assert_close(ours_value, value, rtol=1e-6, atol=1e-7)
+
+
+@needs_kernels
+def test_parameters_of_another_type_do_not_keep_the_others_from_the_kernel(monkeypatch):
+    calls = count_calls(monkeypatch, "step_rmsprop")
+    parameters = make_parameters()
+    for parameter in parameters[:2]:
+        parameter.grad = torch.ones_like(parameter)
+    make_optimizer(parameters, OptimizerConfig()).step()
+    assert len(calls) == 1
 
 
 @pytest.mark.usefixtures("_kernels")

@@ -23,37 +23,59 @@ class RMSprop(torch.optim.RMSprop):
         """Makes one step with the gradients of the parameters."""
         kernel = kernels.compiled()
         parameters = [p for group in self.param_groups for p in group["params"]]
-        if kernel is None or not all(_is_supported(p) for p in parameters):
+        if kernel is None or not any(_is_supported(p) for p in parameters):
             return inspect.unwrap(torch.optim.RMSprop.step)(self, closure)
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(kernel, parameter, parameter.grad, group)
+                if parameter.grad is None:
+                    continue
+                averages = self._averages(parameter, group)
+                averages["step"] += 1
+                if _is_supported(parameter):
+                    _step_by_kernel(kernel, parameter, averages, group)
+                else:
+                    _step_by_torch(parameter, averages, group)
         return None
 
-    def _step(
-        self, kernel: ModuleType, parameter: Tensor, gradient: Tensor, group: dict[str, Any]
-    ) -> None:
-        state = self.state[parameter]
+    def _averages(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter, laid out in memory as the parameter is."""
+        state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros(())
             state["square_avg"] = torch.zeros_like(parameter)
             if group["momentum"] > 0:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
-        state["step"] += 1
         for name in state.keys() - {"step"}:
             state[name] = _laid_out_as(parameter, state[name])
-        momenta = state.get("momentum_buffer")
-        kernel.step_rmsprop(
-            _flat(parameter),
-            _flat(_laid_out_as(parameter, gradient)),
-            _flat(state["square_avg"]),
-            None if momenta is None else _flat(momenta),
-            group["lr"],
-            group["alpha"],
-            group["eps"],
-            group["momentum"],
-        )
+        return state
+
+
+def _step_by_kernel(
+    kernel: ModuleType, parameter: Tensor, averages: dict[str, Tensor], group: dict[str, Any]
+) -> None:
+    assert parameter.grad is not None
+    momenta = averages.get("momentum_buffer")
+    kernel.step_rmsprop(
+        _flat(parameter),
+        _flat(_laid_out_as(parameter, parameter.grad)),
+        _flat(averages["square_avg"]),
+        None if momenta is None else _flat(momenta),
+        group["lr"],
+        group["alpha"],
+        group["eps"],
+        group["momentum"],
+    )
+
+
+def _step_by_torch(parameter: Tensor, averages: dict[str, Tensor], group: dict[str, Any]) -> None:
+    """The same step of a parameter of another type: PopArt's head is float64."""
+    gradient, square_average = parameter.grad, averages["square_avg"]
+    assert gradient is not None
+    square_average.mul_(group["alpha"]).addcmul_(gradient, gradient, value=1 - group["alpha"])
+    step = gradient / square_average.sqrt().add_(group["eps"])
+    if "momentum_buffer" in averages:
+        step = averages["momentum_buffer"].mul_(group["momentum"]).add_(step)
+    parameter.add_(step, alpha=-group["lr"])
 
 
 def _is_supported(parameter: Tensor) -> bool:
