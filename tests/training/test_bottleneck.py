@@ -8,7 +8,7 @@ def make(**changes):
         "queue_size": 8,
         "num_actors": 16,
         "num_servers": 2,
-        "learner_threads": 2,
+        "learner_threads": None,
         "cores": 2,
         "available_cores": 2,
         "agent_type": "resnet",

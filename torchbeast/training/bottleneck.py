@@ -23,7 +23,7 @@ class Bottleneck:
         queue_size: int,
         num_actors: int,
         num_servers: int,
-        learner_threads: int,
+        learner_threads: int | None,
         cores: int,
         available_cores: int,
         agent_type: str,
@@ -35,7 +35,7 @@ class Bottleneck:
             queue_size: rollouts that wait for the learner at most.
             num_actors: environments of all games.
             num_servers: environment servers; 0 in MonoBeast.
-            learner_threads: threads that learn.
+            learner_threads: how many the user asked for; None where the program chose.
             cores: cores that the run uses.
             available_cores: cores that it could use on this machine.
             agent_type: name of a network, or ``package.module:Class`` of the user's own.
@@ -44,7 +44,7 @@ class Bottleneck:
         self._queue_size = queue_size
         self._num_actors = num_actors
         has_more_cores = cores < available_cores
-        if learner_threads < cores and not gpu:
+        if learner_threads is not None and learner_threads < cores and not gpu:
             self._learner_advice = "try more --num_learner_threads"
         elif gpu:
             self._learner_advice = "try a larger --batch_size"

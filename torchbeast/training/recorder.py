@@ -92,7 +92,7 @@ class Recorder:
             queue_size=queue_size,
             num_actors=setup.num_actors,
             num_servers=len(setup.servers),
-            learner_threads=setup.plan.learner_threads,
+            learner_threads=config.machine.num_learner_threads,
             cores=setup.cores,
             available_cores=available_cores(),
             agent_type=config.network.agent_type,
