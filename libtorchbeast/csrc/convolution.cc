@@ -36,11 +36,11 @@ AVX512_BF16 void FinishNeighbours(const float* sums, const std::vector<float>& b
     const float* of_group = bias.data() + (static_cast<size_t>(i) & last_group);
     __m512 numbers = _mm512_add_ps(_mm512_load_ps(sums + i), _mm512_loadu_ps(of_group));
     const int64_t at = first + i;
-    if (kHasGate) {
+    if constexpr (kHasGate) {
       const __m256i gate = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outputs.gate + at));
       numbers = _mm512_maskz_mov_ps(_mm256_cmpgt_epi16_mask(gate, _mm256_setzero_si256()), numbers);
     }
-    if (kHasAdded) {
+    if constexpr (kHasAdded) {
       const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outputs.added + at));
       const __m512i added = _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
       numbers = _mm512_add_ps(numbers, _mm512_castsi512_ps(added));

@@ -61,6 +61,7 @@ struct FilterGradientProducts {
   float* sums;
 };
 
+// One of the ways. Without state, so that all threads can use one object.
 class ConvolutionBackend {
  public:
   // Takes the sums [count, outputs] of `count` positions from `position` on.
