@@ -8,7 +8,7 @@ ARGS ?=
 STAMPS := $(VENV)/.stamps
 # Two more than there are cores: many tests wait.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
-SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
+SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto' -o -name '*.pyi')
 
 .PHONY: train test build lint docs figures format sanitize fuzz soak bench models wheel fresh clean help
 

@@ -4,6 +4,7 @@ They need a C++17 compiler, gRPC and protobuf (see MISSING_TOOLS). Everything el
 included, works without them: ``TORCHBEAST_PURE_PYTHON=1 pip install .`` leaves them out.
 """
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -29,6 +30,8 @@ MISSING_TOOLS = (
     "or leave PolyBeast out with TORCHBEAST_PURE_PYTHON=1."
 )
 PROTO = Path("libtorchbeast/proto/rpcenv.proto")
+# What libtorchbeast/__init__.py compares the built module with.
+INTERFACE = Path("libtorchbeast/_C.pyi")
 CSRC = Path("libtorchbeast/csrc")
 OBJECTS = Path("build/objects")
 # One wheel for Python 3.12 and all later versions; nanobind needs what 3.12 added to the ABI.
@@ -119,6 +122,8 @@ class BuildExtensions(build_ext):
             str(generated / name) for name in ("rpcenv.pb.cc", "rpcenv.grpc.pb.cc")
         ]
         extension.include_dirs += [str(generated), str(CSRC)]
+        digest = hashlib.sha256(INTERFACE.read_bytes()).hexdigest()
+        extension.define_macros.append(("TB_INTERFACE", f'"{digest}"'))
         extension.extra_compile_args += pkg_config("--cflags")
         extension.extra_link_args += pkg_config("--libs")
 
@@ -141,7 +146,12 @@ def extensions() -> list[Extension]:
             sorted(map(str, [*CSRC.glob("*.cc"), *CSRC.glob("python/*.cc")])),
             language="c++",
             py_limited_api=STABLE_ABI,
-            depends=[str(PROTO), *map(str, CSRC.rglob("*.h")), "nest/include/nest/nest.h"],
+            depends=[
+                str(PROTO),
+                str(INTERFACE),
+                *map(str, CSRC.rglob("*.h")),
+                "nest/include/nest/nest.h",
+            ],
         ),
     ]
 

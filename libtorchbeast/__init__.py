@@ -3,6 +3,10 @@
 Tensors cross into and out of this module without a copy (DLPack); it links neither torch nor NumPy.
 """
 
+import hashlib
+from pathlib import Path
+
+from libtorchbeast._C import INTERFACE as _INTERFACE
 from libtorchbeast._C import (
     ActorPool,
     AsyncError,
@@ -24,3 +28,13 @@ __all__ = [
     "NestError",
     "Server",
 ]
+
+
+def _check_build() -> None:
+    """Raises ImportError if the compiled module has another interface than its stub describes."""
+    stub = Path(__file__).with_name("_C.pyi")
+    if stub.exists() and hashlib.sha256(stub.read_bytes()).hexdigest() != _INTERFACE:
+        raise ImportError("the compiled module is of other sources", name=__name__)
+
+
+_check_build()

@@ -104,10 +104,14 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 
 def check_compiled() -> None:
-    """Raises UsageError where the extension modules are missing."""
+    """Raises UsageError where the extension modules are missing, or older than the sources."""
     try:
         import libtorchbeast  # noqa: F401
     except ImportError as error:
+        if error.name == "libtorchbeast":
+            raise UsageError(
+                "PolyBeast's C++ part was built from other sources: run make build or pip install ."
+            ) from error
         raise UsageError(
             "PolyBeast's C++ part is not compiled: run make build or pip install . (python -m "
             "torchbeast.monobeast works without it)"

@@ -170,6 +170,8 @@ NB_MODULE(_C, m) {
   nb::exception<torchbeast::ClosedBatchingQueue>(m, "ClosedBatchingQueue", PyExc_RuntimeError);
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
+  // The digest of the stub that it was built with.
+  m.attr("INTERFACE") = TB_INTERFACE;
   torchbeast::BindExit(m);
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);
