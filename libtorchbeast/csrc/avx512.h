@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(TB_NO_AVX512)
 #define TB_HAS_AVX512 1
 // GCC 12 takes the undefined vectors in its own intrinsics for mistakes.
 #pragma GCC diagnostic push
@@ -20,8 +20,8 @@
 #define TB_HAS_AVX512 0
 #endif
 
-// Products of bfloat16 numbers, which AMD's processors have since 2022 and Intel's servers since
-// 2023.
+// Products of bfloat16 numbers, which AMD's processors have since 2022 and most of Intel's
+// servers since 2023.
 #if TB_HAS_AVX512 && defined(__has_include)
 #if __has_include(<avx512bf16intrin.h>)
 #define TB_HAS_AVX512_BF16 1
@@ -33,6 +33,9 @@
 #endif
 
 namespace torchbeast {
+
+// Numbers in a vector.
+constexpr int64_t kVectorFloats = 16, kVectorBfloats = 32;
 
 // Whether this processor can run the kernels (x86-64 with AVX-512).
 bool HasAvx512();
@@ -49,9 +52,6 @@ void RequireAvx512Bf16();
 #if TB_HAS_AVX512
 
 using Floats = float __attribute__((vector_size(64)));
-
-// Numbers in a vector.
-constexpr int64_t kVectorFloats = 16, kVectorBfloats = 32;
 
 template <typename Vector>
 AVX512 inline void Load(const void* source, Vector& result) {

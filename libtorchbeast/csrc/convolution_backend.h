@@ -28,7 +28,7 @@ constexpr int64_t kMatrixBfloats = kGroup * kVectorBfloats;
 // A row of a filter is neighbouring numbers of the picture: those of three positions. They go in
 // pairs, and 16 pairs in a step, the last of which may be short.
 struct ConvolutionProducts {
-  int64_t inputs, outputs;  // Channels: 4, 16 or 32; 16 or 32.
+  int64_t inputs, outputs;  // Channels: 4, 16 or 32, and 16 or 32.
   int64_t pitch;            // Positions in a row of the picture.
   // Matrices [3, steps, outputs / 16, 16, 16, 2]: pairs of weights for 16 outputs. Zeros behind the
   // pairs of a short step.
@@ -50,8 +50,8 @@ struct FilterGradientProducts {
   int64_t inputs, outputs;  // Channels: 4 or 16 for 16, 16 or 32 for 32.
   int64_t pitch;            // Positions in a row.
   int64_t positions;        // Of outputs; a multiple of 32. An input is at its filter's top left.
-  // Rows [inputs, positions] of a distance `stride`. With 4 inputs, 12 rows: the inputs at three
-  // neighbouring positions, one below the other.
+  // Rows of at least positions + 2 * pitch + 2 inputs, `stride` apart. With 4 inputs, 12 rows: the
+  // inputs at three neighbouring positions, one below the other.
   const uint16_t* transposed;
   int64_t stride;
   // [positions / 2, outputs, 2]. Zeros at the last two positions, and at two before the first.
@@ -61,16 +61,18 @@ struct FilterGradientProducts {
   float* sums;
 };
 
-// One of the ways. Without state, so that all threads can use one object.
+// One way to compute these sums. It has no state, so all threads can share one object.
 class ConvolutionBackend {
  public:
-  // Takes the sums [count, outputs] of `count` positions from `position` on.
+  // Takes the sums [count, outputs] of `count` positions from `position` on, at most
+  // kPositionsAtOnce. They are aligned to 64 bytes.
   using TakeSums = std::function<void(const float* sums, int64_t position, int64_t count)>;
 
   virtual ~ConvolutionBackend() = default;
 
   // Computes the sums of at least `positions` positions, up to kPositionsAtOnce - 1 more.
-  // `inputs`: [positions, inputs], see BorderedPicture.
+  // `inputs`: BorderedPicture::data(), with at least kPositionsAtOnce + 1 positions of zeros behind
+  // the picture.
   virtual void Convolve(const ConvolutionProducts& products, const uint16_t* inputs,
                         int64_t positions, const TakeSums& take) const = 0;
 

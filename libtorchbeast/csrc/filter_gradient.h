@@ -33,8 +33,8 @@ class FilterGradient {
   BorderedPicture picture_;
   const int64_t positions_;  // Of outputs and two more, rounded up to a vector of bfloat16 numbers.
   const int64_t stride_;     // Between rows of `transposed_`.
-  Bfloats transposed_;       // The inputs of the products.
-  Bfloats gradients_;        // Of the products, behind two positions; zeros at the border.
+  Bfloats transposed_;       // See FilterGradientProducts.
+  Bfloats gradients_;        // Likewise, behind two positions of zeros.
   std::vector<float> sums_;  // Likewise.
   std::vector<float> bias_;  // [outputs]
 };
