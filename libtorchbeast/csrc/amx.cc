@@ -18,16 +18,15 @@ constexpr long kTileData = 18;
 
 // Not __builtin_cpu_supports: some compilers do not know AMX there.
 bool ProcessorHasAmx() {
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAvx512Bf16 = 1u << 5;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvx512Bf16) != 0;
+  return (d & kAmxBf16) != 0 && (d & kAmxTile) != 0;
 }
 
 bool FindAmx() {
   // The permission is of the whole process, threads that exist already included.
-  return HasAvx512() && ProcessorHasAmx() &&
+  return HasAvx512Bf16() && ProcessorHasAmx() &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 

@@ -12,13 +12,10 @@ namespace torchbeast {
 namespace {
 
 // A vector of one number per channel.
-static_assert(kPoolChannels == sizeof(Floats) / sizeof(float));
+static_assert(kPoolChannels == kVectorFloats);
 
 // A place that no maximum has.
 constexpr char kNowhere = -1;
-
-// Numbers in a vector.
-constexpr int64_t kNumbers = 32;
 
 // Bits of bfloat16 numbers as integers of the same order; NaN, of either sign, is the largest.
 AVX512 inline __m512i ToOrdered(const __m512i& bits) {
@@ -35,7 +32,7 @@ AVX512 inline __m256i FromOrdered(const __m256i& values) {
 }
 
 AVX512 inline __mmask32 FirstLanes(int64_t count) {
-  return count >= kNumbers ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
+  return count >= kVectorBfloats ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
 }
 
 // The largest of the three numbers above each other in the windows of a row, [W, C] as ordered
@@ -48,7 +45,7 @@ AVX512 void PoolColumns(const uint16_t* picture, const PoolShape& shape, int64_t
                         Columns& columns) {
   const int64_t size = shape.width * shape.channels, top = 2 * row - 1;
   const int64_t start = std::max<int64_t>(0, top), end = std::min(shape.height, top + 3);
-  for (int64_t i = 0; i < size; i += kNumbers) {
+  for (int64_t i = 0; i < size; i += kVectorBfloats) {
     const __mmask32 lanes = FirstLanes(size - i);
     __m512i best = ToOrdered(_mm512_maskz_loadu_epi16(lanes, picture + start * size + i));
     __m512i place = _mm512_set1_epi16(static_cast<int16_t>((start - top) * 3));

@@ -10,8 +10,8 @@
 namespace torchbeast {
 namespace {
 
-// Under the address sanitizer this also shows that loads and stores stay inside; it does not see
-// those of tiles.
+// Under the address sanitizer this also shows that plain loads and stores stay inside; it does not
+// see masked ones and those of tiles.
 TEST_P(ConvolutionTest, AgreesWithPlainLoops) {
   const Picture added(shape.height, shape.width, shape.outputs, 5), positive = inputs.Positive();
   const std::vector<uint16_t> bits = inputs.Bits(), added_bits = added.Bits();

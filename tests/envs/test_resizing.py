@@ -57,7 +57,7 @@ def test_all_sizes_can_be_had(size, has_kernel, monkeypatch):
 
 def test_colours_come_first():
     screens = np.random.default_rng(0).integers(0, 256, (2, 210, 160, 3), dtype=np.uint8)
-    expected = cv2.resize(screens.max(axis=0), (84, 84), interpolation=cv2.INTER_AREA)
+    expected = by_opencv(screens, (84, 84))
     picture = np.zeros((3, 84, 84), np.uint8)
     ScreenResizer((210, 160), (84, 84), colour=True).resize_maximum(screens, picture)
     np.testing.assert_array_equal(picture, np.moveaxis(expected, 2, 0))
