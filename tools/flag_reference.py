@@ -25,6 +25,7 @@ PROGRAMS = (
     "saliency",
     "analysis.plot_runs",
     "analysis.compare",
+    "analysis.action_shares",
     "analysis.analyze_resnet",
     "analysis.visualize_aaa",
     "records.checkpoint",
