@@ -54,7 +54,7 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
 
 
 def test_a_heading_stays_inside_the_picture(savedir):
-    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], {}, plot_runs.ALL_STEPS)
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], [], plot_runs.ALL_STEPS)
     figure.canvas.draw()
     (heading,) = figure.texts
     extent = heading.get_window_extent()
@@ -66,21 +66,21 @@ def test_a_heading_stays_inside_the_picture(savedir):
 def test_a_legend_of_long_names_stays_inside_the_picture(tmp_path):
     for i in range(3):
         write_run(tmp_path / f"torchbeast-20261121-12000{i}", ["10,60,-21,1,0,1", "20,99,1,1,0,1"])
-    figure = plot_runs.plot_returns(find_runs([tmp_path]), ["Pong"], {}, plot_runs.ALL_STEPS)
+    figure = plot_runs.plot_returns(find_runs([tmp_path]), ["Pong"], [], plot_runs.ALL_STEPS)
     save_panels(figure, tmp_path / "plot.png")
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 3
     assert legend.get_window_extent().width <= figure.bbox.width
 
 
-def reference(*points):
+def reference(*points, name="2019"):
     steps, mean = np.array(points, float).T
-    return {"Pong": Curve("2019", steps, None, mean, np.zeros_like(mean))}
+    return {"Pong": Curve(name, steps, None, mean, np.zeros_like(mean))}
 
 
 def test_a_long_reference_does_not_flatten_the_runs(savedir):
     points = reference((0, -21), (20, -19), (40, -15), (50e6, 21))
-    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], points, plot_runs.ALL_STEPS)
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], [points], plot_runs.ALL_STEPS)
     (panel,) = figure.axes
     assert panel.get_xlim()[1] < 40
     line = panel.get_lines()[-1]
@@ -92,10 +92,37 @@ def test_a_long_reference_does_not_flatten_the_runs(savedir):
 
 def test_a_reference_that_begins_later_is_told_in_words(savedir):
     points = reference((50e6, 21))
-    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], points, plot_runs.ALL_STEPS)
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], [points], plot_runs.ALL_STEPS)
     (panel,) = figure.axes
     assert len(panel.get_lines()) == 2
     assert [text.get_text() for text in panel.texts] == ["2019: 21 after 50 M steps"]
+
+
+def test_several_references_are_told_apart(savedir):
+    references = [
+        reference((0, -21), (20, -19), name="a"),
+        reference((0, -20), (20, -18), name="b"),
+        reference((50e6, 21), name="c"),
+        reference((60e6, 20), name="d"),
+    ]
+    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], references, plot_runs.ALL_STEPS)
+    (panel,) = figure.axes
+    drawn = {line.get_label(): line.get_linestyle() for line in panel.get_lines()[2:]}
+    assert drawn == {"reference: a": "-", "reference: b": "--"}
+    assert [text.get_text() for text in panel.texts] == [
+        "c: 21 after 50 M steps\nd: 20 after 60 M steps"
+    ]
+
+
+def test_the_command_takes_several_references(savedir, tmp_path, capsys):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path in paths:
+        path.write_text("env,agent_steps,return_mean\nPongNoFrameskip-v4,10,3.5\n")
+    flags = [f"--reference={path}" for path in paths]
+    assert plot_runs.main([*flags, str(savedir), "--output", str(tmp_path / "plots")]) == 0
+    with_both = (tmp_path / "plots" / "returns_by_steps.png").read_bytes()
+    assert plot_runs.main([flags[0], str(savedir), "--output", str(tmp_path / "plots")]) == 0
+    assert (tmp_path / "plots" / "returns_by_steps.png").read_bytes() != with_both
 
 
 def test_steps_of_a_game_and_of_all_games_are_told_apart(tmp_path, capsys):
@@ -111,7 +138,7 @@ def test_steps_of_a_game_and_of_all_games_are_told_apart(tmp_path, capsys):
         (plot_runs.ALL_STEPS, [30, 90], "agent steps in all games together"),
         (plot_runs.GAME_STEPS, [10, 40], "agent steps in this game"),
     ):
-        panel = plot_runs.plot_returns(runs, ["Pong"], points, axis).axes[0]
+        panel = plot_runs.plot_returns(runs, ["Pong"], [points], axis).axes[0]
         assert panel.get_lines()[0].get_xdata().tolist() == steps
         assert panel.get_xlabel() == label
         # The reference is of agents that learn one game alone.

@@ -8,8 +8,9 @@ and PopArt's statistics.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +34,9 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--reference",
         type=Path,
-        help="CSV file with env, agent_steps and return_mean: a curve to draw beside the runs. "
-        "(default: none)",
+        action="append",
+        help="CSV file with env, agent_steps and return_mean: curves to draw beside the runs. May "
+        "be given several times. (default: none)",
     )
     add("--games", help="Games to draw, separated by commas. (default: all)")
     return parser
@@ -46,6 +48,10 @@ def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
     axes.fill_between(
         x, curve.mean - curve.std, curve.mean + curve.std, color=line.get_color(), alpha=0.15, lw=0
     )
+
+
+# Of the references, in their order.
+REFERENCE_STYLES = ("-", "--", ":", "-.")
 
 
 class Axis(NamedTuple):
@@ -64,12 +70,12 @@ HOURS = Axis("hours", "hours", lambda curve: curve.hours)
 
 
 def plot_returns(
-    runs: list[RunRecords], games: list[str], reference: dict[str, Curve], axis: Axis
+    runs: list[RunRecords], games: list[str], references: Sequence[dict[str, Curve]], axis: Axis
 ) -> Any:
     """Draws returns against an axis that is as long as the runs.
 
-    A reference is of agents that learn one game alone. It is drawn against steps in its game, and
-    thus not against those in all games where a run has several.
+    References are of agents that learn one game alone. They are drawn against steps in their game,
+    and thus not against those in all games where a run has several.
     """
     figure, panels = make_panels(
         games, "Last 100 full games of training: mean return and, as a band, standard deviation"
@@ -83,33 +89,42 @@ def plot_returns(
                 draw_curve(panel, x, curve)
                 end = max(end, float(x[-1]))
         is_alone = all(len(run.games) == 1 for run in players)
-        if game in reference and (axis is GAME_STEPS or (axis is ALL_STEPS and is_alone)):
-            draw_reference(panel, reference[game], end)
+        if axis is GAME_STEPS or (axis is ALL_STEPS and is_alone):
+            draw_references(panel, [curves[game] for curves in references if game in curves], end)
         panel.set_xlabel(axis.label)
         if axis is not HOURS:
             panel.xaxis.set_major_formatter(EngFormatter())
     return figure
 
 
-def draw_reference(panel: Any, reference: Curve, end: float) -> None:
-    """Draws a reference up to step ``end``: behind it, it would flatten the runs.
+def draw_references(panel: Any, references: Sequence[Curve], end: float) -> None:
+    """Draws references up to step ``end``: behind it, they would flatten the runs.
 
-    Where it begins later, its first value is told in words.
+    Where one begins later, its first value is told in words.
     """
-    last_step = end or float(reference.steps[-1])
-    inside = reference.steps <= last_step
-    if not inside.any():
-        steps = EngFormatter()(reference.steps[0])
-        text = f"{reference.name}: {reference.mean[0]:.4g} after {steps} steps"
+    later = []
+    for reference, style in zip(references, itertools.cycle(REFERENCE_STYLES), strict=False):
+        last_step = end or float(reference.steps[-1])
+        if reference.steps[0] > last_step:
+            steps = EngFormatter()(reference.steps[0])
+            later.append(f"{reference.name}: {reference.mean[0]:.4g} after {steps} steps")
+            continue
+        curve = cut(reference, last_step)._replace(name=f"reference: {reference.name}")
+        draw_curve(panel, curve.steps, curve, color="gray", linestyle=style, zorder=1)
+    if later:
+        text = "\n".join(later)
         panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize="small")
-        return
-    x, mean, std = (a[inside] for a in (reference.steps, reference.mean, reference.std))
+
+
+def cut(curve: Curve, last_step: float) -> Curve:
+    """Returns a curve up to a step, which is not before its first one."""
+    inside = curve.steps <= last_step
+    x, mean, std = (a[inside] for a in (curve.steps, curve.mean, curve.std))
     if x[-1] < last_step and not inside.all():  # The part of a segment that ends beyond.
         x = np.append(x, last_step)
-        mean = np.append(mean, np.interp(last_step, reference.steps, reference.mean))
-        std = np.append(std, np.interp(last_step, reference.steps, reference.std))
-    curve = reference._replace(name=f"reference: {reference.name}", mean=mean, std=std)
-    draw_curve(panel, x, curve, color="gray", zorder=1)
+        mean = np.append(mean, np.interp(last_step, curve.steps, curve.mean))
+        std = np.append(std, np.interp(last_step, curve.steps, curve.std))
+    return curve._replace(steps=x, mean=mean, std=std)
 
 
 def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
@@ -153,7 +168,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 
     matplotlib.use("Agg")
     runs = find_runs([path.expanduser() for path in flags.runs])
-    reference = read_reference(flags.reference) if flags.reference else {}
+    references = [read_reference(path) for path in flags.reference or ()]
     games = list(dict.fromkeys(game for run in runs for game in run.games))
     if flags.games:
         chosen = flags.games.split(",")
@@ -167,7 +182,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     axes = [ALL_STEPS, GAME_STEPS, HOURS] if has_several else [ALL_STEPS, HOURS]
     written = [
         save_panels(
-            plot_returns(runs, games, reference, axis), output / f"returns_by_{axis.name}.png"
+            plot_returns(runs, games, references, axis), output / f"returns_by_{axis.name}.png"
         )
         for axis in axes
     ]
