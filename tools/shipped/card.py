@@ -203,7 +203,7 @@ def format_time(facts: Facts) -> str:
 def format_scores(evaluation: Evaluation) -> str:
     """Returns the table of scores: a row per game, and the median over games."""
     header = ["game", *POLICIES, "random", "human", *(f"% of human, {p}" for p in POLICIES)]
-    lines = [_row(header), _row(["---"] * len(header))]
+    lines = [table_row(header), table_row(["---"] * len(header))]
     for game in evaluation.returns:
         reference = find_reference(game)
         known = [
@@ -212,10 +212,10 @@ def format_scores(evaluation: Evaluation) -> str:
         ]
         returns = [format_score(evaluation.score(game, policy)) for policy in POLICIES]
         shares = [format_share(evaluation.normalized(game, policy)) for policy in POLICIES]
-        lines.append(_row([short_name(game), *returns, *known, *shares]))
+        lines.append(table_row([short_name(game), *returns, *known, *shares]))
     medians = [format_share(evaluation.normalized_median(policy)) for policy in POLICIES]
     if any(medians):
-        lines.append(_row(["median", *[""] * (len(header) - 3), *medians]))
+        lines.append(table_row(["median", *[""] * (len(header) - 3), *medians]))
     return "\n".join(lines)
 
 
@@ -256,5 +256,6 @@ def format_share(score: Score | None) -> str:
     return f"{text} [{100 * score.interval.low:.0f}, {100 * score.interval.high:.0f}]"
 
 
-def _row(cells: Sequence[str]) -> str:
+def table_row(cells: Sequence[str]) -> str:
+    """Returns a row of a table in Markdown."""
     return f"| {' | '.join(cells)} |"

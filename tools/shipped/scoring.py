@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,30 +39,38 @@ class Evaluation(NamedTuple):
 
     def score(self, game: str, policy: str) -> Score:
         """Returns the mean return in a game."""
-        return _score(self.returns[game][policy])
+        return score_returns(self.returns[game][policy])
 
     def normalized(self, game: str, policy: str) -> Score | None:
         """Returns the human-normalised mean return; None where no human score is published."""
         returns = self.returns[game][policy]
         if human_normalized(game, 0.0) is None:
             return None
-        return _score(np.array([human_normalized(game, x) for x in returns]))
+        return score_returns(np.array([human_normalized(game, x) for x in returns]))
 
     def normalized_median(self, policy: str) -> Score | None:
         """Returns the median over games of human-normalised scores; None with fewer than two."""
-        scores = [
-            np.array([human_normalized(game, x) for x in returns[policy]])
-            for game, returns in self.returns.items()
-            if human_normalized(game, 0.0) is not None
-        ]
-        if len(scores) < 2:
-            return None
-        interval = aggregates.bootstrap(scores, aggregates.median)
-        return Score(float(aggregates.median(scores)), interval)
+        return normalized_median({game: r[policy] for game, r in self.returns.items()})
 
 
-def _score(values: np.ndarray) -> Score:
-    """The mean of values ``[N]`` with its interval."""
+def normalized_median(returns: Mapping[str, np.ndarray]) -> Score | None:
+    """Returns the median over games of the human-normalised means of returns ``[N]``.
+
+    None if fewer than two of the games have a human score.
+    """
+    scores = [
+        np.array([human_normalized(game, x) for x in values])
+        for game, values in returns.items()
+        if human_normalized(game, 0.0) is not None
+    ]
+    if len(scores) < 2:
+        return None
+    interval = aggregates.bootstrap(scores, aggregates.median)
+    return Score(float(aggregates.median(scores)), interval)
+
+
+def score_returns(values: np.ndarray) -> Score:
+    """Returns the mean of values ``[N]`` with its interval."""
     return Score(float(values.mean()), aggregates.bootstrap([values], aggregates.mean))
 
 
@@ -79,7 +88,7 @@ def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluat
         UsageError: the checkpoint or evaluation.json is damaged.
     """
     path = agent / FILE
-    known = _read(path)
+    known = read_evaluation(agent)
     if known is not None and known.seed == seed and _count(known) == episodes:
         return known
     trained = read_trained(agent / "model.tar", agent.name)
@@ -95,13 +104,17 @@ def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluat
     }
     document = {"model": trained.model_id, "seed": seed, "games": games}
     path.write_text(json.dumps(document, indent=1) + "\n")
-    evaluation = _read(path)
+    evaluation = read_evaluation(agent)
     assert evaluation is not None
     return evaluation
 
 
-def _read(path: Path) -> Evaluation | None:
-    """The games in a file; None where there is none."""
+def read_evaluation(agent: Path) -> Evaluation | None:
+    """Returns the games in evaluation.json of an agent's directory; None where there is none.
+
+    Raises UsageError if the file is damaged.
+    """
+    path = agent / FILE
     if not path.exists():
         return None
     try:

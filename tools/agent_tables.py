@@ -1,0 +1,81 @@
+"""Writes tables of shipped agents in Markdown, for the pages of the documentation.
+
+    python tools/agent_tables.py scores "one game=models/Pong,models/AirRaid" PopArt=models/Many
+    python tools/agent_tables.py curves models/Pong models/AirRaid --at 1000000 2000000
+
+``scores`` has a column per kind of agent, of full games (evaluation.json); ``curves`` has the mean
+returns of training at equal steps, beside references.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.shipped import tables
+from torchbeast.analysis.runs import RunRecords, read_reference
+from torchbeast.cli.command import run_command
+from torchbeast.cli.parsing import positive
+from torchbeast.records.scores import POLICIES
+
+
+def kind(text: str) -> tuple[str, tuple[Path, ...]]:
+    """Parses ``NAME=DIR,DIR``: an argparse type."""
+    name, separator, agents = text.partition("=")
+    if not (name and separator and agents):
+        raise argparse.ArgumentTypeError(f"not NAME=DIR,DIR: {text}")
+    return name, tuple(map(Path, agents.split(",")))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    commands = parser.add_subparsers(dest="table", required=True)
+    scores = commands.add_parser("scores", allow_abbrev=False, help="full games, side by side")
+    scores.add_argument("kinds", nargs="+", type=kind, metavar="NAME=DIR,DIR")
+    scores.add_argument("--policy", choices=POLICIES, default="sampled", help="of the actions")
+    scores.add_argument(
+        "--difference", nargs=2, metavar="NAME", help="two columns, to show their difference"
+    )
+    curves = commands.add_parser("curves", allow_abbrev=False, help="training, at equal steps")
+    curves.add_argument("agents", nargs="+", type=Path, metavar="DIR")
+    curves.add_argument("--at", nargs="+", type=positive, required=True, metavar="STEPS")
+    curves.add_argument(
+        "--reference",
+        type=Path,
+        action="append",
+        help="curves to compare with; may be given several times",
+    )
+    for command in (scores, curves):
+        command.add_argument("--output", type=Path, required=True, metavar="FILE")
+    return parser
+
+
+def make_table(flags: argparse.Namespace) -> str:
+    """Returns the table that was asked for. Raises UsageError."""
+    if flags.table == "curves":
+        references = [read_reference(path) for path in flags.reference or ()]
+        return tables.format_curves([RunRecords(p) for p in flags.agents], references, flags.at)
+    columns = [
+        tables.make_column(name, tables.read_evaluations(agents), flags.policy)
+        for name, agents in flags.kinds
+    ]
+    return tables.format_scores(columns, tuple(flags.difference) if flags.difference else None)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
+    flags = make_parser().parse_args(argv)
+
+    def work(_: object) -> None:
+        table = make_table(flags)
+        flags.output.write_text(table)
+        print(table, end="")
+
+    return run_command("agent_tables", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

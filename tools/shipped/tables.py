@@ -1,0 +1,172 @@
+"""Tables of several shipped agents in Markdown: their scores side by side, and curves at equal
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tools.shipped.card import format_score, format_share, table_row
+from tools.shipped.scoring import (
+    Evaluation,
+    Score,
+    normalized_median,
+    read_evaluation,
+    score_returns,
+)
+from torchbeast.analysis import aggregates
+from torchbeast.analysis.runs import Curve, RunRecords
+from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.envs.scores import find_reference
+from torchbeast.runtime.text import human_return
+
+# A curve ends near a step rather than at it: it may be this share away.
+TOLERANCE = 0.05
+
+
+class Column(NamedTuple):
+    """Agents of one kind, such as those that learned one game each."""
+
+    name: str
+    returns: dict[str, np.ndarray]
+    """By short name of the game: returns of full games ``[N]``."""
+
+
+def make_column(name: str, evaluations: Mapping[str, Evaluation], policy: str) -> Column:
+    """Collects the games that agents of one kind played.
+
+    Args:
+        name: of the column.
+        evaluations: by name of the agent.
+        policy: greedy or sampled.
+
+    Raises:
+        UsageError: two of the agents know the same game.
+    """
+    returns: dict[str, np.ndarray] = {}
+    for agent, evaluation in evaluations.items():
+        for game, values in evaluation.returns.items():
+            if short_name(game) in returns:
+                raise UsageError(f"{name}: {agent} is the second agent of {short_name(game)}")
+            returns[short_name(game)] = values[policy]
+    return Column(name, returns)
+
+
+def format_scores(columns: Sequence[Column], difference: tuple[str, str] | None = None) -> str:
+    """Returns a table with a row per game and a column per kind of agent.
+
+    Below the games is the median over games of human-normalised scores, over the games that all
+    kinds know and for which a human score is published.
+
+    Args:
+        columns: the kinds of agents.
+        difference: names of two columns, whose difference is a further column.
+
+    Raises:
+        UsageError: there is no column of a name.
+    """
+    pair = [find_column(columns, name) for name in difference or ()]
+    header = ["game", *(column.name for column in columns), "random", "human"]
+    if difference:
+        header.append(f"{difference[0]} minus {difference[1]}")
+    lines = [table_row(header), table_row(["---"] * len(header))]
+    games = list(dict.fromkeys(game for column in columns for game in column.returns))
+    for game in games:
+        reference = find_reference(game)
+        cells = [format_returns(column.returns.get(game)) for column in columns]
+        cells += [
+            "" if value is None else human_return(value)
+            for value in (reference.random, reference.human)
+        ]
+        if pair:
+            cells.append(format_difference(*(column.returns.get(game) for column in pair)))
+        lines.append(table_row([game, *cells]))
+    common = [game for game in games if all(game in column.returns for column in columns)]
+    medians = [
+        normalized_median({game: column.returns[game] for game in common}) for column in columns
+    ]
+    if any(medians):
+        cells = [f"{format_share(median)} %" for median in medians]
+        name = "human-normalised median"
+        lines.append(table_row([name, *cells, *[""] * (len(header) - len(cells) - 1)]))
+    return "\n".join(lines) + "\n"
+
+
+def find_column(columns: Sequence[Column], name: str) -> Column:
+    """Returns the column of a name. Raises UsageError."""
+    for column in columns:
+        if column.name == name:
+            return column
+    raise UsageError(f"No column is called {name}: {', '.join(c.name for c in columns)}")
+
+
+def format_returns(returns: np.ndarray | None) -> str:
+    """Formats the mean of returns ``[N]`` with its interval; empty for None."""
+    if returns is None:
+        return ""
+    return format_score(score_returns(returns))
+
+
+def format_difference(a: np.ndarray | None, b: np.ndarray | None) -> str:
+    """Formats the difference of the means of returns ``[N]`` with a 95 % bootstrap interval over
+    the games of both; empty if one is None.
+    """
+    if a is None or b is None:
+        return ""
+    resampled = aggregates.resample_means(a) - aggregates.resample_means(b, seed=1)
+    low, high = (float(end) for end in aggregates.percentiles(resampled))
+    return format_score(Score(float(a.mean() - b.mean()), aggregates.Interval(low, high)))
+
+
+def format_curves(
+    runs: Sequence[RunRecords], references: Sequence[Mapping[str, Curve]], steps: Sequence[int]
+) -> str:
+    """Returns a table of mean returns at equal steps: a row per game and step.
+
+    Args:
+        runs: of one game each.
+        references: curves to compare with, by game.
+        steps: agent steps.
+
+    Raises:
+        UsageError: a run has several games.
+    """
+    names = dict.fromkeys(curve.name for curves in references for curve in curves.values())
+    header = ["game", "agent steps", "this agent", *names]
+    lines = [table_row(header), table_row(["---"] * len(header))]
+    for run in runs:
+        if len(run.games) != 1:
+            raise UsageError(f"{run.name} learned {len(run.games)} games: choose agents of one")
+        (game,) = run.games
+        known = {c[game].name: c[game] for c in references if game in c}
+        curves = [run.curve(game), *(known.get(name) for name in names)]
+        for step in steps:
+            cells = [format_value(curve, step) for curve in curves]
+            lines.append(table_row([game, f"{step:,}", *cells]))
+    return "\n".join(lines) + "\n"
+
+
+def format_value(curve: Curve | None, step: int) -> str:
+    """Formats a curve's mean at a step, between its records; empty where it has none."""
+    if curve is None or not len(curve.steps):
+        return ""
+    first, last = curve.steps[0] * (1 - TOLERANCE), curve.steps[-1] * (1 + TOLERANCE)
+    if not first <= step <= last:
+        return ""
+    return human_return(float(np.interp(step, curve.steps, curve.mean)))
+
+
+def read_evaluations(agents: Sequence[Path]) -> dict[str, Evaluation]:
+    """Reads the games that shipped agents played. Raises UsageError if one has played none."""
+    found = {}
+    for agent in agents:
+        evaluation = read_evaluation(agent)
+        if evaluation is None:
+            raise UsageError(f"{agent} has no games: run python tools/model_card.py {agent}")
+        found[agent.name] = evaluation
+    return found
