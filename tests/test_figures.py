@@ -227,3 +227,50 @@ def test_samples_of_a_soak_run_are_kept(tmp_path):
     first, second = soak.read_samples(tmp_path / "soak.csv")
     assert first == soak.Sample(5.0, 700.3, 400.0, 51, 112, 1234)
     assert second == samples[1]
+
+
+WITH_TABLE = SMALL._replace(
+    tables={"scores": "table.md"}, commands=(*SMALL.commands, "cp made.txt table.md")
+)
+PAGE = """# Page
+
+<!-- table scores -->
+<!-- end -->
+
+The rest.
+"""
+
+
+@pytest.fixture
+def page(checkout, tmp_path):
+    page = checkout / "page.md"
+    page.write_text(PAGE)
+    reproduce(WITH_TABLE, checkout, tmp_path / "table")
+    return page
+
+
+def test_a_table_is_put_into_its_page_and_nothing_else_changes(checkout, page, tmp_path):
+    text = "# Page\n\n<!-- table scores -->\n\nweights\n\n<!-- end -->\n\nThe rest.\n"
+    assert page.read_text() == text
+    assert problems(checkout, WITH_TABLE) == []
+    reproduce(WITH_TABLE, checkout, tmp_path / "again")
+    assert page.read_text() == text
+
+
+def test_a_table_that_was_edited_or_is_old_is_found(checkout, page):
+    page.write_text(page.read_text().replace("The rest.", "Another text."))
+    assert problems(checkout, WITH_TABLE) == []
+    page.write_text(page.read_text().replace("weights", "better weights"))
+    assert problems(checkout, WITH_TABLE) == [
+        "the table scores of page.md is not what make figures wrote"
+    ]
+    (checkout / "models" / "a" / "model.tar").write_text("trained for longer")
+    assert (
+        "stored/small.txt and the table scores of page.md: older than models/a/model.tar"
+        in problems(checkout, WITH_TABLE)
+    )
+
+
+def test_a_page_without_a_place_for_the_table_is_found(checkout, page):
+    page.write_text("# Page\n")
+    assert problems(checkout, WITH_TABLE) == ["the page has 0 places for a table scores, not one"]

@@ -7,11 +7,12 @@ with copies of the inputs, so a figure cannot depend on a file that is not liste
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One or several stored files that the same commands make.
+    """One or several stored files, and tables of a page, that the same commands make.
 
     Paths and glob patterns are relative to the checkout. Later fields may refer to earlier ones.
     """
@@ -28,6 +29,9 @@ class Figure(NamedTuple):
     """By stored file: the file that the commands write, relative to where they run."""
     sources: tuple[str, ...] = ()
     """Files that the commands rewrite, and so also need: notebooks."""
+    tables: Mapping[str, str] = MappingProxyType({})
+    """By name of a table in the page: the Markdown file that the commands write. The page has it
+    between the lines ``<!-- table NAME -->`` and ``<!-- end -->``."""
 
 
 def agents(*names: str) -> tuple[str, ...]:

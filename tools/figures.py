@@ -1,4 +1,4 @@
-"""Makes the stored figures, films and notebooks anew: ``make figures ARGS="[NAME ...]"``.
+"""Makes the stored figures, films, tables and notebooks anew: ``make figures ARGS="[NAME ...]"``.
 
 ``tools/figure_table.py`` lists them. ``tools/figures.json`` records of each one the digests of the
 files that it shows, of the commands and of the stored files. ``tests/test_figures.py`` compares
@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -55,12 +56,42 @@ def find_inputs(figure: Figure, root: Path) -> list[str]:
     return sorted(found)
 
 
+def find_table(page: str, name: str) -> re.Match[str]:
+    """Finds a table in the text of a page: a match whose second group is the table.
+
+    Raises ValueError unless the page has one place for it.
+    """
+    pattern = rf"(^<!-- table {re.escape(name)} -->\n)(.*?)(^<!-- end -->$)"
+    found = list(re.finditer(pattern, page, re.MULTILINE | re.DOTALL))
+    if len(found) != 1:
+        raise ValueError(f"the page has {len(found)} places for a table {name}, not one")
+    return found[0]
+
+
+def read_tables(figure: Figure, root: Path) -> dict[str, str]:
+    """The tables of a figure as its page has them, by name. Raises ValueError."""
+    page = (root / figure.page).read_text() if figure.page and figure.tables else ""
+    return {name: find_table(page, name).group(2) for name in figure.tables}
+
+
+def store_table(page: Path, name: str, table: str) -> None:
+    """Puts a table into a page. Raises ValueError."""
+    text = page.read_text()
+    found = find_table(text, name)
+    page.write_text(f"{text[: found.start(2)]}\n{table.strip()}\n\n{text[found.end(2) :]}")
+
+
 def make_record(figure: Figure, root: Path) -> dict[str, Any]:
-    """What is recorded of a figure: digests of its commands, inputs and stored files."""
+    """What is recorded of a figure: digests of its commands, inputs, stored files and tables.
+
+    Raises FileNotFoundError or ValueError.
+    """
+    tables = {name: digest(text.encode()) for name, text in read_tables(figure, root).items()}
     return {
         "commands": digest("\n".join(figure.commands).encode()),
         "inputs": digest_files(root, find_inputs(figure, root)),
         "outputs": digest_files(root, sorted(figure.outputs)),
+        **({"tables": tables} if tables else {}),
     }
 
 
@@ -79,9 +110,10 @@ def find_problems(figure: Figure, record: dict[str, Any] | None, root: Path) -> 
         return [f"make figures has not made {figure.name} yet"]
     try:
         now = make_record(figure, root)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         return [str(error)]
-    stored = " and ".join(sorted(figure.outputs))
+    named = [f"the table {name} of {figure.page}" for name in sorted(figure.tables)]
+    stored = " and ".join([*sorted(figure.outputs), *named])
     problems = []
     if now["commands"] != record["commands"]:
         problems.append(f"{stored}: the commands have changed since")
@@ -93,6 +125,10 @@ def find_problems(figure: Figure, record: dict[str, Any] | None, root: Path) -> 
             problems.append(f"{name} does not exist")
         elif now["outputs"][name] != record["outputs"].get(name):
             problems.append(f"{name} is not the file that make figures wrote")
+    known = record.get("tables", {})
+    for name, table in now.get("tables", {}).items():
+        if table != known.get(name):
+            problems.append(f"the table {name} of {figure.page} is not what make figures wrote")
     return problems
 
 
@@ -118,7 +154,7 @@ def prepare(figure: Figure, root: Path, directory: Path) -> None:
     for name in [*find_inputs(figure, root), *figure.sources]:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, directory / name)
-    for made in figure.outputs.values():
+    for made in (*figure.outputs.values(), *figure.tables.values()):
         (directory / made).parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -175,11 +211,15 @@ def reproduce(figure: Figure, root: Path, directory: Path) -> None:
     Raises:
         CalledProcessError: a command fails. The stored files are as they were.
         FileNotFoundError: an input or an output does not exist.
+        ValueError: the page has no place for a table.
     """
     prepare(figure, root, directory)
     run_commands(figure, directory)
     for stored, made in figure.outputs.items():
         store(directory / made, root / stored)
+    for name, made in figure.tables.items():
+        assert figure.page is not None
+        store_table(root / figure.page, name, (directory / made).read_text())
     write_record(figure, root)
 
 
@@ -227,7 +267,7 @@ def make_figures(figures: list[Figure], directory: Path) -> int:
         start = time.monotonic()
         try:
             reproduce(figure, ROOT, directory / figure.name)
-        except (OSError, subprocess.CalledProcessError) as error:
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
             print(f"{figure.name}: {error}", file=sys.stderr)
             failed.append(figure.name)
         else:
