@@ -16,15 +16,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.0005,
         "entropy_cost": 0.003,
     },
-    # The same for several games: PopArt, smaller updates, and every rollout is learned from about
-    # twice.
+    # The same for several games, an hour or more.
     "many": {
         "agent_type": "atari",
         "use_popart": True,
-        "total_steps": 4_000_000,
+        "total_steps": 6_000_000,
         "unroll_length": 20,
-        "batch_size": 2,
-        "replay_ratio": 1.0,
+        "batch_size": 4,
         "learning_rate": 0.0005,
         "entropy_cost": 0.003,
     },
