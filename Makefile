@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto' -o -name '*.pyi')
 
-.PHONY: train test build lint docs figures format sanitize fuzz soak bench models wheel fresh clean help
+.PHONY: train test build lint docs pdf figures format sanitize fuzz soak bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -18,6 +18,7 @@ help:
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style and types"
 	@echo "make docs      build the documentation as a site, into build/docs"
+	@echo "make pdf       a page of the documentation as PDF, into build (PAGE=docs/popart.md)"
 	@echo "make figures   make the stored figures, films and notebooks anew (ARGS=\"--stale\")"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
@@ -91,6 +92,16 @@ format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 docs: build $(STAMPS)/python-docs
 	$(PYTHON) tools/flag_reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+
+PAGE ?= docs/popart.md
+
+pdf:
+	@command -v pandoc >/dev/null && command -v weasyprint >/dev/null || \
+	    { echo "error: make pdf needs two programs: apt-get install pandoc weasyprint" >&2; exit 1; }
+	mkdir -p build
+	cd $(dir $(PAGE)) && pandoc $(notdir $(PAGE)) --from=gfm --standalone --shift-heading-level-by=-1 \
+	    --metadata document-css=false --pdf-engine=weasyprint --css=$(CURDIR)/tools/pdf.css \
+	    --output=$(CURDIR)/build/$(notdir $(PAGE:.md=.pdf))
 
 figures: build $(STAMPS)/python-test
 	$(PYTHON) tools/figures.py $(ARGS)
