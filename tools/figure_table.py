@@ -79,6 +79,16 @@ FIGURES = (
         {"docs/images/six_games.png": "six_games.png"},
     ),
     Figure(
+        "six_games_replay",
+        "docs/leaderboard.md",
+        (
+            "python -m torchbeast.analysis.compare docs/reference/six_games/many-s1 "
+            "docs/reference/six_games/replay1-s1 --table logs.csv --output six_games_replay.png",
+        ),
+        ("docs/reference/six_games/many-s1/*", "docs/reference/six_games/replay1-s1/*"),
+        {"docs/images/six_games_replay.png": "six_games_replay.png"},
+    ),
+    Figure(
         "pong_curve",
         "docs/presets.md",
         (
