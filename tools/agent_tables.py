@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
 
     def work(_: object) -> None:
-        table = make_table(flags)
+        table = make_table(flags) + "\n"
         flags.output.write_text(table)
         print(table, end="")
 

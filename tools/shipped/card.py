@@ -203,20 +203,15 @@ def format_time(facts: Facts) -> str:
 def format_scores(evaluation: Evaluation) -> str:
     """Returns the table of scores: a row per game, and the median over games."""
     header = ["game", *POLICIES, "random", "human", *(f"% of human, {p}" for p in POLICIES)]
-    lines = [table_row(header), table_row(["---"] * len(header))]
+    rows = []
     for game in evaluation.returns:
-        reference = find_reference(game)
-        known = [
-            "" if value is None else human_return(value)
-            for value in (reference.random, reference.human)
-        ]
         returns = [format_score(evaluation.score(game, policy)) for policy in POLICIES]
         shares = [format_share(evaluation.normalized(game, policy)) for policy in POLICIES]
-        lines.append(table_row([short_name(game), *returns, *known, *shares]))
+        rows.append([short_name(game), *returns, *format_known(game), *shares])
     medians = [format_share(evaluation.normalized_median(policy)) for policy in POLICIES]
     if any(medians):
-        lines.append(table_row(["median", *[""] * (len(header) - 3), *medians]))
-    return "\n".join(lines)
+        rows.append(["median", *[""] * (len(header) - 3), *medians])
+    return format_table(header, rows)
 
 
 def format_notes(evaluation: Evaluation) -> list[str]:
@@ -256,6 +251,14 @@ def format_share(score: Score | None) -> str:
     return f"{text} [{100 * score.interval.low:.0f}, {100 * score.interval.high:.0f}]"
 
 
-def table_row(cells: Sequence[str]) -> str:
-    """Returns a row of a table in Markdown."""
-    return f"| {' | '.join(cells)} |"
+def format_known(game: str) -> list[str]:
+    """Formats the scores of a random agent and of a human in a game; empty where not known."""
+    reference = find_reference(game)
+    values = (reference.random, reference.human)
+    return ["" if value is None else human_return(value) for value in values]
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.shipped.card import format_score, format_share, table_row
+from tools.shipped.card import format_known, format_score, format_share, format_table
 from tools.shipped.scoring import (
     Evaluation,
     Score,
@@ -22,7 +22,6 @@ from torchbeast.analysis import aggregates
 from torchbeast.analysis.runs import Curve, RunRecords
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import find_reference
 from torchbeast.runtime.text import human_return
 
 # A curve ends near a step rather than at it: it may be this share away.
@@ -37,12 +36,12 @@ class Column(NamedTuple):
     """By short name of the game: returns of full games ``[N]``."""
 
 
-def make_column(name: str, evaluations: Mapping[str, Evaluation], policy: str) -> Column:
+def make_column(name: str, evaluations: Mapping[Path, Evaluation], policy: str) -> Column:
     """Collects the games that agents of one kind played.
 
     Args:
         name: of the column.
-        evaluations: by name of the agent.
+        evaluations: by directory of the agent.
         policy: greedy or sampled.
 
     Raises:
@@ -74,18 +73,14 @@ def format_scores(columns: Sequence[Column], difference: tuple[str, str] | None 
     header = ["game", *(column.name for column in columns), "random", "human"]
     if difference:
         header.append(f"{difference[0]} minus {difference[1]}")
-    lines = [table_row(header), table_row(["---"] * len(header))]
+    rows = []
     games = list(dict.fromkeys(game for column in columns for game in column.returns))
     for game in games:
-        reference = find_reference(game)
         cells = [format_returns(column.returns.get(game)) for column in columns]
-        cells += [
-            "" if value is None else human_return(value)
-            for value in (reference.random, reference.human)
-        ]
+        cells += format_known(game)
         if pair:
             cells.append(format_difference(*(column.returns.get(game) for column in pair)))
-        lines.append(table_row([game, *cells]))
+        rows.append([game, *cells])
     common = [game for game in games if all(game in column.returns for column in columns)]
     medians = [
         normalized_median({game: column.returns[game] for game in common}) for column in columns
@@ -93,8 +88,8 @@ def format_scores(columns: Sequence[Column], difference: tuple[str, str] | None 
     if any(medians):
         cells = [f"{format_share(median)} %" for median in medians]
         name = "human-normalised median"
-        lines.append(table_row([name, *cells, *[""] * (len(header) - len(cells) - 1)]))
-    return "\n".join(lines) + "\n"
+        rows.append([name, *cells, *[""] * (len(header) - len(cells) - 1)])
+    return format_table(header, rows)
 
 
 def find_column(columns: Sequence[Column], name: str) -> Column:
@@ -138,7 +133,7 @@ def format_curves(
     """
     names = dict.fromkeys(curve.name for curves in references for curve in curves.values())
     header = ["game", "agent steps", "this agent", *names]
-    lines = [table_row(header), table_row(["---"] * len(header))]
+    rows = []
     for run in runs:
         if len(run.games) != 1:
             raise UsageError(f"{run.name} learned {len(run.games)} games: choose agents of one")
@@ -147,8 +142,8 @@ def format_curves(
         curves = [run.curve(game), *(known.get(name) for name in names)]
         for step in steps:
             cells = [format_value(curve, step) for curve in curves]
-            lines.append(table_row([game, f"{step:,}", *cells]))
-    return "\n".join(lines) + "\n"
+            rows.append([game, f"{step:,}", *cells])
+    return format_table(header, rows)
 
 
 def format_value(curve: Curve | None, step: int) -> str:
@@ -161,12 +156,12 @@ def format_value(curve: Curve | None, step: int) -> str:
     return human_return(float(np.interp(step, curve.steps, curve.mean)))
 
 
-def read_evaluations(agents: Sequence[Path]) -> dict[str, Evaluation]:
+def read_evaluations(agents: Sequence[Path]) -> dict[Path, Evaluation]:
     """Reads the games that shipped agents played. Raises UsageError if one has played none."""
     found = {}
     for agent in agents:
         evaluation = read_evaluation(agent)
         if evaluation is None:
             raise UsageError(f"{agent} has no games: run python tools/model_card.py {agent}")
-        found[agent.name] = evaluation
+        found[agent] = evaluation
     return found

@@ -24,6 +24,9 @@ from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
+# Of the references' lines, in their order.
+REFERENCE_STYLES = ("-", "--", ":", "-.")
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Builds the parser of ``python -m torchbeast.analysis.plot_runs``."""
@@ -48,10 +51,6 @@ def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
     axes.fill_between(
         x, curve.mean - curve.std, curve.mean + curve.std, color=line.get_color(), alpha=0.15, lw=0
     )
-
-
-# Of the references, in their order.
-REFERENCE_STYLES = ("-", "--", ":", "-.")
 
 
 class Axis(NamedTuple):

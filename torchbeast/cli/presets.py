@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+# Two cores and half an hour: a shallow network, and small, frequent updates.
+_SMALL: dict[str, Any] = {
+    "agent_type": "atari",
+    "total_steps": 2_000_000,
+    "unroll_length": 20,
+    "batch_size": 4,
+    "learning_rate": 0.0005,
+    "entropy_cost": 0.003,
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     # The flags' own defaults: the IMPALA ResNet, for a machine with many cores or a GPU.
     "default": {},
-    # Two cores and half an hour: a shallow network, and small, frequent updates.
-    "small": {
-        "agent_type": "atari",
-        "total_steps": 2_000_000,
-        "unroll_length": 20,
-        "batch_size": 4,
-        "learning_rate": 0.0005,
-        "entropy_cost": 0.003,
-    },
+    "small": _SMALL,
     # The same for several games, an hour or more.
-    "many": {
-        "agent_type": "atari",
-        "use_popart": True,
-        "total_steps": 6_000_000,
-        "unroll_length": 20,
-        "batch_size": 4,
-        "learning_rate": 0.0005,
-        "entropy_cost": 0.003,
-    },
+    "many": {**_SMALL, "use_popart": True, "total_steps": 6_000_000},
     # What flags can bring back of 2019; docs/migrating.md lists what else differs.
     "2019": {
         "fixed_input_scale": True,
