@@ -67,6 +67,15 @@ def test_scores_have_a_column_per_kind_of_agent(kinds, tmp_path, capsys):
     assert median[1].startswith("73 [")
 
 
+def test_agents_of_one_name_in_two_directories_both_count(tmp_path):
+    pong = write_agent(tmp_path / "a" / "Agent", Pong=[20.0])
+    invaders = write_agent(tmp_path / "b" / "Agent", SpaceInvaders=[500.0])
+    output = tmp_path / "scores.md"
+    assert agent_tables.main(["scores", f"x={pong},{invaders}", "--output", str(output)]) == 0
+    games = [row[0] for row in cells(output.read_text())]
+    assert games == ["game", "Pong", "SpaceInvaders", "human-normalised median"]
+
+
 def test_the_difference_has_an_interval_over_the_games_of_both():
     same = np.full(20, 3.0)
     assert tables.format_difference(same + 1, same) == "1.0 [1.0, 1.0]"
