@@ -217,7 +217,12 @@ TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
       [] {
         struct Other final : Environment {
           TensorNest Reset() override { return BufferPool().Empty(DType::kFloat32, {2}); }
-          Result Step(const LeafSpec&, const std::byte*) override { return {}; }
+          // Valid: this server may answer, and step, long before the other one does.
+          Result Step(const LeafSpec&, const std::byte*) override {
+            Result result;
+            result.observation = Reset();
+            return result;
+          }
           void Close() override {}
         };
         return std::make_unique<Other>();
