@@ -40,7 +40,7 @@ build: $(STAMPS)/build
 # Else make removes what stands between a target and its sources, and looks for packages each time.
 .SECONDARY:
 
-# The packages of the system that a target needs: train, test, lint or fuzz.
+# The packages of the system that a target needs: train, test, lint, fuzz or pdf.
 $(STAMPS)/system-%: tools/install_system_packages.sh
 	sh tools/install_system_packages.sh $*
 	mkdir -p $(STAMPS)
@@ -95,9 +95,7 @@ docs: build $(STAMPS)/python-docs
 
 PAGE ?= docs/popart.md
 
-pdf:
-	@command -v pandoc >/dev/null && command -v weasyprint >/dev/null || \
-	    { echo "error: make pdf needs two programs: apt-get install pandoc weasyprint" >&2; exit 1; }
+pdf: $(STAMPS)/system-pdf
 	mkdir -p build
 	cd $(dir $(PAGE)) && pandoc $(notdir $(PAGE)) --from=gfm --standalone --shift-heading-level-by=-1 \
 	    --metadata document-css=false --pdf-engine=weasyprint --css=$(CURDIR)/tools/pdf.css \

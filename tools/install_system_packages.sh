@@ -5,6 +5,7 @@
 #   install_system_packages.sh test     the same and GoogleTest
 #   install_system_packages.sh lint     the first, GoogleTest, clang and clang-format
 #   install_system_packages.sh fuzz     the first, GoogleTest, clang and libFuzzer
+#   install_system_packages.sh pdf      the first, pandoc and WeasyPrint
 #
 # Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
 set -eu
@@ -51,6 +52,9 @@ find_missing() {
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
         require "clang" clang clang llvm have clang++
         require "libFuzzer" libclang-rt-dev compiler-rt llvm have_libfuzzer
+    elif [ "$target" = pdf ]; then
+        require "pandoc" pandoc pandoc pandoc have pandoc
+        require "WeasyPrint" weasyprint weasyprint weasyprint have weasyprint
     fi
 }
 
