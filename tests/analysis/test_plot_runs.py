@@ -145,6 +145,60 @@ def test_steps_of_a_game_and_of_all_games_are_told_apart(tmp_path, capsys):
         assert len(panel.get_lines()) == (2 if axis is plot_runs.GAME_STEPS else 1)
 
 
+def colours_of(figure, game):
+    """The colours of the runs in the panel of a game, by their name."""
+    (panel,) = (panel for panel in figure.axes if panel.get_title() == game)
+    return {line.get_label(): line.get_color() for line in panel.get_lines()}
+
+
+def test_a_run_has_one_colour_in_all_panels(tmp_path):
+    fields = "step,seconds,mean_episode_return/Pong,mean_episode_return/Boxing"
+    moments = "mu/Pong,sigma/Pong,mu/Boxing,sigma/Boxing"
+    write_run(tmp_path / "both", ["30,60,-20,0,0,1,0,1"], f"{fields},{moments}")
+    boxing = "step,seconds,mean_episode_return/Boxing,mu/Boxing,sigma/Boxing"
+    write_run(tmp_path / "a", ["10,60,-5,0,1"], boxing)
+    runs = find_runs([tmp_path])
+    assert [run.name for run in runs] == ["a", "both"]
+    for figure in (
+        plot_runs.plot_returns(runs, ["Boxing", "Pong"], [], plot_runs.HOURS),
+        plot_runs.plot_moments(runs, ["Boxing", "Pong"]),
+    ):
+        boxing, pong = (colours_of(figure, game) for game in ("Boxing", "Pong"))
+        assert pong == {"both": boxing["both"]}
+        assert boxing["a"] != boxing["both"]
+
+
+def test_runs_of_one_name_share_a_colour(savedir):
+    write_run(savedir / "c", ["10,60,-21,0.5,0,1"])
+    arguments = [f"single={savedir / 'a'},{savedir / 'b'}", str(savedir / "c")]
+    runs = plot_runs.read_runs([plot_runs.parse_runs(text) for text in arguments])
+    figure = plot_runs.plot_returns(runs, ["Pong"], [], plot_runs.ALL_STEPS)
+    one, same, other = figure.axes[0].get_lines()
+    assert [line.get_label() for line in (one, same, other)] == ["single", "single", "c"]
+    assert one.get_color() == same.get_color() != other.get_color()
+
+
+def test_a_directory_may_have_an_equals_sign_in_its_name(savedir):
+    (savedir / "a").rename(savedir / "rate=1")
+    assert plot_runs.main([str(savedir / "rate=1")]) == 0
+    assert plot_runs.main([f"fast={savedir / 'rate=1'}"]) == 0
+
+
+@pytest.mark.parametrize("text", ["=DIR", "NAME="])
+def test_half_a_name_is_one_line_and_exit_code_2(text, capsys):
+    with pytest.raises(SystemExit) as end:
+        plot_runs.main([text])
+    assert end.value.code == 2
+    assert f"{text} is neither a directory nor NAME=DIR,DIR" in capsys.readouterr().err
+
+
+def test_more_runs_than_colours_are_drawn(tmp_path):
+    for i in range(25):
+        write_run(tmp_path / f"run{i:02}", ["10,60,-21,0.5,0,1"])
+    figure = plot_runs.plot_returns(find_runs([tmp_path]), ["Pong"], [], plot_runs.ALL_STEPS)
+    assert len(set(colours_of(figure, "Pong").values())) == 20
+
+
 def test_tracked_gradients_are_drawn(savedir, capsys):
     (savedir / "b" / "gradients.csv").write_text(
         "step,fc.weight/norm,fc.weight/mean\n10,1.5,0\n20,2.5,0\n"

@@ -2,7 +2,7 @@
 
 Draws, per game, the mean full-game return of each run, with its standard deviation over the last
 hundred games as a band, against steps in all games, against steps in that game, and against hours;
-and PopArt's statistics.
+and PopArt's statistics. A run has the same colour in all panels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ def make_parser() -> argparse.ArgumentParser:
     """Builds the parser of ``python -m torchbeast.analysis.plot_runs``."""
     parser = Parser("analysis.plot_runs", "Draws the learning curves of runs as PNG.")
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="DIR", help="A run, or a directory of runs.")
+    add(
+        "runs",
+        nargs="+",
+        type=parse_runs,
+        metavar="[NAME=]DIR[,DIR...]",
+        help="A run, or a directory of runs. With NAME= these runs share a name and a colour, such "
+        "as agents of one game each.",
+    )
     add("--output", type=Path, help="Directory for the pictures. (default: the first DIR)")
     add(
         "--reference",
@@ -43,6 +50,39 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--games", help="Games to draw, separated by commas. (default: all)")
     return parser
+
+
+class NamedRuns(NamedTuple):
+    """Runs that are drawn under one name; each under its own if it is None."""
+
+    name: str | None
+    paths: list[Path]
+
+
+def parse_runs(text: str) -> NamedRuns:
+    """Parses ``DIR`` or ``NAME=DIR,DIR``: an argparse type."""
+    name, separator, paths = text.partition("=")
+    if not separator or Path(text).expanduser().exists():
+        return NamedRuns(None, [Path(text).expanduser()])
+    if not (name and paths):
+        raise argparse.ArgumentTypeError(f"{text} is neither a directory nor NAME=DIR,DIR")
+    return NamedRuns(name, [Path(path).expanduser() for path in paths.split(",")])
+
+
+def read_runs(arguments: Sequence[NamedRuns]) -> list[RunRecords]:
+    """Reads all runs; one that is given twice has its last name. Raises UsageError."""
+    runs = [run for name, paths in arguments for run in find_runs(paths, name)]
+    return list({run.path.resolve(): run for run in runs}.values())
+
+
+def choose_colours(runs: Sequence[RunRecords]) -> dict[str, Any]:
+    """Chooses a colour for each name, in the order of the runs."""
+    from matplotlib import color_sequences
+
+    names = list(dict.fromkeys(run.name for run in runs))
+    few, many = (color_sequences[palette] for palette in ("tab10", "tab20"))
+    colours = few if len(names) <= len(few) else many
+    return dict(zip(names, itertools.cycle(colours), strict=False))
 
 
 def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
@@ -79,13 +119,14 @@ def plot_returns(
     figure, panels = make_panels(
         games, "Last 100 full games of training: mean return and, as a band, standard deviation"
     )
+    colours = choose_colours(runs)
     for panel, game in zip(panels, games, strict=True):
         players = [run for run in runs if game in run.games]
         end = 0.0
         for curve in (run.curve(game) for run in players):
             x = axis.position(curve)
             if x is not None and len(x):
-                draw_curve(panel, x, curve)
+                draw_curve(panel, x, curve, color=colours[curve.name])
                 end = max(end, float(x[-1]))
         is_alone = all(len(run.games) == 1 for run in players)
         if axis is GAME_STEPS or (axis is ALL_STEPS and is_alone):
@@ -131,11 +172,12 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
     figure, panels = make_panels(
         games, "PopArt's mean of the value targets and, as a band, their standard deviation"
     )
+    colours = choose_colours(runs)
     for panel, game in zip(panels, games, strict=True):
         for moments in (run.moments(game) for run in runs if game in run.games):
             if moments is not None:
                 curve = Curve(moments.name, moments.steps, None, moments.mu, moments.sigma)
-                draw_curve(panel, moments.steps, curve)
+                draw_curve(panel, moments.steps, curve, color=colours[curve.name])
         panel.set_xlabel(ALL_STEPS.label)
         panel.xaxis.set_major_formatter(EngFormatter())
     return figure
@@ -166,7 +208,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     import matplotlib
 
     matplotlib.use("Agg")
-    runs = find_runs([path.expanduser() for path in flags.runs])
+    runs = read_runs(flags.runs)
     references = [read_reference(path) for path in flags.reference or ()]
     games = list(dict.fromkeys(game for run in runs for game in run.games))
     if flags.games:
@@ -175,7 +217,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
         if missing:
             raise UsageError(f"No run has {', '.join(missing)}; there are {', '.join(games)}")
         games = chosen
-    output = (flags.output or flags.runs[0]).expanduser()
+    output = (flags.output or flags.runs[0].paths[0]).expanduser()
     make_directory(output, "--output")
     has_several = any(len(run.games) > 1 for run in runs)
     axes = [ALL_STEPS, GAME_STEPS, HOURS] if has_several else [ALL_STEPS, HOURS]

@@ -36,11 +36,19 @@ class Moments(NamedTuple):
 
 
 class RunRecords:
-    """A run's meta.json, logs.csv and scores.csv. Raises UsageError if logs.csv cannot be read."""
+    """A run's meta.json, logs.csv and scores.csv.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the run's directory.
+        name: what to call it; by default the name of its directory.
+
+    Raises:
+        UsageError: logs.csv cannot be read.
+    """
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
-        self.name = path.resolve().name
+        self.name = name or path.resolve().name
         try:
             self._logs = Table(path / "logs.csv")
         except OSError as error:
@@ -126,8 +134,16 @@ class RunRecords:
         return Moments(self.name, *columns)
 
 
-def find_runs(paths: list[Path]) -> list[RunRecords]:
-    """Finds the runs that ``paths`` are, or contain. Raises UsageError if there is none."""
+def find_runs(paths: list[Path], name: str | None = None) -> list[RunRecords]:
+    """Finds the runs that ``paths`` are, or contain.
+
+    Args:
+        paths: runs, or directories of runs.
+        name: what to call all of them; by default each has the name of its directory.
+
+    Raises:
+        UsageError: there is none.
+    """
     directories: list[Path] = []
     for path in paths:
         if (path / "logs.csv").exists():
@@ -138,7 +154,7 @@ def find_runs(paths: list[Path]) -> list[RunRecords]:
             raise UsageError(f"{path} is no run, and no directory of runs")
         directories += inside
     # A run may be named twice, as itself and by its directory.
-    return [RunRecords(d) for d in {d.resolve(): d for d in directories}.values()]
+    return [RunRecords(d, name) for d in {d.resolve(): d for d in directories}.values()]
 
 
 def read_reference(path: Path) -> dict[str, Curve]:
