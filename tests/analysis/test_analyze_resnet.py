@@ -145,6 +145,53 @@ def test_responses_to_a_game_are_compared_if_asked_for(directory, tmp_path):
     assert all(0 < float(row["sum"]) == float(row["mean"]) <= 1.00001 for row in rows)
 
 
+@pytest.fixture(scope="module")
+def with_controls(tmp_path_factory):
+    """Results of two agents of Pong and one of Breakout beside both controls."""
+    models, path = (tmp_path_factory.mktemp(name) for name in ("controls", "results"))
+    save_agent(models / "Pong", (100, 200))
+    save_agent(models / "Pong-s2", (100, 200), seed=1)
+    save_agent(models / "Breakout", (100, 200), seed=2, tasks=(BREAKOUT,), num_actions=4)
+    kinds = ("single_single", "same_games", "untrained")
+    assert run("--load_path", models, "--save_dir", path, "--comp_between", *kinds, "--metric",
+               "default", "cka", "--cka_frames=8") == 0  # fmt: skip
+    return path
+
+
+def test_controls_are_agents_of_the_same_games_and_untrained_networks(with_controls):
+    rows = read(with_controls)
+    same = {(r["agent_a"], r["agent_b"]) for r in rows if r["comparison"] == "same_games"}
+    assert same == {("Pong", "Pong-s2")}
+    untrained = [row for row in rows if row["comparison"] == "untrained"]
+    pairs = {(r["agent_a"], r["agent_b"], r["step_a"], r["step_b"]) for r in untrained}
+    assert pairs == {
+        (f"untrained{a}", f"untrained{b}", "0", "0") for a, b in ((0, 1), (0, 2), (1, 2))
+    }
+    # Other seeds: the weights have nothing in common.
+    distances = [float(r["relative"]) for r in untrained if r["match"] == "default"]
+    assert np.mean(distances) == pytest.approx(1, abs=0.1)
+
+
+def test_the_summary_has_a_line_for_each_pair(with_controls, capsys):
+    figure = filter_plots.summarize(comparison.load(with_controls), "relative")
+    assert [axis.get_title() for axis in figure.axes] == [
+        "default: distance (relative)",
+        "cka: similarity",
+    ]
+    for axis in figure.axes:
+        lines = [(line.get_label(), list(line.get_xdata())) for line in axis.get_lines()]
+        # The two agents of Pong are a control; the agent of Breakout makes two pairs with them.
+        assert lines == [
+            *[("single_single", [0.5, 1])] * 2,
+            ("same_games", [0.5, 1]),
+            *[("untrained", [0, 1])] * 3,
+        ]
+    pyplot.close("all")
+    assert run("--mode=filter_comp_plot", "--save_dir", with_controls, "--plot_summary",
+               "--save_figures", "--hide_plots") == 0  # fmt: skip
+    assert capsys.readouterr().out.strip() == str(with_controls / "summary_relative.png")
+
+
 @pytest.mark.parametrize("extra", [[], ["--plot_heatmaps"], ["--plot_match_type=rebasin"]])
 def test_figures(results, tmp_path, capsys, extra):
     assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",

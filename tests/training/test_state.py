@@ -8,6 +8,8 @@ from torchbeast.records import checkpoint
 from torchbeast.training import prepare
 from torchbeast.training.state import make_learner, resume_or_start
 
+HEADS = ("policy", "baseline")
+
 
 def make(setup, state):
     return make_learner(setup, state, lambda _: None, lambda: None)
@@ -36,6 +38,20 @@ def test_the_same_seed_makes_the_same_new_agent(make_config):
     first, same, other = (make(s, resume_or_start(s)).agent.state_dict() for s in setups)
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not torch.equal(first["policy.weight"], other["policy.weight"])
+
+
+@pytest.mark.parametrize("agent_type", ["atari", "resnet"])
+def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config, agent_type):
+    flags = (["--env=Mock"], ["--env=Pong,Breakout"], ["--env=Pong,Breakout", "--use_popart"])
+    setups = [prepare(make_config(f"--agent_type={agent_type}", *games)) for games in flags]
+    agents = [make(setup, resume_or_start(setup)).agent for setup in setups]
+    encoders = [
+        {name: x for name, x in agent.named_parameters() if not name.startswith(HEADS)}
+        for agent in agents
+    ]
+    assert len(encoders[0]) > 6
+    for other in encoders[1:]:
+        assert all(torch.equal(x, other[name]) for name, x in encoders[0].items())
 
 
 def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run):

@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from torchbeast.analysis.activations import Moments, play_moments
 from torchbeast.analysis.agents import choose_known_games, read_players
-from torchbeast.analysis.similarity import make_untrained
 from torchbeast.analysis.stages import Heads, StagedEncoder, State, read_heads
+from torchbeast.analysis.untrained import make_untrained
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import PARALLEL_GAMES, Trained, play
 from torchbeast.models import Agent

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from torchbeast.analysis.filters import Weights, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.envs import parse_games
-from torchbeast.envs.games import short_name
+from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.evaluate.playing import Trained, read_trained
 from torchbeast.records import checkpoint
 from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
 
-# What an agent is: trained on one game, on several, on several with PopArt.
-SINGLE, MULTI, MULTIPOP = "single", "multi", "multipop"
+# What an agent is: trained on one game, on several, on several with PopArt; not trained.
+SINGLE, MULTI, MULTIPOP, UNTRAINED = "single", "multi", "multipop", "untrained"
 # Directories of 2019, in both of its spellings.
 OLD_NAMES = {"MultiTask": MULTI, "MultiTaskPopArt": MULTIPOP, "MultiTaskPopart": MULTIPOP}
 
@@ -38,6 +38,8 @@ class RunAgent(NamedTuple):
     name: str
     kind: str
     checkpoints: dict[int, Path]
+    games: frozenset[str] = frozenset()
+    """Short names of what it learned; empty if that is unknown."""
 
 
 def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
@@ -84,23 +86,27 @@ def _read_agent(name: str, path: Path) -> RunAgent:
         raise UsageError("it is no ResNet")
     if not checkpoints:
         checkpoints = {int(contents.get("steps", 0)): newest}
-    return RunAgent(name, _kind(name, contents, checkpoint.read_meta(newest)), checkpoints)
+    kind, tasks = _describe(name, contents, checkpoint.read_meta(newest))
+    return RunAgent(name, kind, checkpoints, frozenset(map(short_name, tasks)))
 
 
-def _kind(name: str, contents: dict[str, Any], meta: dict[str, Any]) -> str:
+def _describe(
+    name: str, contents: dict[str, Any], meta: dict[str, Any]
+) -> tuple[str, tuple[str, ...]]:
+    """What kind of agent it is, and its games."""
     agent = contents.get("agent")
     if agent is not None:
-        tasks, popart = agent["tasks"], agent["use_popart"]
+        tasks, popart = tuple(agent["tasks"]), agent["use_popart"]
     else:
         args = meta.get("args", {})
         if "env" not in args:
-            return OLD_NAMES.get(name, SINGLE)
-        named = {"three": 3, "six": 6, "all": 50}
-        tasks = range(named.get(args["env"], len(str(args["env"]).split(","))))
+            return OLD_NAMES.get(name, SINGLE), ()
+        env = str(args["env"])
+        tasks = GROUPS.get(env, tuple(env.split(",")))
         popart = "baseline.mu" in contents["model_state_dict"]
-    if len(tasks) < 2:
-        return SINGLE
-    return MULTIPOP if popart else MULTI
+    if len(tasks) < 2 and tasks != ("all",):
+        return SINGLE, tasks
+    return MULTIPOP if popart else MULTI, tasks
 
 
 def spread(steps: list[int], count: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,19 +31,24 @@ def filter_comp(flags: argparse.Namespace) -> None:
     """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
     from torchbeast.analysis import comparison
     from torchbeast.analysis.agents import find_agents
+    from torchbeast.analysis.untrained import save_untrained
 
     agents = find_agents(flags.load_path.expanduser(), flags.models)
     for agent in agents:
         print(f"{agent.name}: {agent.kind}, {len(agent.checkpoints)} checkpoints")
-    pairs = comparison.make_pairs(
-        agents,
-        flags.comp_between or COMPARISONS[:3],
-        flags.comp_num_models,
-        match_steps=flags.match_num_models,
-        only=flags.comp_single_single_model,
-    )
-    measures = choose_measures(flags, agents)
-    rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
+    comparisons = flags.comp_between or COMPARISONS[:3]
+    with tempfile.TemporaryDirectory(prefix="untrained-") as temporary:
+        if "untrained" in comparisons:
+            agents += save_untrained(agents[0], Path(temporary))
+        pairs = comparison.make_pairs(
+            agents,
+            comparisons,
+            flags.comp_num_models,
+            match_steps=flags.match_num_models,
+            only=flags.comp_single_single_model,
+        )
+        measures = choose_measures(flags, agents)
+        rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
     for path in comparison.save(rows, results_directory(flags)):
         print(path)
 
@@ -81,13 +87,17 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
     directory = results_directory(flags)
     rows = comparison.load(directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type
-    figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
+    if flags.plot_summary:
+        figures = {"summary": filter_plots.summarize(rows, metric)}
+    else:
+        figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
     if not figures:
         raise UsageError(
             f"The results have no {match}: run --mode filter_comp --metric {match} first"
         )
     if flags.save_figures or flags.hide_plots or not _has_display():
-        suffix = f"{match}_{metric}" + ("_heatmap" if flags.plot_heatmaps else "")
+        suffix = metric if flags.plot_summary else f"{match}_{metric}"
+        suffix += "_heatmap" if flags.plot_heatmaps else ""
         for path in filter_plots.save(figures, directory, suffix):
             print(path)
     if not flags.hide_plots and _has_display():

@@ -18,6 +18,7 @@ from torchbeast.analysis.agents import (
     MULTI,
     MULTIPOP,
     SINGLE,
+    UNTRAINED,
     RunAgent,
     Snapshot,
     SnapshotReader,
@@ -61,9 +62,18 @@ def agent_pairs(
     """Lists the agents that ``comparison`` compares; with ``only``, single_single with this one
     alone.
     """
-    by_kind = {k: [a for a in agents if a.kind == k] for k in (SINGLE, MULTI, MULTIPOP)}
+    kinds = (SINGLE, MULTI, MULTIPOP, UNTRAINED)
+    by_kind = {k: [a for a in agents if a.kind == k] for k in kinds}
+    if comparison == "untrained":
+        return list(itertools.combinations(by_kind[UNTRAINED], 2))
+    if comparison == "same_games":
+        return [
+            (a, b)
+            for a, b in itertools.combinations(agents, 2)
+            if a.kind == b.kind != UNTRAINED and a.games and a.games == b.games
+        ]
     if comparison == "time_steps":
-        return [(agent, agent) for agent in agents]
+        return [(agent, agent) for agent in agents if agent.kind != UNTRAINED]
     if comparison == "single_single":
         pairs = list(itertools.combinations(by_kind[SINGLE], 2))
         return [p for p in pairs if only is None or only in (p[0].name, p[1].name)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from torchbeast.cli.parsing import Parser, natural, positive
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
+CONTROLS = ("same_games", "untrained")
 METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
 MODES = (
     *("filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp"),
@@ -69,10 +70,11 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--comp_between",
         nargs="*",
-        choices=COMPARISONS,
+        choices=(*COMPARISONS, *CONTROLS),
         default=list(COMPARISONS),
-        help="Which pairs of agents are compared. Without a value: the first three kinds. "
-        "(default: all of these)",
+        help="Which pairs of agents are compared. Without a value: the first three kinds. Two are "
+        "controls. same_games: agents of one kind that learned the same games. untrained: new "
+        f"networks. (default: {' '.join(COMPARISONS)})",
     )
     add(
         "--match_num_models",
@@ -131,6 +133,12 @@ def add_plot_flags(parser: argparse.ArgumentParser) -> None:
         default="relative",
         help="sum: squared differences of a layer. mean: per filter. relative: divided by the "
         "filters' own squares. (default: %(default)s)",
+    )
+    add(
+        "--plot_summary",
+        action="store_true",
+        help="Draw one figure: the mean over the layers of every pair, a panel for each --metric "
+        "of the results.",
     )
     add(
         "--plot_heatmaps",

@@ -9,7 +9,7 @@ import numpy as np
 
 from torchbeast.analysis.comparison import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
-from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.panels import add_legend, make_panels
 from torchbeast.analysis.results import make_directory
 
 # A colour per section of the network and a marker per position in it, which can be told apart
@@ -43,6 +43,49 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
                 title = f"{comparison}: similarity of responses (linear CKA)"
             figures[comparison] = _figure(panels, title, metric, heatmaps)
     return figures
+
+
+def summarize(rows: list[Row], metric: str) -> Any:
+    """Draws the mean over all layers of each pair against the share of training, in a panel per
+    matching.
+
+    Args:
+        rows: of one or several comparisons. Those of an agent with itself are left out.
+        metric: sum, mean or relative.
+
+    Returns:
+        matplotlib's figure.
+    """
+    # Two agents of one game are a control, not two single agents among others.
+    controls = {(row.agent_a, row.agent_b) for row in rows if row.comparison == "same_games"}
+    lines: dict[tuple[str, str, tuple[str, str]], list[Row]] = {}
+    for row in rows:
+        pair = (row.agent_a, row.agent_b)
+        is_control = row.comparison == "single_single" and pair in controls
+        if row.agent_a != row.agent_b and not is_control:
+            lines.setdefault((row.match, row.comparison, pair), []).append(row)
+    matches = list(dict.fromkeys(match for match, _, _ in lines))
+    comparisons = list(dict.fromkeys(comparison for _, comparison, _ in lines))
+    titles = ["cka: similarity" if m == "cka" else f"{m}: distance ({metric})" for m in matches]
+    figure, panels = make_panels(titles, "Pairs of agents over training, means over layers")
+    for (match, comparison, _), of_pair in lines.items():
+        panel, colour = panels[matches.index(match)], f"C{comparisons.index(comparison)}"
+        _draw_means(panel, of_pair, metric, label=comparison, color=colour)
+    for panel in panels:
+        panel.set_xlabel("share of training")
+    add_legend(figure)
+    return figure
+
+
+def _draw_means(panel: Any, rows: list[Row], metric: str, **style: Any) -> None:
+    """One pair: a curve, or a level line for two networks that were not trained."""
+    steps, values = _table(rows, metric)
+    means = np.nanmean(values, axis=0)
+    end = max(max(pair) for pair in steps)
+    if end == 0:
+        panel.axhline(means[0], linestyle="--", **style)
+        return
+    panel.plot([max(pair) / end for pair in steps], means, marker="o", ms=3, **style)
 
 
 def _figure(

@@ -48,6 +48,21 @@ def make_panels(
     return figure, list(axes.flat[: len(titles)])
 
 
+def add_legend(figure: Any) -> None:
+    """Adds one legend for all panels of a figure, below them."""
+    handles: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    for columns in (3, 2, 1):  # As many as the names leave room for.
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
+
+
 def save_panels(figure: Any, path: Path) -> Path:
     """Writes a figure with one legend for all its panels, below them, and closes it.
 
@@ -60,17 +75,7 @@ def save_panels(figure: Any, path: Path) -> Path:
     """
     from matplotlib import pyplot
 
-    handles: dict[str, Any] = {}
-    for panel in figure.axes:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    for columns in (3, 2, 1):  # As many as the names leave room for.
-        legend = figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=columns
-        )
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            break
-        legend.remove()
+    add_legend(figure)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return path

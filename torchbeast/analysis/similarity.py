@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torchbeast.analysis.activations import play_frames
 from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.results import make_directory, write_table
+from torchbeast.analysis.untrained import make_untrained
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import Trained
-from torchbeast.models import Agent, make_agent
+from torchbeast.models import Agent
 
 UNTRAINED_PAIRS = 4
 SUBSAMPLES = 200
@@ -137,18 +138,6 @@ def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
         for hook in hooks:
             hook.remove()
     return result
-
-
-def make_untrained(like: Agent, seed: int) -> Agent:
-    """Makes a new network with an agent's configuration and mean pictures."""
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    agent = make_agent(like.config).eval()
-    agent.scale_initial_weights()
-    torch.set_rng_state(state)
-    agent.frame_mean.copy_(like.frame_mean)
-    agent.frame_scale.copy_(like.frame_scale)
-    return agent
 
 
 def compare_on_game(

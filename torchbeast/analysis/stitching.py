@@ -19,9 +19,9 @@ from tqdm import tqdm
 from torchbeast.analysis.activations import Moments, play_moments
 from torchbeast.analysis.agents import choose_known_games, read_players
 from torchbeast.analysis.aggregates import percentiles, resample_means
-from torchbeast.analysis.similarity import make_untrained
 from torchbeast.analysis.stages import Heads, StagedEncoder, read_heads
 from torchbeast.analysis.stitched_agent import MOMENTS_AT_ONCE, Front, StitchedAgent, fit_maps
+from torchbeast.analysis.untrained import make_untrained
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import Trained, play

@@ -113,6 +113,9 @@ def make_learner(
     torch.manual_seed(state.seed)
     agent = make_agent(state.agent_config(setup))
     if state.initialisation is not None:
+        # Anew: the heads of many games took more random numbers than those of one. So encoders of
+        # the same seed have the same initial weights, whatever the games.
+        torch.manual_seed(state.seed)
         initialise(agent, setup, state.initialisation)
     agent.compute_dtype = choose_dtype(config.machine.precision, device)
     learner = Learner(
