@@ -1,13 +1,15 @@
 """Makes a run small enough to be given away: ``python tools/ship.py RUN models/NAME``.
 
 Copies meta.json, logs.csv, scores.csv, model.tar and evenly spread intermediate checkpoints; of the
-checkpoints only what is needed to play, with the weights in half precision. What the target has of
-these is replaced. ``python tools/model_card.py models/NAME`` then writes the card.
+checkpoints only what is needed to play, with the weights in half precision. The last intermediate
+checkpoint is a link if it has the content of model.tar. What the target has of these is replaced.
+``python tools/model_card.py models/NAME`` then writes the card.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
 import shutil
 import sys
@@ -113,7 +115,7 @@ def ship(
         target.mkdir(exist_ok=True)
         for path in new.iterdir():
             path.rename(target / path.name)
-    size = sum(p.stat().st_size for p in target.rglob("*.tar"))
+    size = sum(p.lstat().st_size for p in target.rglob("*.tar"))
     return f"{target}: {count + 1} checkpoints, {size / 1e6:.0f} MB"
 
 
@@ -124,8 +126,13 @@ def _write(run: Path, target: Path, name: str, intermediate: int) -> int:
         for path in (run / "intermediate").glob("model.[0-9]*.tar")
     }
     chosen = [paths[step] for step in choose_steps(list(paths), intermediate)]
+    final = target / "model.tar"
     for path in [run / "model.tar", *chosen]:
-        checkpoint.save(target / path.relative_to(run), slim(checkpoint.load(path)))
+        copy = target / path.relative_to(run)
+        checkpoint.save(copy, slim(checkpoint.load(path)))
+        if copy != final and filecmp.cmp(copy, final, shallow=False):
+            copy.unlink()
+            copy.symlink_to(Path("..") / final.name)
     copy_table(run / "logs.csv", target / "logs.csv")
     for table in ("scores.csv", SLICES):
         if (run / table).exists():

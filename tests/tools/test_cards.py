@@ -54,6 +54,20 @@ def test_a_shipped_agent_has_five_copies_spread_over_training(shipped):
         assert (shipped / name).exists()
 
 
+def test_a_last_copy_that_is_the_final_one_takes_no_space(tmp_path):
+    run, target = tmp_path / "run", tmp_path / "models" / "Pong"
+    shutil.copytree(MODELS / "Pong", run)
+    shutil.copy(run / "model.tar", run / "intermediate" / "model.002000000.tar")
+    shipping.ship(run, target)
+    *others, last = sorted((target / "intermediate").iterdir())
+    assert last.readlink() == Path("../model.tar")
+    assert checkpoint.load(last)["steps"] == checkpoint.load(target / "model.tar")["steps"]
+    assert not any(path.is_symlink() for path in others)
+    # Shipped again, as when it has learned more.
+    shipping.ship(run, target)
+    assert (target / "model.tar").stat().st_size == last.stat().st_size > 1_000_000
+
+
 def test_a_long_table_is_thinned_and_keeps_its_last_row(tmp_path, monkeypatch):
     monkeypatch.setattr(shipping, "MAX_ROWS", 3)
     source = tmp_path / "logs.csv"
