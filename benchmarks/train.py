@@ -1,6 +1,6 @@
 """Training end to end beside the network alone.
 
-    python benchmarks/train.py [--baseline CHECKOUT] [flags of torchbeast.polybeast]
+    python benchmarks/train.py [--baseline CHECKOUT] [--beside_work] [flags of torchbeast.polybeast]
 
 First the network alone, in this process, on the threads that PolyBeast would use: inference at the
 mean batch size of a run and learning, as many steps of either, on random frames. Then PolyBeast on
@@ -11,11 +11,16 @@ take alone, measured in between. Linux only.
 --baseline: another checkout of this program, built, instead of the network alone. PolyBeast of both
 runs in turn. Printed are the median speeds, the median of the rounds' ratios, because a machine's
 speed drifts, and where the time goes in both.
+
+--beside_work: PolyBeast runs beside a busy process of the lowest priority on every core, as it does
+where other work waits in the background.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
+import contextlib
 import csv
 import logging
 import os
@@ -25,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -175,21 +181,45 @@ def steps_per_second(run: Path) -> float:
     return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
 
 
+@contextlib.contextmanager
+def low_priority_work(count: int) -> Iterator[list[int]]:
+    """Busy processes of the lowest priority. Yields their ids."""
+    code = "import os\nos.nice(19)\nwhile True: pass"
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
+    try:
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def end_to_end(
-    arguments: list[str], savedir: str, checkout: Path = ROOT, seconds: float = TRAINING_SECONDS
+    arguments: list[str],
+    savedir: str,
+    beside: Sequence[int],
+    checkout: Path = ROOT,
+    seconds: float = TRAINING_SECONDS,
 ) -> EndToEnd:
-    """PolyBeast of a checkout from the end of the warm-up on."""
+    """PolyBeast of a checkout from the end of the warm-up on, ``beside`` other processes."""
+
+    def used() -> dict[str, float]:
+        others = sum(sum(thread_seconds(pid).values()) for pid in beside)
+        return {**cpu_seconds(process.pid), "beside": others}
+
     command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
     command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
     process = subprocess.Popen(command, cwd=checkout, stderr=subprocess.DEVNULL)
     time.sleep(WARM_UP_SECONDS)
-    start, before = time.monotonic(), cpu_seconds(process.pid)
+    start, before = time.monotonic(), used()
     time.sleep(seconds)
-    elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
+    elapsed, after = time.monotonic() - start, used()
     process.terminate()
     process.wait()
     speed = steps_per_second(Path(savedir) / "run")
-    return EndToEnd(speed, {k: (v - before[k]) / (elapsed * speed) for k, v in after.items()})
+    # A thread that began in between used nothing before.
+    spent = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    return EndToEnd(speed, {name: value / (elapsed * speed) for name, value in spent.items()})
 
 
 def print_breakdown(seconds: dict[str, float], environment: float, total: float) -> None:
@@ -203,6 +233,7 @@ def print_breakdown(seconds: dict[str, float], environment: float, total: float)
         "actor pool: wire, copies into rollouts, batches": seconds["pool"],
         "actor pool: delivery of rollouts": seconds["delivery"],
         "all other threads": seconds["other"],
+        "low-priority work beside it": seconds["beside"],
         "waiting": total - sum(seconds.values()),
     }
     print(f"\n{'CPU time per step':50}{'us':>8}{'share':>8}")
@@ -215,14 +246,15 @@ def median(runs: list[EndToEnd]) -> EndToEnd:
     return sorted(runs, key=lambda run: run.steps_per_second)[len(runs) // 2]
 
 
-def compare(arguments: list[str], baseline: Path) -> None:
+def compare(
+    arguments: list[str], baseline: Path, environment: float, beside: Sequence[int]
+) -> None:
     """Prints how fast PolyBeast of this checkout is beside that of another one."""
     runs: dict[Path, list[EndToEnd]] = {baseline: [], ROOT: []}
     for _ in range(ROUNDS):
         for checkout, ends in runs.items():
             with tempfile.TemporaryDirectory() as savedir:
-                ends.append(end_to_end(arguments, savedir, checkout, ROUND_SECONDS))
-    environment = environment_alone(arguments)
+                ends.append(end_to_end(arguments, savedir, beside, checkout, ROUND_SECONDS))
     for name, checkout in (("baseline", baseline), ("this checkout", ROOT)):
         typical = median(runs[checkout])
         each = ", ".join(f"{run.steps_per_second:.0f}" for run in runs[checkout])
@@ -236,30 +268,40 @@ def compare(arguments: list[str], baseline: Path) -> None:
     print(f"\nratio: {statistics.median(ratios):.2f} ({each})")
 
 
+def network_alone_in_a_child(arguments: list[str]) -> float:
+    """As :func:`network_alone`. Its memory and threads are gone when PolyBeast runs."""
+    result = subprocess.run(
+        [sys.executable, __file__, *arguments],
+        env={**os.environ, "TORCHBEAST_NETWORK_ALONE": "1"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(result.stdout.split()[-1])
+
+
 def main() -> None:
-    arguments = sys.argv[1:]
-    if "--help" in arguments or "-h" in arguments:
-        print(__doc__)
-        return
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--baseline", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--beside_work", action="store_true")
+    flags, arguments = parser.parse_known_args()
     logging.basicConfig(level=logging.WARNING)
-    if arguments[:1] == ["--baseline"]:
-        compare(arguments[2:], Path(arguments[1]).resolve())
-        return
-    with tempfile.TemporaryDirectory() as savedir:
-        # In a child, so that its memory and threads are gone when PolyBeast runs.
-        if "TORCHBEAST_NETWORK_ALONE" in os.environ:
+    if "TORCHBEAST_NETWORK_ALONE" in os.environ:
+        with tempfile.TemporaryDirectory() as savedir:
             print(network_alone(arguments, savedir))
+        return
+    network = 0.0 if flags.baseline else network_alone_in_a_child(arguments)
+    environment = environment_alone(arguments)
+    with low_priority_work(available_cores() if flags.beside_work else 0) as beside:
+        if flags.baseline:
+            compare(arguments, flags.baseline.resolve(), environment, beside)
             return
-        result = subprocess.run(
-            [sys.executable, __file__, *arguments],
-            env={**os.environ, "TORCHBEAST_NETWORK_ALONE": "1"},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        network = float(result.stdout.split()[-1])
-        environment = environment_alone(arguments)
-        training = end_to_end(arguments, savedir)
+        with tempfile.TemporaryDirectory() as savedir:
+            training = end_to_end(arguments, savedir, beside)
     speed = training.steps_per_second
     print(f"network alone: {network:7.0f} steps/s")
     print(f"end to end:    {speed:7.0f} steps/s, {speed / network:.2f} of it")
