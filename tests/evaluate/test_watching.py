@@ -9,7 +9,7 @@ from PIL import Image
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
-from torchbeast.evaluate import playing, watching
+from torchbeast.evaluate import movies, playing, watching
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
@@ -72,6 +72,19 @@ def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
     assert "the first 20 steps" in capsys.readouterr().out
     assert len(path.with_suffix(".actions").read_text().split()) == 20
     assert path.exists()
+
+
+def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
+    path = savedir / "short.gif"
+    flags = ("--sample", f"--movie={path}")
+    watching.record(config(savedir, *flags, "--movie_steps=30"), StopSignals())
+    assert capsys.readouterr().out == f"{path}: the first 30 steps of {PONG}\n"
+    assert len(path.with_suffix(".actions").read_text().split()) == 30
+    for module in (watching, movies):
+        monkeypatch.setattr(module, "MAX_GIF_FRAMES", 20)
+    watching.record(config(savedir, *flags), StopSignals())
+    assert "the first 20 steps" in (out := capsys.readouterr().out)
+    assert "use .mp4 for long games" in out
 
 
 def test_several_games_are_filmed_into_a_directory(savedir, tmp_path):

@@ -15,7 +15,7 @@ IGNORED_FLAGS = {
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
     *("evaluate_every", "evaluation_episodes", "evaluation_share", "record_every"),
     *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
-    "intermediate_model_id",
+    *("movie_steps", "intermediate_model_id"),
 }
 
 

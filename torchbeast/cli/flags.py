@@ -222,3 +222,9 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
         help="File to record, .gif or .mp4, or directory for films that are named "
         "<xpid>_<step>_<env>.gif. (default: movies/ in the run's directory)",
     )
+    add(
+        "--movie_steps",
+        type=positive,
+        help="Agent steps after which a film ends. A .gif ends after 10,000 at the latest. "
+        "(default: the whole game)",
+    )

@@ -35,6 +35,8 @@ class EvaluationConfig(NamedTuple):
     num_episodes: int
     actions: str | None
     movie: str | None
+    movie_steps: int | None
+    """How long a film may be; None: as long as the game."""
     json: str | None
     """The file of the JSON document; - for standard output instead of a table."""
 

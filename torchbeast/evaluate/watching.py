@@ -16,7 +16,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.config import EvaluationConfig
-from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.movies import MAX_GIF_FRAMES, MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import (
     Episode,
@@ -186,7 +186,7 @@ def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSigna
                 path,
                 greedy=config.greedy,
                 seed=config.seed,
-                is_over=lambda _: signals.received is not None,
+                is_over=lambda step: signals.received is not None or step == config.movie_steps,
                 actions=actions,
             )
             _print_film(film, game, interrupted=signals.received is not None)
@@ -198,10 +198,13 @@ def _print_film(film: Film, game: str, *, interrupted: bool) -> None:
             f"{film.path}: {game}, return {film.episode.episode_return:g} in "
             f"{film.episode.episode_step} steps; actions in {film.actions_path}"
         )
-    elif interrupted:
-        print(f"{film.path}: the first {film.num_steps:,} steps of {game}, until the interruption")
-    else:
-        print(f"{film.path}: the first {film.num_steps:,} steps of {game}; use .mp4 for long games")
+        return
+    reason = ""
+    if interrupted:
+        reason = ", until the interruption"
+    elif film.num_steps == MAX_GIF_FRAMES and film.path.suffix == ".gif":
+        reason = "; use .mp4 for long games"
+    print(f"{film.path}: the first {film.num_steps:,} steps of {game}{reason}")
 
 
 def render(config: EvaluationConfig, signals: StopSignals) -> None:
