@@ -72,7 +72,8 @@ def summarize(rows: list[Row], metric: str) -> Any:
         panel, colour = panels[matches.index(match)], f"C{comparisons.index(comparison)}"
         _draw_means(panel, of_pair, metric, label=comparison, color=colour)
     for panel in panels:
-        panel.set_xlabel("share of training")
+        panel.set(xlabel="share of training", xlim=(0, 1 + MARGIN))
+        panel.set_ylim(bottom=0)
     add_legend(figure)
     return figure
 
