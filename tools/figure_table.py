@@ -83,9 +83,10 @@ FIGURES = (
         "docs/leaderboard.md",
         (
             "python -m torchbeast.analysis.compare docs/reference/six_games/many-s1 "
+            "docs/reference/six_games/many-s2 docs/reference/six_games/many-s3 "
             "docs/reference/six_games/replay1-s1 --table logs.csv --output six_games_replay.png",
         ),
-        ("docs/reference/six_games/many-s1/*", "docs/reference/six_games/replay1-s1/*"),
+        ("docs/reference/six_games/many-s*/*", "docs/reference/six_games/replay1-s1/*"),
         {"docs/images/six_games_replay.png": "six_games_replay.png"},
     ),
     Figure(
