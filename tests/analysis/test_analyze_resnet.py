@@ -192,6 +192,13 @@ def test_the_summary_has_a_line_for_each_pair(with_controls, capsys):
     assert capsys.readouterr().out.strip() == str(with_controls / "summary_relative.png")
 
 
+def test_a_summary_needs_two_agents(directory, tmp_path, capsys):
+    assert run("--load_path", directory, "--comp_between", "time_steps", "--comp_no_optimal",
+               "--save_dir", tmp_path) == 0  # fmt: skip
+    assert run("--mode=filter_comp_plot", "--save_dir", tmp_path, "--plot_summary") == 2
+    assert "compare no two agents" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("extra", [[], ["--plot_heatmaps"], ["--plot_match_type=rebasin"]])
 def test_figures(results, tmp_path, capsys, extra):
     assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",

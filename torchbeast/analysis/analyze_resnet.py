@@ -89,15 +89,15 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
     match, metric = flags.plot_match_type, flags.plot_metric_type
     if flags.plot_summary:
         figures = {"summary": filter_plots.summarize(rows, metric)}
+        suffix = metric
     else:
         figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
+        suffix = f"{match}_{metric}" + ("_heatmap" if flags.plot_heatmaps else "")
     if not figures:
         raise UsageError(
             f"The results have no {match}: run --mode filter_comp --metric {match} first"
         )
     if flags.save_figures or flags.hide_plots or not _has_display():
-        suffix = metric if flags.plot_summary else f"{match}_{metric}"
-        suffix += "_heatmap" if flags.plot_heatmaps else ""
         for path in filter_plots.save(figures, directory, suffix):
             print(path)
     if not flags.hide_plots and _has_display():

@@ -233,7 +233,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     for run in runs:
         figure = plot_gradients(run)
         if figure is not None:
-            written.append(save_panels(figure, output / f"gradients_{run.name}.png"))
+            written.append(save_panels(figure, output / f"gradients_{run.path.resolve().name}.png"))
     return written
 
 
