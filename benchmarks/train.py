@@ -294,14 +294,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as savedir:
             print(network_alone(arguments, savedir))
         return
-    network = 0.0 if flags.baseline else network_alone_in_a_child(arguments)
     environment = environment_alone(arguments)
-    with low_priority_work(available_cores() if flags.beside_work else 0) as beside:
-        if flags.baseline:
+    work = low_priority_work(available_cores() if flags.beside_work else 0)
+    if flags.baseline:
+        with work as beside:
             compare(arguments, flags.baseline.resolve(), environment, beside)
-            return
-        with tempfile.TemporaryDirectory() as savedir:
-            training = end_to_end(arguments, savedir, beside)
+        return
+    network = network_alone_in_a_child(arguments)
+    with work as beside, tempfile.TemporaryDirectory() as savedir:
+        training = end_to_end(arguments, savedir, beside)
     speed = training.steps_per_second
     print(f"network alone: {network:7.0f} steps/s")
     print(f"end to end:    {speed:7.0f} steps/s, {speed / network:.2f} of it")

@@ -62,10 +62,13 @@ def test_a_last_copy_that_is_the_final_one_takes_no_space(tmp_path):
     *others, last = sorted((target / "intermediate").iterdir())
     assert last.readlink() == Path("../model.tar")
     assert checkpoint.load(last)["steps"] == checkpoint.load(target / "model.tar")["steps"]
+    assert checkpoint.load(last)["steps"] == checkpoint.load(run / "model.tar")["steps"]
     assert not any(path.is_symlink() for path in others)
     # Shipped again, as when it has learned more.
     shipping.ship(run, target)
     assert (target / "model.tar").stat().st_size == last.stat().st_size > 1_000_000
+    assert last.readlink() == Path("../model.tar")
+    assert not (target / "model.tar").is_symlink()
 
 
 def test_a_long_table_is_thinned_and_keeps_its_last_row(tmp_path, monkeypatch):

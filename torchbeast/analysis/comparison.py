@@ -64,18 +64,16 @@ def agent_pairs(
     """
     kinds = (SINGLE, MULTI, MULTIPOP, UNTRAINED)
     by_kind = {k: [a for a in agents if a.kind == k] for k in kinds}
+    trained = [agent for agent in agents if agent.kind != UNTRAINED]
     if comparison == "untrained":
         return list(itertools.combinations(by_kind[UNTRAINED], 2))
     if comparison == "same_games":
-        return [
-            (a, b)
-            for a, b in itertools.combinations(agents, 2)
-            if a.kind == b.kind != UNTRAINED and a.games and a.games == b.games
-        ]
+        pairs = itertools.combinations(trained, 2)
+        return [(a, b) for a, b in pairs if a.kind == b.kind and a.games and a.games == b.games]
     if comparison == "time_steps":
-        return [(agent, agent) for agent in agents if agent.kind != UNTRAINED]
+        return [(agent, agent) for agent in trained]
     if comparison == "single_single":
-        pairs = list(itertools.combinations(by_kind[SINGLE], 2))
+        pairs = itertools.combinations(by_kind[SINGLE], 2)
         return [p for p in pairs if only is None or only in (p[0].name, p[1].name)]
     first, second = comparison.split("_")
     return list(itertools.product(by_kind[first], by_kind[second]))
