@@ -25,7 +25,8 @@ from scipy.ndimage import gaussian_filter
 from torchbeast.analysis.saliency import Perturbation
 from torchbeast.analysis.saliency.scores import half_squared_change
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
-from torchbeast.evaluate.playing import GameLoop, make_games, read_trained
+from torchbeast.evaluate.playing import GameLoop, make_games
+from torchbeast.evaluate.trained import read_trained
 from torchbeast.runtime.threads import available_cores
 
 MODELS = Path(__file__).parent.parent / "models"

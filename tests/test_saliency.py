@@ -7,7 +7,7 @@ from torchbeast import saliency
 from torchbeast.analysis.saliency import drawing, files
 from torchbeast.evaluate.actions import action_names
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -154,6 +154,15 @@ def test_checkpoints_of_one_agent_do_not_overwrite_each_other(make_run, tmp_path
     assert run(tmp_path, "--xpid=mine", "--intermediate_model_id=400") == 0
     found = [np.load(p) for p in sorted(tmp_path.glob("*/saliency/**/scores.npz"))]
     assert sorted(str(scores["model"]) for scores in found) == ["400", "model"]
+
+
+def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, tmp_path):
+    make_run("mine", shown={"steps": 500})
+    path = checkpoint.intermediate_path(tmp_path / "mine", 400)
+    make_run("mine", path=path, shown={"steps": 400})
+    output = tmp_path / "shown"
+    assert run(tmp_path, "--xpid=mine", f"--compare={path}", f"--saliencydir={output}") == 0
+    assert sorted(path.name for path in output.iterdir()) == ["mine-400", "mine-500"]
 
 
 @pytest.mark.parametrize(

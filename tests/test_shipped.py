@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbeast.evaluate.playing import play, read_trained
+from torchbeast.evaluate.playing import play
+from torchbeast.evaluate.trained import read_trained
 from torchbeast.records import checkpoint
 
 MODELS = Path(__file__).parent.parent / "models"

@@ -21,7 +21,7 @@ from torchbeast.runtime.workers import begin_worker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchbeast.evaluate.playing import Trained
+    from torchbeast.evaluate.trained import Trained
     from torchbeast.records.scores import GameScore
 
 # Of games and of sampled actions, in every evaluation the same: differences are the agent's.
@@ -112,7 +112,7 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
     # Imported late: a short run need not wait for it, and the share counts from the request on.
     import torch
 
-    from torchbeast.evaluate.playing import read_trained
+    from torchbeast.evaluate.trained import read_trained
 
     torch.set_num_threads(1)
     try:

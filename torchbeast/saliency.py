@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchbeast.analysis.saliency import Explainer, SaliencyConfig
     from torchbeast.analysis.saliency.drawing import Film
     from torchbeast.analysis.saliency.report import Check
-    from torchbeast.evaluate.playing import Trained
+    from torchbeast.evaluate.trained import Trained
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -132,19 +132,22 @@ def load_agents(flags: argparse.Namespace) -> list[Trained]:
     """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
     from torchbeast.cli.config import build
     from torchbeast.evaluate.config import TrainedAgentConfig
-    from torchbeast.evaluate.playing import load_trained
+    from torchbeast.evaluate.trained import load_trained, name_apart
 
     config = build(TrainedAgentConfig, vars(flags))
     others = flags.compare.split(",") if flags.compare else []
-    return [load_trained(config), *(load_trained(config._replace(xpid=xpid)) for xpid in others)]
+    names = (config.xpid, *others)
+    return name_apart([load_trained(config._replace(xpid=name)) for name in names])
 
 
 def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
     """Returns where the pictures of an agent go: below ``--saliencydir``, else into the run's
     directory.
     """
+    from torchbeast.evaluate.watching import file_name
     from torchbeast.records.checkpoint import run_path
 
+    xpid = file_name(xpid)
     if flags.saliencydir is None:
         return run_path(flags.savedir, xpid) / "saliency"
     return Path(flags.saliencydir).expanduser() / xpid
@@ -160,7 +163,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
     from torchbeast.analysis.saliency import Explainer, parse_scores
     from torchbeast.analysis.saliency.drawing import make_film
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
-    from torchbeast.evaluate.playing import choose_game
+    from torchbeast.evaluate.trained import choose_game
 
     agents = load_agents(flags)
     game = choose_game(agents[0], flags.env)

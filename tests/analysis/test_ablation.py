@@ -12,7 +12,7 @@ from torchbeast.analysis import ablation, ablation_report, analyze_resnet
 from torchbeast.analysis.ablation import AgentEffects, Filter, GameEffects, measure, remove_filter
 from torchbeast.analysis.stages import Heads
 from torchbeast.analysis.stitching import read_policy
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 
 SHAPE = (4, 36, 36)
 

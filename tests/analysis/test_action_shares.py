@@ -9,7 +9,7 @@ from PIL import Image
 import tests.moving_target  # noqa: F401
 from torchbeast.analysis import action_shares
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -92,6 +92,18 @@ def test_writes_a_row_per_action_and_a_picture(tmp_path, capsys):
     assert all(float(row["low"]) <= float(row["share"]) <= float(row["high"]) for row in rows)
     with Image.open(output / "action_shares.png") as picture:
         assert np.asarray(picture.convert("L")).std() > 5
+
+
+def test_checkpoints_of_one_run_are_shown_side_by_side(tmp_path):
+    run = save(make(), tmp_path)
+    before = checkpoint.intermediate_path(tmp_path / "a", 5)
+    contents = checkpoint.load(tmp_path / "a" / "model.tar")
+    checkpoint.save(before, {**contents, "steps": 5})
+    arguments = [run, str(before), "--num_steps=9", "--num_envs=1", f"--save_dir={tmp_path}"]
+    assert action_shares.main(arguments) == 0
+    rows = read(tmp_path / "action_shares.csv")
+    assert [row["agent"] for row in rows] == ["a:10"] * 3 + ["a:5"] * 3
+    assert {row["low"] for row in rows} == {"nan"}  # One environment says nothing about others.
 
 
 def test_agents_are_paired_with_the_games_that_they_know():

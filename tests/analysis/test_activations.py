@@ -3,10 +3,14 @@ import pytest
 import torch
 
 from tests.analysis.permuted import permute_agent, random_permutations
-from torchbeast.analysis.activations import centred_gram, grams, linear_cka, play_frames
+from torchbeast.analysis.activations import Responses, centred_gram, grams, linear_cka
+from torchbeast.analysis.agents import RunAgent, Snapshot
+from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.filters import LAYER_NAMES
-from torchbeast.evaluate.playing import Trained
+from torchbeast.analysis.moments import play_frames
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
 
 
 def cka(x, y):
@@ -46,10 +50,27 @@ def frames(agent):
     return play_frames(Trained(agent, "", ""), "PongNoFrameskip-v4", 12)
 
 
-def test_frames_are_of_the_game_and_differ(frames):
-    assert frames.shape == (12, 4, 84, 84)
-    assert frames.dtype == torch.uint8
-    assert len({frame.numpy().tobytes() for frame in frames}) == 12
+def test_a_game_is_the_same_in_any_spelling(agent, tmp_path):
+    """Both agents get the same frames, of the game that both know."""
+    snapshots = []
+    agents = []
+    for name, tasks in (
+        ("a", ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")),
+        ("b", ("ALE/Pong-v5", "ALE/Seaquest-v5")),
+    ):
+        config = agent.config._replace(tasks=tasks, num_actions=18)
+        contents = {"agent": config._asdict(), "model_state_dict": make_agent(config).state_dict()}
+        path = tmp_path / name / "model.tar"
+        checkpoint.save(path, contents)
+        agents.append(RunAgent(name, "multi", {1: path}))
+        snapshots.append(Snapshot(name, 1, path, {}))
+    responses = Responses(agents, 8)
+    assert responses._choose_game("a", "b") == "PongNoFrameskip-v4"
+    assert responses._choose_game("b", "a") == "ALE/Pong-v5"
+    a, b = snapshots
+    one, other = responses(Pair("", a, b)), responses(Pair("", b, a))
+    assert one == other
+    assert list(responses._frames) == ["Pong"]
 
 
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from torchbeast.analysis.aggregates import bootstrap, interquartile_mean, mean, median
+from torchbeast.analysis.aggregates import (
+    bootstrap,
+    interquartile_mean,
+    mean,
+    median,
+    percentiles,
+    resample_means,
+)
 
 
 def arrays(*games):
@@ -61,3 +68,22 @@ def test_the_same_seed_gives_the_same_interval():
 def test_one_seed_has_no_interval():
     assert bootstrap(arrays([1], [2]), mean) is None
     assert bootstrap(arrays([1], [2, 4]), mean) is not None
+
+
+def test_intervals_of_means_are_those_of_the_bootstrap():
+    values = np.array([[0.0, 1.0, 5.0], [3.0, 3.0, 3.0]])
+    low, high = percentiles(resample_means(values, 50_000), confidence=0.8)
+    assert low == pytest.approx([1 / 3, 3])
+    assert high == pytest.approx([11 / 3, 3])
+
+
+def test_rows_share_their_resamples():
+    first, second = resample_means(np.array([[0.0, 1.0, 5.0], [5.0, 4.0, 0.0]]))
+    np.testing.assert_allclose(first + second, 5)
+    assert first.std() > 1
+
+
+def test_one_value_has_no_interval():
+    ends = percentiles(resample_means(np.array([[2.0], [3.0]])))
+    assert np.isnan(ends).all()
+    assert np.shape(ends) == (2, 2)

@@ -290,6 +290,7 @@ def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
         (["--load_path=/nowhere"], "/nowhere is no directory"),
         (["--mode=filter_comp_plot", "--load_path=/nowhere"], "run --mode filter_comp first"),
         (["--models=Pong"], "--models wants name=directory"),
+        (["--models=a=Pong,a=Both"], "a=Pong,a=Both: give every agent a name of its own"),
         (["--mode=filter_vis", "--load_path=/nowhere"], "No checkpoint at"),
         (["--mode=_filter_comp"], "needs --other"),
         (["--comp_between=all"], "invalid choice"),

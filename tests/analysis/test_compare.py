@@ -97,6 +97,33 @@ def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):
     assert by_hours.returns(popart, "Pong", 0.3).tolist() == [14.6, -20.7]
 
 
+def test_a_run_that_ended_before_has_no_return(savedir):
+    common = find(savedir)
+    popart, clipped = common.groups
+    assert common.returns(popart, "Pong", 298).tolist() == [14.6]
+    assert common.returns(clipped, "Pong", 298).tolist() == []
+    assert [run.name for run in common.ended(298)] == ["popart-2", "clipped"]
+    lines = compare.format_comparison(common, 298)
+    assert "Left out, because they end before: popart-2, clipped" in lines
+    table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
+    assert table["Pong"][1:] == ["14.60", "-"]
+    assert table["mean"][1:] == ["100.0%", "-"]
+    # A run may end a little before it should.
+    assert common.returns(clipped, "Pong", 252).tolist() == [14.6]
+
+
+def test_a_group_without_a_finished_game_has_no_curve(savedir, tmp_path, capsys):
+    new = write_run(tmp_path / "new", [(150, 720, "", ""), (250, 1080, "", "")], env="Pong")
+    arguments = [str(new), str(savedir / "clipped"), "--output", str(tmp_path / "new.png")]
+    assert compare.main(arguments) == 0
+    assert (tmp_path / "new.png").stat().st_size > 10_000
+    table = {
+        line.strip().split("  ")[0]: line.split() for line in capsys.readouterr().out.split("\n")
+    }
+    assert table["Pong"][1:] == ["-", "14.60"]
+    assert table["mean"][1:] == ["-", "100.0%"]
+
+
 def test_returns_are_normalised_per_game(savedir):
     common = find(savedir)
     scores = common.normalized(common.groups[0], ["Pong", "Breakout"], 200)

@@ -7,8 +7,7 @@ import torch
 from tests.analysis.permuted import permute_agent, random_permutations
 from torchbeast.analysis import analyze_resnet, similarity
 from torchbeast.analysis.similarity import debiased_cka, find_interval, find_layers, gram
-from torchbeast.core.types import UsageError
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -102,18 +101,9 @@ def test_untrained_agents_lie_near_the_band_of_untrained_pairs():
         )
 
 
-def test_other_networks_cannot_be_compared():
-    one, other = (
-        Trained(make_agent(AgentConfig(agent_type=kind)).eval(), "", "")
-        for kind in ("atari", "resnet")
-    )
-    with pytest.raises(UsageError, match="one network"):
-        similarity.compare_on_game(one, other, PONG, 16)
-
-
-def save(path, seed, **config):
+def save(path, seed, agent_type="atari", **config):
     torch.manual_seed(seed)
-    agent = make_agent(AgentConfig(agent_type="atari", **config))
+    agent = make_agent(AgentConfig(agent_type=agent_type, **config))
     contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
     checkpoint.save(path / "model.tar", contents)
 
@@ -140,7 +130,16 @@ def test_the_command_writes_a_table_and_a_figure(tmp_path, capsys):
         ([], "--mode similarity needs --other"),
         (["--other=x", "--cka_frames=4"], "must be at least 8"),
         (["--other=/nowhere"], "No checkpoint at"),
+        (["--other=b", "--cka_game=Breakout"], "a does not know Breakout: it knows Pong"),
+        (["--other=b", "--control", "b", "breakout"], "have no game in common"),
+        (["--other=b", "--control", "b", "resnet"], "Agents of one network and one frame format"),
     ],
 )
-def test_wrong_input_is_one_line(arguments, message, assert_misuse):
-    assert_misuse(analyze_resnet.main, ["--mode=similarity", *arguments], message)
+def test_wrong_input_is_one_line(arguments, message, assert_misuse, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "a", 0)
+    save(tmp_path / "b", 1)
+    save(tmp_path / "breakout", 2, tasks=("BreakoutNoFrameskip-v4",), num_actions=4)
+    save(tmp_path / "resnet", 3, "resnet")
+    arguments = ["--mode=similarity", "--load_path=a", *arguments]
+    assert_misuse(analyze_resnet.main, arguments, message)

@@ -6,12 +6,12 @@ import torch
 
 import tests.moving_target  # noqa: F401
 from tests.analysis.permuted import permute_agent, random_permutations
-from torchbeast.analysis import analyze_resnet, stitching
-from torchbeast.analysis.activations import Moments
+from torchbeast.analysis import analyze_resnet, stitching, stitching_report
+from torchbeast.analysis.moments import Moments
 from torchbeast.analysis.stages import StagedEncoder
 from torchbeast.analysis.stitched_agent import Front, LeastSquares, StitchedAgent, fit_maps
 from torchbeast.analysis.stitching import read_policy
-from torchbeast.core.types import EnvOutput
+from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -182,6 +182,24 @@ def test_a_permuted_copy_keeps_policy_and_score_and_controls_stand_beside_it(
     assert (tmp_path / "out" / "stitching.png").stat().st_size > 10_000
 
 
+def test_every_control_is_drawn_in_its_own_way(tmp_path, monkeypatch, capsys):
+    figures = []
+    monkeypatch.setattr(
+        stitching_report, "save_figure", lambda figure, path, **_: figures.append(figure) or path
+    )
+    names = ("a", "b", "c0", "c1", "c2", "c3", "c4")
+    for seed, name in enumerate(names):
+        save(tmp_path / name, make(seed, "atari"))
+    stitch(
+        tmp_path, f"--load_path={tmp_path / 'a'}", f"--other={tmp_path / 'b'}", "--games=0",
+        "--frames=16", "--layers=conv1", "--control", *(tmp_path / name for name in names[2:]),
+    )  # fmt: skip
+    (axis,) = figures[0].axes
+    labels = {bars.get_label(): bars.lines[0] for bars in axis.containers}
+    controls = [labels[f"front {name} (control)"] for name in names[2:]]
+    assert len({(line.get_color(), line.get_marker()) for line in controls}) == 5
+
+
 def test_layers_can_be_chosen_and_games_left_out(tmp_path, capsys):
     for seed, name in enumerate(("a", "b")):
         save(tmp_path / name, make(seed, "atari"))
@@ -220,5 +238,5 @@ def test_agents_that_see_games_otherwise_are_refused():
             stitching.Trained._field_defaults["observation"]._replace(preprocessing="machado"),
         )
     )
-    with pytest.raises(stitching.UsageError, match="same preprocessing"):
+    with pytest.raises(UsageError, match="same preprocessing"):
         stitching.check_agents([one, other], ())

@@ -2,7 +2,7 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.evaluate import actions
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 
 PONG = "PongNoFrameskip-v4"

@@ -52,6 +52,14 @@ def test_a_film_that_failed_leaves_what_was_there(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]
 
 
+def test_a_film_without_pictures_leaves_what_was_there(tmp_path):
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"before")
+    write(path, 0, 15)
+    assert path.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]
+
+
 def test_other_kinds_of_films_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"\.gif or \.mp4"):
         MovieWriter(tmp_path / "a.avi", 15)

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from torchbeast.core.types import UsageError
+from torchbeast.envs import make_env
 from torchbeast.evaluate import playing
-from torchbeast.evaluate.config import TrainedAgentConfig
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
 
 PONG = "PongNoFrameskip-v4"
 
@@ -13,7 +13,41 @@ PONG = "PongNoFrameskip-v4"
 def make(num_actions=6, **config):
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(agent_type="atari", num_actions=num_actions, **config))
-    return playing.Trained(agent.eval(), "run", "7")
+    return Trained(agent.eval(), "run", "7")
+
+
+class Opened:
+    """Environments of which it is known whether they were closed."""
+
+    def __init__(self):
+        self.envs, self.closed = [], []
+
+    def make(self, *args, **kwargs):
+        env = make_env(*args, **kwargs)
+        close = env.close
+        env.close = lambda: (self.closed.append(env), close())
+        self.envs.append(env)
+        return env
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    result = Opened()
+    monkeypatch.setattr(playing, "make_env", result.make)
+    return result
+
+
+def test_games_are_closed_however_the_work_with_them_ends(opened):
+    with pytest.raises(ZeroDivisionError), playing.open_games(make(), PONG, 2) as envs:
+        len(envs[len(opened.closed) :]) / 0
+    assert opened.closed[::-1] == opened.envs == envs
+
+
+@pytest.mark.parametrize("config", [{"num_actions": 5}, {"observation_shape": (4, 42, 42)}])
+def test_games_that_do_not_fit_are_closed(opened, config):
+    with pytest.raises(UsageError):
+        playing.make_games(make(**config), PONG, 2)
+    assert len(opened.closed) == len(opened.envs) >= 2
 
 
 def test_plays_full_games_to_their_end():
@@ -79,39 +113,6 @@ def test_memory_is_reset_where_it_was_in_training(lstm_reset, num_resets):
     assert starts[0]
     assert sum(starts) == num_resets
     assert len(starts) == episode.episode_step
-
-
-@pytest.mark.parametrize("xpid", ["run", "run/model.tar", "{}/run", "{}/run/model.tar"])
-def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
-    trained = make()
-    contents = {
-        "agent": trained.agent.config._asdict(),
-        "model_state_dict": trained.agent.state_dict(),
-    }
-    checkpoint.save(tmp_path / "run" / "model.tar", contents)
-    flags = TrainedAgentConfig(str(tmp_path), xpid.format(tmp_path), None, None)
-    found = playing.load_trained(flags)
-    assert found.xpid == "run"
-    assert found.agent.config == trained.agent.config
-    assert found.agent.config.lstm_reset == "life"
-    found = playing.load_trained(flags._replace(lstm_reset="game"))
-    assert found.agent.config.lstm_reset == "game"
-    monkeypatch.chdir(tmp_path)
-    flags = TrainedAgentConfig("elsewhere", "run/model.tar", None, None)
-    assert playing.load_trained(flags).xpid == "run"
-
-
-@pytest.mark.parametrize(
-    ("tasks", "env", "expected"),
-    [
-        (("BreakoutNoFrameskip-v4", PONG), PONG, 1),
-        ((PONG, "BreakoutNoFrameskip-v4"), PONG, 0),
-        (("BreakoutNoFrameskip-v4", PONG), "ALE/Pong-v5", 1),
-        (("BreakoutNoFrameskip-v4",), PONG, 0),
-    ],
-)
-def test_a_game_finds_its_own_value_head(tasks, env, expected):
-    assert make(tasks=tasks).find_task(env) == expected
 
 
 def test_an_agent_of_other_actions_is_refused():

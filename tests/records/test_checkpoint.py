@@ -1,3 +1,4 @@
+import errno
 import os
 import pickle
 import subprocess
@@ -35,6 +36,19 @@ def test_failed_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
         checkpoint.save(path, {**CONTENTS, "steps": 8})
     assert checkpoint.load(path)["steps"] == 7
     assert [p.name for p in tmp_path.iterdir()] == ["model.tar"]
+
+
+@pytest.mark.parametrize("reason", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_without_hard_links_the_checkpoint_before_is_copied(tmp_path, monkeypatch, reason):
+    def refuse(*_):
+        raise OSError(reason, "no hard links here")
+
+    monkeypatch.setattr(checkpoint.os, "link", refuse)
+    path = tmp_path / "model.tar"
+    for steps in (7, 8):
+        checkpoint.save(path, {**CONTENTS, "steps": steps}, keep_previous=True)
+    assert checkpoint.load(path)["steps"] == 8
+    assert checkpoint.load(checkpoint.previous_path(path))["steps"] == 7
 
 
 def test_code_is_never_executed(tmp_path):

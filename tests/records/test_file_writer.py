@@ -1,9 +1,10 @@
 import logging
+import subprocess
 
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.file_writer import FileWriter, check_writable
+from torchbeast.records.file_writer import FileWriter, check_writable, git_revision
 
 FIELDS = ["step", "loss"]
 
@@ -98,3 +99,17 @@ def test_loggers_get_flags_and_scalars(tmp_path):
     writer.close()
     opened = ("run", tmp_path / "run", 8, 3)
     assert calls == [opened, ({"gradients/a/norm": 1.5}, 20), "close"]
+
+
+def test_only_the_revision_of_the_checkout_itself_is_recorded(tmp_path, monkeypatch):
+    def git(*arguments):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+
+    git("init", "-q")
+    git("-c", "user.name=a", "-c", "user.email=a", "commit", "-q", "--allow-empty", "-m", "first")
+    revision = git_revision(tmp_path)
+    assert revision
+    (tmp_path / "site-packages").mkdir()
+    assert git_revision(tmp_path / "site-packages") is None
+    monkeypatch.setenv("PATH", "")  # Without git.
+    assert git_revision(tmp_path) is None

@@ -110,6 +110,14 @@ def test_a_card_says_how_the_agent_was_trained_and_how_it_plays(shipped):
     assert [(shipped / name).read_bytes() for name in names] == first
 
 
+def test_a_flag_of_value_zero_is_in_the_command(shipped):
+    facts = card.read_facts(shipped)
+    args = {**facts.args, "seed": 0, "entropy_cost": 0.0}
+    command = card.command(facts._replace(meta={**facts.meta, "args": args}))
+    assert "--seed 0 " in command
+    assert "--entropy_cost 0.0 " in command
+
+
 def test_games_are_played_once(tmp_path):
     config = AgentConfig(
         agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=(TARGET,)

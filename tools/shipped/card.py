@@ -119,7 +119,8 @@ def command(facts: Facts) -> str:
     parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
     for name, value in args.items():
         is_known = name in defaults and name not in ignored
-        if name == "preset" or not is_known or value in (defaults.get(name), None, False):
+        is_default = value is None or value is False or value == defaults.get(name)
+        if name == "preset" or not is_known or is_default:
             continue
         parts.append(f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}")
     return " ".join([*parts, f"--xpid {facts.name}"])

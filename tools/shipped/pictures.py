@@ -11,7 +11,8 @@ from torchbeast.analysis.plot_runs import draw_curve
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.core.types import UsageError
 from torchbeast.evaluate.pictures import side_by_side
-from torchbeast.evaluate.playing import read_trained, watch_game
+from torchbeast.evaluate.playing import watch_game
+from torchbeast.evaluate.trained import read_trained
 
 COLUMNS = 3
 FRAME_STEP = 150

@@ -12,7 +12,8 @@ import numpy as np
 from torchbeast.analysis import aggregates
 from torchbeast.core.types import UsageError
 from torchbeast.envs.scores import human_normalized
-from torchbeast.evaluate.playing import play, read_trained
+from torchbeast.evaluate.playing import play
+from torchbeast.evaluate.trained import read_trained
 from torchbeast.records.scores import POLICIES
 
 FILE = "evaluation.json"

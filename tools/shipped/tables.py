@@ -4,6 +4,7 @@ steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -115,7 +116,8 @@ def format_difference(a: np.ndarray | None, b: np.ndarray | None) -> str:
         return ""
     resampled = aggregates.resample_means(a) - aggregates.resample_means(b, seed=1)
     low, high = (float(end) for end in aggregates.percentiles(resampled))
-    return format_score(Score(float(a.mean() - b.mean()), aggregates.Interval(low, high)))
+    interval = None if math.isnan(low) else aggregates.Interval(low, high)
+    return format_score(Score(float(a.mean() - b.mean()), interval))
 
 
 def format_curves(

@@ -17,12 +17,13 @@ import torch
 from scipy.stats import rankdata
 from tqdm import tqdm
 
-from torchbeast.analysis.activations import Moments, play_moments
-from torchbeast.analysis.agents import choose_known_games, read_players
+from torchbeast.analysis.agents import choose_known_games
+from torchbeast.analysis.moments import Moments, play_moments
 from torchbeast.analysis.stages import Heads, StagedEncoder, State, read_heads
 from torchbeast.analysis.untrained import make_untrained
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.playing import PARALLEL_GAMES, Trained, play
+from torchbeast.evaluate.playing import PARALLEL_GAMES, play
+from torchbeast.evaluate.trained import Trained, read_agents
 from torchbeast.models import Agent
 
 MOMENTS_AT_ONCE = 64
@@ -242,7 +243,7 @@ def run(config: AblationConfig) -> list[Path]:
 
     # A few moments at a time: a second thread gains little, and on a busy machine it costs.
     torch.set_num_threads(1)
-    players = read_players(*config.agents)
+    players = read_agents(*config.agents)
     chosen = [choose_known_games([player], config.games) for player in players]
     for player in players:
         list_filters(player.agent, config.layers)  # Refuses before anything is played.

@@ -10,6 +10,7 @@ import numpy as np
 
 from torchbeast.analysis.ablation import AgentEffects, rank_agreement
 from torchbeast.analysis.aggregates import percentiles, resample_means
+from torchbeast.analysis.panels import save_figure
 from torchbeast.analysis.results import make_directory, write_table
 
 # Palette of Okabe and Ito, and a marker per game for those who see no colours.
@@ -47,9 +48,8 @@ def save(effects: Sequence[AgentEffects], directory: Path) -> list[Path]:
         paths.append(directory / f"{name}.csv")
         write_table(paths[-1], header, rows)
     np.savez_compressed(directory / "ablation.npz", **_arrays(effects))
-    figure = draw(effects)
-    figure.savefig(directory / "ablation.png", dpi=85)
-    return [*paths, directory / "ablation.npz", directory / "ablation.png"]
+    picture = save_figure(draw(effects), directory / "ablation.png", dpi=85)
+    return [*paths, directory / "ablation.npz", picture]
 
 
 def _filter_rows(agent: AgentEffects) -> Iterable[Sequence[Any]]:

@@ -7,7 +7,6 @@ action_shares.csv and action_shares.png.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
-    from torchbeast.evaluate.playing import Trained
+    from torchbeast.evaluate.trained import Trained
 
 HEADER = ("agent", "model", "game", "action", "share", "low", "high", "entropy")
 
@@ -98,12 +97,9 @@ def count_actions(
 
     from torchbeast.envs.games import short_name
     from torchbeast.envs.info import name_actions
-    from torchbeast.evaluate.playing import GameLoop, make_games
+    from torchbeast.evaluate.playing import GameLoop, open_games
 
-    with contextlib.ExitStack() as stack:
-        envs = make_games(trained, game, num_envs, seed=seed)
-        for env in envs:
-            stack.callback(env.close)
+    with open_games(trained, game, num_envs, seed=seed) as envs:
         names = name_actions(envs[0])
         loop = GameLoop(trained, game, envs, greedy=False, seed=seed)
         counts = np.zeros((len(names), num_envs))
@@ -193,9 +189,9 @@ def draw(measured: Sequence[ActionShares]) -> Any:
 
 def run(flags: argparse.Namespace) -> list[Path]:
     """Measures and writes; returns the paths of the files. Raises UsageError."""
-    from torchbeast.analysis.agents import read_players
+    from torchbeast.evaluate.trained import read_agents
 
-    pairs = choose_pairs(read_players(*flags.agents), flags.games)
+    pairs = choose_pairs(read_agents(*flags.agents), flags.games)
     directory = flags.save_dir.expanduser()
     make_directory(directory)  # Before the games are played.
     measured = []

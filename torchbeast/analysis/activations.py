@@ -6,34 +6,28 @@ two layers to the same inputs. It does not change with the order of filters, wit
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchbeast.analysis.agents import RunAgent, Snapshot
 from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.excitation import find_layer
 from torchbeast.analysis.filters import LAYER_NAMES, Distance
-from torchbeast.core.types import EnvOutput, UsageError
-from torchbeast.evaluate.playing import (
-    PARALLEL_GAMES,
-    GameLoop,
-    Trained,
-    make_games,
-    read_trained,
-)
+from torchbeast.analysis.moments import play_frames
+from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.evaluate.trained import read_trained
 from torchbeast.models import Agent
-from torchbeast.models.recurrence import CoreState
 
 log = logging.getLogger("torchbeast")
 
-FIRST_STEP = 40  # The first frames of all games are nearly the same.
-STEPS_APART = 4  # Neighbouring frames are nearly the same.
+T = TypeVar("T")
 
 
 def centred_gram(activations: Tensor) -> Tensor:
@@ -54,81 +48,34 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
     return float((a * b).sum() / norm) if norm > 0 else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Moments:
-    """An agent's inputs at moments of its games, in the order of time.
-
-    Several games are played at the same time, so neighbouring moments are of different games.
-    """
-
-    inputs: EnvOutput
-    """Leaves ``[1, N, ...]``."""
-    state: CoreState
-    """The recurrent state before each moment, leaves ``[L, N, H]``."""
-
-    def __len__(self) -> int:
-        return self.inputs.frame.shape[1]
-
-    def split(self, size: int) -> Iterator[Moments]:
-        """Yields parts of ``size`` moments; the last part may be smaller."""
-        for start in range(0, len(self), size):
-            part = slice(start, start + size)
-            yield Moments(
-                EnvOutput(*(leaf[:, part] for leaf in self.inputs)),
-                tuple(leaf[:, part] for leaf in self.state),
-            )
-
-
-def play_moments(
-    trained: Trained, env_id: str, count: int, *, seed: int = 0, steps_apart: int = STEPS_APART
-) -> Moments:
-    """Plays games side by side with sampled actions and keeps moments of them.
+def respond(
+    agent: Agent,
+    layers: Mapping[str, nn.Module],
+    frames: Tensor,
+    task: int,
+    reduce: Callable[[Tensor], T],
+) -> dict[str, T]:
+    """Shows frames to an agent and reduces what its layers compute.
 
     Args:
-        trained: the agent.
-        env_id: the game.
-        count: how many moments.
-        seed: of the games and the actions.
-        steps_apart: agent steps from one moment of a game to the next.
+        agent: gets the frames as input.
+        layers: modules of its encoder, by name.
+        frames: uint8 ``[N, C, H, W]``.
+        task: which of the agent's games they are of.
+        reduce: is called with the output ``[N, ...]`` of each layer, at once: all outputs together
+            take hundreds of megabytes, and ReLUs that follow may work in place.
+
+    Returns:
+        What ``reduce`` returned, by layer.
     """
-    envs = make_games(trained, env_id, PARALLEL_GAMES, seed=seed)
-    loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
-    seen: list[tuple[EnvOutput, CoreState]] = []
-    for _ in range(FIRST_STEP):
-        loop.step()
-    for _ in range(-(-count // PARALLEL_GAMES)):
-        for _ in range(steps_apart):
-            loop.step()
-        seen.append((loop.inputs, loop.state))
-    for env in envs:
-        env.close()
-    inputs, states = zip(*seen, strict=True)
-    return Moments(
-        EnvOutput(*(torch.cat(leaves, dim=1)[:, :count] for leaves in zip(*inputs, strict=True))),
-        tuple(torch.cat(leaves, dim=1)[:, :count] for leaves in zip(*states, strict=True)),
-    )
-
-
-def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
-    """Returns ``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
-    return play_moments(trained, env_id, count, seed=seed).inputs.frame[0]
-
-
-def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
-    """Computes centred Gram matrices ``[N, N]`` of every convolution's output, by layer.
-
-    ``task``: the agent's index of the game that the frames show.
-    """
-    result: dict[str, Tensor] = {}
+    result: dict[str, T] = {}
 
     def keep(name: str, output: Tensor) -> None:
-        # Computed now, not later: the outputs take hundreds of megabytes, and an activation
-        # function that works in place would overwrite them.
-        result[name] = centred_gram(output.float())
+        result[name] = reduce(output)
 
     hooks = [
-        find_layer(agent, name).register_forward_hook(lambda _, __, out, n=name: keep(n, out))
-        for name in LAYER_NAMES
+        module.register_forward_hook(lambda _, __, out, name=name: keep(name, out))
+        for name, module in layers.items()
     ]
     try:
         with torch.inference_mode():
@@ -137,6 +84,12 @@ def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
         for hook in hooks:
             hook.remove()
     return result
+
+
+def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
+    """Computes :func:`centred_gram` of every convolution's output, as :func:`respond` does."""
+    layers = {name: find_layer(agent, name) for name in LAYER_NAMES}
+    return respond(agent, layers, frames, task, lambda output: centred_gram(output.float()))
 
 
 class Responses:
@@ -152,6 +105,7 @@ class Responses:
         self._num_frames = num_frames
         self._game = game
         self._tasks: dict[str, tuple[str, ...]] = {}
+        # By the game's short name: spellings of one game are the same.
         self._frames: dict[str, Tensor] = {}
         self._grams: dict[tuple[Path, str], dict[str, Tensor]] = {}
         # One forward pass uses all cores already.
@@ -166,8 +120,8 @@ class Responses:
         return {name: Distance(value, value, value) for name, value in similarity.items()}
 
     def _choose_game(self, a: str, b: str) -> str:
-        games = self._known(a)
-        return next((game for game in games if game in self._known(b)), games[0])
+        games, others = self._known(a), set(map(short_name, self._known(b)))
+        return next((game for game in games if short_name(game) in others), games[0])
 
     def _known(self, agent: str) -> tuple[str, ...]:
         if agent not in self._tasks:
@@ -175,7 +129,7 @@ class Responses:
         return self._tasks[agent]
 
     def _respond(self, snapshot: Snapshot, game: str) -> dict[str, Tensor]:
-        key = (snapshot.path, game)
+        key = (snapshot.path, short_name(game))
         if key not in self._grams:
             frames = self._show(game)
             trained = read_trained(snapshot.path, snapshot.agent)
@@ -187,12 +141,14 @@ class Responses:
         return self._grams[key]
 
     def _show(self, game: str) -> Tensor:
-        if game not in self._frames:
-            names = list(self._newest)
-            name = next((name for name in names if game in self._known(name)), names[0])
-            player = read_trained(self._newest[name], name)
+        name = short_name(game)
+        if name not in self._frames:
+            agents = list(self._newest)
+            knowing = (agent for agent in agents if name in map(short_name, self._known(agent)))
+            chosen = next(knowing, agents[0])
+            player = read_trained(self._newest[chosen], chosen)
             try:
-                self._frames[game] = play_frames(player, game, self._num_frames)
+                self._frames[name] = play_frames(player, game, self._num_frames)
             except UsageError as error:
                 raise UsageError(f"cka: {error}; choose a game with --cka_game") from error
-        return self._frames[game]
+        return self._frames[name]

@@ -11,7 +11,7 @@ from torchbeast.analysis.filters import Weights, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.envs import parse_games
 from torchbeast.envs.games import GROUPS, short_name
-from torchbeast.evaluate.playing import Trained, read_trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.records import checkpoint
 from torchbeast.runtime.text import first_line
 
@@ -51,6 +51,9 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
         named = [part.partition("=") for part in models.split(",")]
         if any(not name or not path for name, _, path in named):
             raise UsageError(f"--models wants name=directory,..., not {models}")
+        names = [name for name, _, _ in named]
+        if len(set(names)) < len(names):
+            raise UsageError(f"--models {models}: give every agent a name of its own")
         places = [(name, directory / Path(path).expanduser()) for name, _, path in named]
     else:
         if not directory.is_dir():
@@ -121,13 +124,23 @@ def spread(steps: list[int], count: int) -> list[int]:
     return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
 
 
-def read_players(*paths: Path) -> list[Trained]:
-    """Reads the agents in checkpoints or in directories with a ``model.tar``. Raises UsageError."""
-    players = []
-    for path in (p.expanduser() for p in paths):
-        file = path / "model.tar" if path.is_dir() else path
-        players.append(read_trained(file, checkpoint.run_of(file).resolve().name))
-    return players
+def check_alike(players: Sequence[Trained], purpose: str) -> None:
+    """Checks that agents have one network and see their games alike.
+
+    Args:
+        players: the agents.
+        purpose: what is done with them, such as ``compared``.
+
+    Raises:
+        UsageError: they have not, or do not.
+    """
+    kinds = {(type(p.agent), p.agent.config.observation_shape) for p in players}
+    if len(kinds) > 1:
+        raise UsageError(f"Agents of one network and one frame format can be {purpose}")
+    if len({player.observation for player in players}) > 1:
+        raise UsageError(
+            f"Agents can be {purpose} that see their games with the same preprocessing"
+        )
 
 
 def choose_known_games(players: Sequence[Trained], names: str | None) -> list[str]:

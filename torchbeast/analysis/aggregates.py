@@ -73,8 +73,7 @@ def bootstrap(
         return None
     generator = np.random.default_rng(seed)
     drawn = [game[generator.integers(len(game), size=(resamples, len(game)))] for game in scores]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(statistic(drawn), [tail, 1 - tail])
+    low, high = percentiles(statistic(drawn), confidence)
     return Interval(float(low), float(high))
 
 
@@ -89,9 +88,11 @@ def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
         seed: of the draws.
 
     Returns:
-        ``[..., R]``.
+        ``[..., R]``; not a number where ``N`` is 1: one value says nothing about others.
     """
     count = values.shape[-1]
+    if count == 1:
+        return np.full((*values.shape[:-1], resamples), np.nan)
     weights = np.random.default_rng(seed).multinomial(count, [1 / count] * count, size=resamples)
     return values @ weights.T / count
 

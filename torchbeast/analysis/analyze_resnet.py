@@ -164,9 +164,8 @@ def compare_responses(flags: argparse.Namespace) -> None:
     games.
     """
     from torchbeast.analysis import similarity
-    from torchbeast.analysis.agents import read_players
-    from torchbeast.envs import parse_games
-    from torchbeast.evaluate.playing import choose_games
+    from torchbeast.analysis.agents import check_alike, choose_known_games
+    from torchbeast.evaluate.trained import read_agents
 
     if flags.other is None:
         raise UsageError("--mode similarity needs --other: the second agent")
@@ -175,11 +174,9 @@ def compare_responses(flags: argparse.Namespace) -> None:
     controls = flags.control or []
     if len(controls) not in (0, 2):
         raise UsageError("--mode similarity takes two checkpoints for --control")
-    a, b, *control = read_players(flags.load_path, flags.other, *controls)
-    known = [game for game in choose_games(a, None) if game in choose_games(b, None)]
-    games = parse_games(flags.cka_game) if flags.cka_game else known
-    if not games:
-        raise UsageError("The agents have no game in common: choose one with --cka_game")
+    a, b, *control = players = read_agents(flags.load_path, flags.other, *controls)
+    check_alike(players, "compared")
+    games = choose_known_games(players, flags.cka_game)
     rows = [
         row
         for game in games

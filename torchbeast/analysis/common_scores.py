@@ -76,26 +76,37 @@ class CommonScores(NamedTuple):
 
     def points(self, group: Group, most: int) -> np.ndarray:
         """Returns the steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most``
-        of them.
+        of them; none where it has no records.
         """
-        first, last = self.range([group])
         curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
         points = np.unique(np.concatenate([self.position(curve) for curve in curves]))
+        if not len(points):
+            return points
+        first, last = self.range([group])
         points = points[(points >= first) & (points <= last)]
         return points[np.linspace(0, len(points) - 1, min(most, len(points))).round().astype(int)]
 
     def returns(self, group: Group, game: str, point: float) -> np.ndarray:
         """Returns of a group's runs in a game at ``point``, ``[S]``: the last records until then.
 
-        Runs without a record until then are left out.
+        Runs without a record until then, and those that :meth:`ended` before, are left out.
         """
         values = []
         for run in group.runs:
+            if self._has_ended(run, point):
+                continue
             curve = self.curves[run.path, game]
             count = np.searchsorted(self.position(curve), point * (1 + TOLERANCE), side="right")
             if count:
                 values.append(curve.mean[count - 1])
         return np.array(values)
+
+    def ended(self, point: float) -> list[RunRecords]:
+        """Returns the runs that ended before ``point``."""
+        return [run for g in self.groups for run in g.runs if self._has_ended(run, point)]
+
+    def _has_ended(self, run: RunRecords, point: float) -> bool:
+        return run.length(self.unit) * (1 + TOLERANCE) < point
 
     def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
         """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
@@ -105,12 +116,16 @@ class CommonScores(NamedTuple):
         ]
 
     def normalized_games(self, point: float) -> list[str]:
-        """Returns the games with a human score in which every group has a return at ``point``."""
+        """Returns the games with a human score in which every group has a return at ``point``.
+
+        Groups without any return at that point do not count.
+        """
+        known = [g for g in self.groups if any(len(self.returns(g, x, point)) for x in self.games)]
         return [
             game
             for game in self.games
             if human_normalized(game, 0.0) is not None
-            and all(len(self.returns(group, game, point)) for group in self.groups)
+            and all(len(self.returns(group, game, point)) for group in known)
         ]
 
 

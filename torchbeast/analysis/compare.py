@@ -121,6 +121,9 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     left_out = [game for game in common.games if game not in games]
     if left_out and games:
         lines.append(f"Not in the human-normalised rows: {', '.join(left_out)}")
+    ended = common.ended(point)
+    if ended:
+        lines.append(f"Left out, because they end before: {', '.join(r.name for r in ended)}")
     if any(len(group.runs) > 1 for group in groups):
         lines.append(
             f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over seeds, "
@@ -163,6 +166,8 @@ def draw_group(
 ) -> None:
     """Draws a statistic of a group's scores at some points, with its interval as a band."""
     known = [(x, s) for x, s in zip(points, scores, strict=True) if all(len(game) for game in s)]
+    if not known:
+        return
     x = [x for x, _ in known]
     (line,) = panel.plot(x, [float(statistic(s)) for _, s in known], label=str(group))
     intervals = [aggregates.bootstrap(s, statistic, DRAWN_RESAMPLES) for _, s in known]
@@ -179,11 +184,14 @@ def compare(flags: argparse.Namespace) -> None:
     groups = group_runs(find_runs([path.expanduser() for path in flags.runs]))
     common = find_common(groups, unit=flags.by, policy=flags.policy, table=flags.table)
     point = flags.at if flags.at is not None else common.range(groups)[1]
+    if len(common.ended(point)) == sum(len(group.runs) for group in groups):
+        raise UsageError(f"--at {flags.at:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))
+    figure = draw(common)
     output = flags.output.expanduser()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        saved = save_panels(draw(common), output)
+        saved = save_panels(figure, output)
     except (OSError, ValueError) as error:  # No place, or a suffix that is no picture's.
         raise UsageError(f"--output {output}: {error}") from error
     print(saved)

@@ -73,9 +73,14 @@ def save_panels(figure: Any, path: Path) -> Path:
     Returns:
         ``path``.
     """
+    add_legend(figure)
+    return save_figure(figure, path)
+
+
+def save_figure(figure: Any, path: Path, dpi: int = 110) -> Path:
+    """Writes a figure, closes it, and returns ``path``."""
     from matplotlib import pyplot
 
-    add_legend(figure)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=dpi)
     pyplot.close(figure)
     return path

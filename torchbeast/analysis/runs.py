@@ -62,6 +62,12 @@ class RunRecords:
         prefix = "mean_episode_return/"
         return [f.removeprefix(prefix) for f in self._logs.fields if f.startswith(prefix)]
 
+    def length(self, unit: str) -> float:
+        """Returns the ``steps`` or ``hours`` of the run's last record."""
+        if unit == "steps":
+            return float(self._logs.column("step")[-1])
+        return float(self._logs.column("seconds")[-1]) / 3600
+
     @functools.cached_property
     def flags(self) -> dict[str, Any]:
         """Returns the flags that the run was started with; empty where they are unknown."""

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchbeast.analysis.activations import play_frames
-from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.activations import respond
+from torchbeast.analysis.moments import play_frames
+from torchbeast.analysis.panels import make_panels, save_figure
 from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.analysis.untrained import make_untrained
-from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import Agent
 
 UNTRAINED_PAIRS = 4
@@ -113,31 +113,9 @@ def find_layers(agent: Agent) -> dict[str, nn.Module]:
     return {name: agent.get_submodule(name) for name in found}
 
 
-def respond(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
-    """Computes the :func:`gram` matrix of every layer's outputs.
-
-    Args:
-        agent: gets the frames as input.
-        frames: uint8 ``[N, C, H, W]``.
-        task: which of the agent's games they are of.
-    """
-    result: dict[str, np.ndarray] = {}
-
-    def keep(name: str, output: Tensor) -> None:
-        # At once: ReLUs that follow may work in place.
-        result[name] = gram(output)
-
-    hooks = [
-        module.register_forward_hook(lambda _, __, out, name=name: keep(name, out))
-        for name, module in find_layers(agent).items()
-    ]
-    try:
-        with torch.inference_mode():
-            agent.encode_frames(frames, torch.full((len(frames),), task))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return result
+def respond_by_layer(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
+    """Computes the :func:`gram` matrix of every layer's outputs, as :func:`respond` does."""
+    return respond(agent, find_layers(agent), frames, task, gram)
 
 
 def compare_on_game(
@@ -153,16 +131,13 @@ def compare_on_game(
         control: two agents of the same game from other seeds.
 
     Raises:
-        UsageError: their networks differ or do not know the game.
+        UsageError: the first one cannot play the game.
     """
     agents = [a, b, *control]
-    shapes = {(type(x.agent), x.agent.config.observation_shape) for x in agents}
-    if len(shapes) > 1:
-        raise UsageError("Agents of one network and one frame format can be compared")
     frames = play_frames(a, game, num_frames)
-    one, other, *rest = (respond(x.agent, frames, x.find_task(game)) for x in agents)
+    one, other, *rest = (respond_by_layer(x.agent, frames, x.find_task(game)) for x in agents)
     untrained = [
-        respond(make_untrained(a.agent, seed), frames, a.find_task(game))
+        respond_by_layer(make_untrained(a.agent, seed), frames, a.find_task(game))
         for seed in range(UNTRAINED_PAIRS + 1)
     ]
     rows = []
@@ -185,8 +160,7 @@ def save(rows: Sequence[LayerSimilarity], directory: Path, title: str) -> list[P
     make_directory(directory)
     table, picture = directory / "similarity.csv", directory / "similarity.png"
     write_table(table, LayerSimilarity._fields, rows)
-    draw(rows, title).savefig(picture, dpi=110)
-    return [table, picture]
+    return [table, save_figure(draw(rows, title), picture)]
 
 
 def draw(rows: Sequence[LayerSimilarity], title: str) -> Any:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.analysis.activations import Moments
+from torchbeast.analysis.moments import Moments
 from torchbeast.analysis.stages import StagedEncoder, State
 from torchbeast.models import Agent
 

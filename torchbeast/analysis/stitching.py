@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from torchbeast.analysis.activations import Moments, play_moments
-from torchbeast.analysis.agents import choose_known_games, read_players
+from torchbeast.analysis.agents import check_alike, choose_known_games
 from torchbeast.analysis.aggregates import percentiles, resample_means
+from torchbeast.analysis.moments import Moments, play_moments
 from torchbeast.analysis.stages import Heads, StagedEncoder, read_heads
 from torchbeast.analysis.stitched_agent import MOMENTS_AT_ONCE, Front, StitchedAgent, fit_maps
 from torchbeast.analysis.untrained import make_untrained
-from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.playing import Trained, play
+from torchbeast.evaluate.playing import play
+from torchbeast.evaluate.trained import Trained, read_agents
 from torchbeast.models import Agent
 
 STEPS_APART = 16  # Moments from all over a game, not from its beginning only.
@@ -169,11 +169,7 @@ def stitch_in_game(
 
 def check_agents(players: Sequence[Trained], layers: Sequence[str]) -> None:
     """Raises UsageError unless the agents can be stitched behind these layers."""
-    kinds = {(type(p.agent), p.agent.config.observation_shape) for p in players}
-    if len(kinds) > 1:
-        raise UsageError("Agents of one network and one frame format can be stitched")
-    if len({player.observation for player in players}) > 1:
-        raise UsageError("Agents can be stitched that see their games with the same preprocessing")
+    check_alike(players, "stitched")
     StagedEncoder(players[0].agent).check_layers(layers)
 
 
@@ -183,7 +179,7 @@ def run(config: StitchingConfig) -> list[Path]:
 
     # A few moments at a time: a second thread gains little, and on a busy machine it costs.
     torch.set_num_threads(1)
-    front, back, *controls = players = read_players(config.front, config.back, *config.controls)
+    front, back, *controls = players = read_agents(config.front, config.back, *config.controls)
     check_agents(players, config.layers)
     games = choose_known_games(players, config.games)
     rows = [row for game in games for row in stitch_in_game(front, back, controls, game, config)]

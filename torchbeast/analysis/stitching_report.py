@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from torchbeast.analysis.panels import save_figure
 from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.analysis.stitching import Row
 
 # Palette of Okabe and Ito.
 FRONT, UNTRAINED, BACK, BLIND = "#0072B2", "#999999", "#D55E00", "#000000"
 CONTROLS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+CONTROL_MARKERS = "sDvPX"  # Tell more controls apart than there are colours.
 
 
 def save(rows: Sequence[Row], directory: Path) -> list[Path]:
@@ -22,8 +24,7 @@ def save(rows: Sequence[Row], directory: Path) -> list[Path]:
     table, picture = directory / "stitching.csv", directory / "stitching.png"
     texts = ([f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows)
     write_table(table, Row._fields, texts)
-    draw(rows).savefig(picture, dpi=100)
-    return [table, picture]
+    return [table, save_figure(draw(rows), picture, dpi=100)]
 
 
 def draw(rows: Sequence[Row]) -> Any:
@@ -75,8 +76,10 @@ def _draw_fronts(axis: Any, rows: Sequence[Row], layers: Sequence[str], what: st
     """Each front's values by layer, with their intervals."""
     styles = [("front", "o-", FRONT, ""), ("untrained", "^--", UNTRAINED, "untrained front")]
     names = list(dict.fromkeys(row.front for row in rows if row.kind == "control"))
-    for name, colour in zip(names, CONTROLS, strict=False):
-        styles.append((name, "s-.", colour, f"front {name} (control)"))
+    for number, name in enumerate(names):
+        colour = CONTROLS[number % len(CONTROLS)]
+        marker = CONTROL_MARKERS[number // len(CONTROLS) % len(CONTROL_MARKERS)]
+        styles.append((name, f"{marker}-.", colour, f"front {name} (control)"))
     fronts = list(dict.fromkeys((r.kind, r.front) for r in rows if r.layer))
     for number, (kind, front) in enumerate(fronts):
         key = front if kind == "control" else kind

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from torchbeast.analysis.overlays import Grid
-    from torchbeast.evaluate.playing import Trained
+    from torchbeast.evaluate.trained import Trained
     from torchbeast.models.attention import AttentionNet
 
 
@@ -117,7 +117,7 @@ def visualize(flags: argparse.Namespace) -> None:
     from torchbeast.cli.config import build
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.movies import MovieWriter
-    from torchbeast.evaluate.playing import choose_game, load_trained
+    from torchbeast.evaluate.trained import choose_game, load_trained
     from torchbeast.models.attention import AttentionNet
 
     trained = load_trained(build(TrainedAgentConfig, vars(flags)))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.info import name_actions
-from torchbeast.evaluate.playing import GameLoop, Trained, make_games
+from torchbeast.evaluate.playing import GameLoop, open_games
+from torchbeast.evaluate.trained import Trained
 
 
 def action_names(trained: Trained, env_id: str) -> list[str]:
     """Returns the names of the agent's actions in a game, such as NOOP and FIRE."""
-    (env,) = make_games(trained, env_id)
-    with contextlib.closing(env):
+    with open_games(trained, env_id) as (env,):
         return name_actions(env)
 
 
@@ -57,10 +56,9 @@ def play_actions(trained: Trained, env_id: str, num_steps: int, *, seed: int) ->
     """Plays the first ``num_steps`` steps of a game, or until it ends, and returns the agent's
     actions.
     """
-    (env,) = make_games(trained, env_id, seed=seed)
-    loop = GameLoop(trained, env_id, [env], seed=seed)
     actions = []
-    with contextlib.closing(env):
+    with open_games(trained, env_id, seed=seed) as (env,):
+        loop = GameLoop(trained, env_id, [env], seed=seed)
         for _ in range(num_steps):
             ended = loop.step()
             actions.append(int(loop.last_actions[0]))

@@ -49,7 +49,8 @@ def check_movie_path(path: Path) -> None:
 class MovieWriter:
     """Writes pictures uint8 ``[H, W, 3]`` to a ``.gif`` or ``.mp4`` at ``fps``. A context manager.
 
-    The file appears under its name when it is complete.
+    The file appears under its name when it is complete. A film without pictures leaves what was
+    there.
     """
 
     def __init__(self, path: Path, fps: float) -> None:
@@ -75,7 +76,7 @@ class MovieWriter:
                 self._mp4.close()
             elif self._pictures and kind is None:
                 self._save_gif()
-            if kind is None:
+            if kind is None and (self._pictures or self._mp4 is not None):
                 self._temporary.replace(self._path)
         finally:
             self._temporary.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,38 +11,11 @@ import numpy as np
 import torch
 
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
-from torchbeast.envs import (
-    DEFAULT_OBSERVATION,
-    EnvStream,
-    ObservationConfig,
-    make_env,
-    parse_games,
-)
-from torchbeast.envs.games import short_name
-from torchbeast.evaluate.config import TrainedAgentConfig
-from torchbeast.models import Agent
-from torchbeast.models.loading import from_contents
-from torchbeast.records import checkpoint
+from torchbeast.envs import EnvStream, make_env
+from torchbeast.evaluate.trained import Trained
 
 # Games played side by side, in batches of one forward pass.
 PARALLEL_GAMES = 8
-
-
-class Trained(NamedTuple):
-    """A trained agent and what is known about it."""
-
-    agent: Agent
-    xpid: str
-    model_id: str  # The agent steps it was trained for, where the checkpoint says so.
-    observation: ObservationConfig = DEFAULT_OBSERVATION
-
-    def find_task(self, env_id: str) -> int:
-        """Returns the game's index among the agent's, whatever the spelling of its id; 0 for any
-        other.
-        """
-        names = [short_name(task) for task in self.agent.config.tasks]
-        name = short_name(env_id)
-        return names.index(name) if name in names else 0
 
 
 class Episode(NamedTuple):
@@ -52,59 +24,6 @@ class Episode(NamedTuple):
     env: str
     episode_return: float
     episode_step: int
-
-
-def load_trained(flags: TrainedAgentConfig) -> Trained:
-    """Loads the agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
-
-    A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
-    """
-    xpid = flags.xpid or "latest"
-    path = checkpoint.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
-    if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
-        xpid = checkpoint.run_of(path).resolve().name
-    trained = read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)
-    if flags.lstm_reset is not None:
-        trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
-    return trained
-
-
-def read_trained(
-    path: Path, xpid: str, model_id: str | int | None = None, agent_type: str | None = None
-) -> Trained:
-    """Reads the agent in the checkpoint at ``path``. Raises UsageError."""
-    contents = checkpoint.load(path)
-    return Trained(
-        from_contents(contents, path, agent_type),
-        xpid,
-        str(model_id or contents.get("steps", "model")),
-        read_observation_config(contents),
-    )
-
-
-def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
-    """Returns the observation settings in a checkpoint, with defaults for those it lacks.
-
-    Earlier versions of this program saved fewer settings; those had the default values.
-    """
-    fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
-    return ObservationConfig(**fields)
-
-
-def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
-    """Returns the games that ``--env`` names, else those that the agent knows."""
-    return trained.agent.config.tasks if env is None else parse_games(env)
-
-
-def choose_game(trained: Trained, env: str | None) -> str:
-    """Returns the game that ``--env`` names, else the only one that the agent knows.
-
-    Raises UsageError.
-    """
-    games = choose_games(trained, env)
-    if len(games) > 1:
-        raise UsageError(f"--env: choose one of {', '.join(games)}")
-    return games[0]
 
 
 def make_games(
@@ -117,31 +36,44 @@ def make_games(
     """
     config = trained.agent.config
     for full_action_space in (False, True):
-        envs = [
-            make_env(
-                env_id,
-                **trained.observation._asdict(),
-                full_action_space=full_action_space,
-                seed=seed + i,
-                render_mode=render_mode,
-            )
-            for i in range(count)
-        ]
-        num_actions = int(envs[0].action_space.n)  # type: ignore[attr-defined]
-        shape = envs[0].observation_space.shape
-        if shape != tuple(config.observation_shape):
-            raise UsageError(
-                "The agent was trained on observations of shape "
-                f"{tuple(config.observation_shape)}, {env_id} has {shape}"
-            )
-        if num_actions == config.num_actions:
-            return envs
-        for env in envs:
-            env.close()
+        with contextlib.ExitStack() as stack:
+            envs = []
+            for i in range(count):
+                env = make_env(
+                    env_id,
+                    **trained.observation._asdict(),
+                    full_action_space=full_action_space,
+                    seed=seed + i,
+                    render_mode=render_mode,
+                )
+                stack.callback(env.close)
+                envs.append(env)
+            num_actions = int(envs[0].action_space.n)  # type: ignore[attr-defined]
+            shape = envs[0].observation_space.shape
+            if shape != tuple(config.observation_shape):
+                raise UsageError(
+                    "The agent was trained on observations of shape "
+                    f"{tuple(config.observation_shape)}, {env_id} has {shape}"
+                )
+            if num_actions == config.num_actions:
+                stack.pop_all()  # The caller closes them.
+                return envs
     raise UsageError(
         f"The agent has {config.num_actions} actions, {env_id} has {num_actions}: "
         "it was not trained on a game with these"
     )
+
+
+@contextlib.contextmanager
+def open_games(
+    trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
+) -> Iterator[list[gymnasium.Env]]:
+    """Makes environments as :func:`make_games` does and closes them in the end."""
+    envs = make_games(trained, env_id, count, seed=seed, render_mode=render_mode)
+    with contextlib.ExitStack() as stack:
+        for env in envs:
+            stack.callback(env.close)
+        yield envs
 
 
 class GameLoop:
@@ -233,10 +165,7 @@ def play(
     games.
     """
     count = min(num_episodes, PARALLEL_GAMES)
-    with contextlib.ExitStack() as stack:
-        envs = make_games(trained, env_id, count, seed=seed)
-        for env in envs:
-            stack.callback(env.close)
+    with open_games(trained, env_id, count, seed=seed) as envs:
         loop = GameLoop(trained, env_id, envs, greedy=greedy, seed=seed, actions=actions)
         playing = np.ones(count, bool)
         started = count
@@ -263,9 +192,8 @@ def watch_game(
     For ``num_frames`` steps of one game from ``first_frame`` on, or until it ends. UsageError if it
     ends before.
     """
-    (env,) = make_games(trained, env_id, seed=seed, render_mode="rgb_array")
-    loop = GameLoop(trained, env_id, [env], seed=seed, actions=actions)
-    with contextlib.closing(env):
+    with open_games(trained, env_id, seed=seed, render_mode="rgb_array") as (env,):
+        loop = GameLoop(trained, env_id, [env], seed=seed, actions=actions)
         for step in range(first_frame + num_frames):
             wanted = step >= first_frame
             if wanted:

@@ -11,7 +11,8 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.scores import find_reference, human_normalized
 from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.config import EvaluationConfig
-from torchbeast.evaluate.playing import Episode, Trained, choose_games, load_trained, play
+from torchbeast.evaluate.playing import Episode, play
+from torchbeast.evaluate.trained import Trained, choose_games, load_trained
 from torchbeast.records.scores import GameScore, normalize
 
 

@@ -18,14 +18,8 @@ from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.movies import MAX_GIF_FRAMES, MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
-from torchbeast.evaluate.playing import (
-    Episode,
-    GameLoop,
-    Trained,
-    choose_games,
-    load_trained,
-    make_games,
-)
+from torchbeast.evaluate.playing import Episode, GameLoop, make_games, open_games
+from torchbeast.evaluate.trained import Trained, choose_games, load_trained
 from torchbeast.records.checkpoint import run_path
 from torchbeast.runtime.threads import StopSignals
 
@@ -144,22 +138,25 @@ def film_game(
         actions: are played first, instead of the agent's.
 
     Returns:
-        What was filmed.
+        What was filmed. A film of no steps is not written.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    (env,) = make_games(trained, game, seed=seed, render_mode="rgb_array")
-    loop = GameLoop(trained, game, [env], greedy=greedy, seed=seed, actions=actions)
     played: list[int] = []
-    with contextlib.closing(env), MovieWriter(path, frames_per_second(env)) as movie:
+    with (
+        open_games(trained, game, seed=seed, render_mode="rgb_array") as (env,),
+        MovieWriter(path, frames_per_second(env)) as movie,
+    ):
+        loop = GameLoop(trained, game, [env], greedy=greedy, seed=seed, actions=actions)
         ended: list[tuple[int, Episode]] = []
         while not ended and not movie.is_full and not is_over(len(played)):
             movie.append(picture_of(env))
             ended = loop.step()
             played.append(int(loop.last_actions[0]))
     actions_path = path.with_suffix(".actions")
-    actions_path.write_text("\n".join(map(str, played)) + "\n")
+    if played:
+        actions_path.write_text("\n".join(map(str, played)) + "\n")
     return Film(path, actions_path, len(played), ended[0][1] if ended else None)
 
 
@@ -189,7 +186,8 @@ def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSigna
                 is_over=lambda step: signals.received is not None or step == config.movie_steps,
                 actions=actions,
             )
-            _print_film(film, game, interrupted=signals.received is not None)
+            if film.num_steps:
+                _print_film(film, game, interrupted=signals.received is not None)
 
 
 def _print_film(film: Film, game: str, *, interrupted: bool) -> None:

@@ -155,7 +155,9 @@ def _keep(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         try:
             os.link(path, temporary)
-        except PermissionError:  # A file system without hard links.
+        except FileNotFoundError:
+            raise
+        except OSError:  # A file system without hard links.
             shutil.copyfile(path, temporary)
         os.replace(temporary, previous_path(path))
 

@@ -172,15 +172,21 @@ def environment_facts() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    git = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "date": datetime.datetime.now().isoformat(timespec="seconds"),
         "versions": versions,
-        "git": git.stdout.strip() or None,
+        "git": git_revision(Path(__file__).parents[2]),
         "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM_")},
     }
+
+
+def git_revision(checkout: Path) -> str | None:
+    """Returns the revision of a checkout; None if it is none, or git is not installed."""
+    if not (checkout / ".git").exists():
+        return None  # An installed package may lie inside the checkout of another project.
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
+    try:
+        git = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return git.stdout.strip() or None

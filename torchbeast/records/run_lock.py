@@ -38,8 +38,10 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # A file system without locks.
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.rmdir()
     finally:
-        with contextlib.suppress(OSError):
-            path.rmdir()
         os.close(directory)

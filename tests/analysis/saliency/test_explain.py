@@ -4,7 +4,7 @@ import torch
 
 from torchbeast.analysis.saliency import Explainer, SaliencyConfig, saliency
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 

@@ -13,7 +13,8 @@ from torchbeast.analysis.saliency.objects import (
     move,
     remove,
 )
-from torchbeast.evaluate.playing import Trained, make_games
+from torchbeast.evaluate.playing import make_games
+from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 
 PLACES = [(10, 10), (10, 66), (60, 40)]

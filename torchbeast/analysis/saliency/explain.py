@@ -19,7 +19,8 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.actions import action_names
-from torchbeast.evaluate.playing import GameLoop, Trained, choose_game, read_trained, watch_game
+from torchbeast.evaluate.playing import GameLoop, watch_game
+from torchbeast.evaluate.trained import Trained, choose_game, read_agents
 
 log = logging.getLogger("torchbeast")
 
@@ -210,9 +211,6 @@ def saliency(
     Raises:
         UsageError: there is no such agent or it does not know the game.
     """
-    path = Path(path).expanduser()
-    file = path / "model.tar" if path.is_dir() else path
-    run = file.parent.parent if file.parent.name == "intermediate" else file.parent
-    trained = read_trained(file, run.name)
+    (trained,) = read_agents(Path(path))
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)

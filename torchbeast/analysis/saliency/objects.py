@@ -13,12 +13,12 @@ import cv2
 import numpy as np
 from scipy.stats import spearmanr
 
-from torchbeast.analysis.activations import play_frames
+from torchbeast.analysis.moments import play_frames
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.checks import evaluate, strength
 from torchbeast.analysis.saliency.explain import Step
 from torchbeast.analysis.saliency.scores import Score
-from torchbeast.evaluate.playing import Trained
+from torchbeast.evaluate.trained import Trained
 
 BACKGROUND_FRAMES = 96
 CONTRAST = 12  # Grey levels between an object and the background.

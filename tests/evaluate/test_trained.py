@@ -1,0 +1,65 @@
+import pytest
+import torch
+
+from torchbeast.evaluate.config import TrainedAgentConfig
+from torchbeast.evaluate.trained import Trained, load_trained, name_apart, read_agents
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.records import checkpoint
+
+PONG = "PongNoFrameskip-v4"
+
+
+def make(**config):
+    torch.manual_seed(0)
+    return Trained(make_agent(AgentConfig(agent_type="atari", **config)).eval(), "run", "7")
+
+
+@pytest.mark.parametrize("xpid", ["run", "run/model.tar", "{}/run", "{}/run/model.tar"])
+def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
+    trained = make()
+    contents = {
+        "agent": trained.agent.config._asdict(),
+        "model_state_dict": trained.agent.state_dict(),
+    }
+    checkpoint.save(tmp_path / "run" / "model.tar", contents)
+    flags = TrainedAgentConfig(str(tmp_path), xpid.format(tmp_path), None, None)
+    found = load_trained(flags)
+    assert found.xpid == "run"
+    assert found.agent.config == trained.agent.config
+    assert found.agent.config.lstm_reset == "life"
+    found = load_trained(flags._replace(lstm_reset="game"))
+    assert found.agent.config.lstm_reset == "game"
+    monkeypatch.chdir(tmp_path)
+    flags = TrainedAgentConfig("elsewhere", "run/model.tar", None, None)
+    assert load_trained(flags).xpid == "run"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "env", "expected"),
+    [
+        (("BreakoutNoFrameskip-v4", PONG), PONG, 1),
+        ((PONG, "BreakoutNoFrameskip-v4"), PONG, 0),
+        (("BreakoutNoFrameskip-v4", PONG), "ALE/Pong-v5", 1),
+        (("BreakoutNoFrameskip-v4",), PONG, 0),
+    ],
+)
+def test_a_game_finds_its_own_value_head(tasks, env, expected):
+    assert make(tasks=tasks).find_task(env) == expected
+
+
+def test_agents_of_one_name_are_told_apart():
+    agents = [make()._replace(xpid=xpid, model_id=step)
+              for xpid, step in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "1"))]  # fmt: skip
+    assert [a.xpid for a in name_apart(agents)] == ["a:1", "b", "a:2", "a:1 (2)"]
+
+
+def test_checkpoints_of_one_run_are_told_apart(tmp_path):
+    agent = make().agent
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "run" / "model.tar", {**contents, "steps": 20})
+    intermediate = checkpoint.intermediate_path(tmp_path / "run", 10)
+    checkpoint.save(intermediate, {**contents, "steps": 10})
+    agents = read_agents(tmp_path / "run", intermediate)
+    assert [a.xpid for a in agents] == ["run:20", "run:10"]
+    (agent,) = read_agents(tmp_path / "run")
+    assert agent.xpid == "run"

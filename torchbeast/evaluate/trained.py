@@ -1,0 +1,116 @@
+"""Trained agents: reading them, and what is known about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchbeast.core.types import UsageError
+from torchbeast.envs import DEFAULT_OBSERVATION, ObservationConfig, parse_games
+from torchbeast.envs.games import short_name
+from torchbeast.evaluate.config import TrainedAgentConfig
+from torchbeast.models import Agent
+from torchbeast.models.loading import from_contents
+from torchbeast.records import checkpoint
+
+
+class Trained(NamedTuple):
+    """A trained agent and what is known about it."""
+
+    agent: Agent
+    xpid: str
+    model_id: str  # The agent steps it was trained for, where the checkpoint says so.
+    observation: ObservationConfig = DEFAULT_OBSERVATION
+
+    def find_task(self, env_id: str) -> int:
+        """Returns the game's index among the agent's, whatever the spelling of its id; 0 for any
+        other.
+        """
+        names = [short_name(task) for task in self.agent.config.tasks]
+        name = short_name(env_id)
+        return names.index(name) if name in names else 0
+
+
+def load_trained(flags: TrainedAgentConfig) -> Trained:
+    """Loads the agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
+
+    A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
+    """
+    xpid = flags.xpid or "latest"
+    path = checkpoint.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
+    if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
+        xpid = checkpoint.run_of(path).resolve().name
+    trained = read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)
+    if flags.lstm_reset is not None:
+        trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
+    return trained
+
+
+def read_agents(*paths: Path) -> list[Trained]:
+    """Reads agents in checkpoints or in directories with a ``model.tar``.
+
+    Each is called as its run; checkpoints of one run ``NAME:STEPS``, so that all names differ.
+    Raises UsageError.
+    """
+    agents = []
+    for path in (p.expanduser() for p in paths):
+        file = path / "model.tar" if path.is_dir() else path
+        agents.append(read_trained(file, checkpoint.run_of(file).resolve().name))
+    return name_apart(agents)
+
+
+def name_apart(agents: Sequence[Trained]) -> list[Trained]:
+    """Returns agents of which no two have the same name.
+
+    Those that share one are called ``NAME:STEPS``. Where that is not enough, because an agent is
+    there twice, the later ones get a number, too.
+    """
+    shared = Counter(agent.xpid for agent in agents)
+    given: Counter[str] = Counter()
+    result = []
+    for agent in agents:
+        name = agent.xpid if shared[agent.xpid] == 1 else f"{agent.xpid}:{agent.model_id}"
+        given[name] += 1
+        number = f" ({given[name]})" if given[name] > 1 else ""
+        result.append(agent._replace(xpid=name + number))
+    return result
+
+
+def read_trained(
+    path: Path, xpid: str, model_id: str | int | None = None, agent_type: str | None = None
+) -> Trained:
+    """Reads the agent in the checkpoint at ``path``. Raises UsageError."""
+    contents = checkpoint.load(path)
+    return Trained(
+        from_contents(contents, path, agent_type),
+        xpid,
+        str(model_id or contents.get("steps", "model")),
+        read_observation_config(contents),
+    )
+
+
+def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
+    """Returns the observation settings in a checkpoint, with defaults for those it lacks.
+
+    Earlier versions of this program saved fewer settings; those had the default values.
+    """
+    fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
+    return ObservationConfig(**fields)
+
+
+def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
+    """Returns the games that ``--env`` names, else those that the agent knows."""
+    return trained.agent.config.tasks if env is None else parse_games(env)
+
+
+def choose_game(trained: Trained, env: str | None) -> str:
+    """Returns the game that ``--env`` names, else the only one that the agent knows.
+
+    Raises UsageError.
+    """
+    games = choose_games(trained, env)
+    if len(games) > 1:
+        raise UsageError(f"--env: choose one of {', '.join(games)}")
+    return games[0]
