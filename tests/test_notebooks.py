@@ -26,6 +26,7 @@ def test_there_are_four():
 def test_runs_and_shows_what_is_stored(path, monkeypatch):
     # Tests run side by side.
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("MPLBACKEND", "Agg")  # As a user may have it.
     stored = nbformat.read(path, as_version=4)
     assert pictures(stored)
     assert pictures(run(path)) == pictures(stored)

@@ -160,9 +160,10 @@ def prepare(figure: Figure, root: Path, directory: Path) -> None:
 
 def run_commands(figure: Figure, directory: Path) -> None:
     """Runs a figure's commands in a directory. Raises CalledProcessError if one fails."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # Without a display no command opens a window.
-    environment.pop("DISPLAY", None)
+    # No command opens a window.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        environment.pop(name, None)
     for command in figure.commands:
         print(f"$ {command}", flush=True)
         words = shlex.split(command)

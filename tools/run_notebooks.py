@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 
@@ -27,7 +28,9 @@ def run(path: Path) -> nbformat.NotebookNode:
             record_timing=False,
             config=Config({"AsyncKernelManager": sockets}),
         )
-        return client.execute()
+        # The kernel has its own way to show figures.
+        environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
+        return client.execute(env=environment)
 
 
 def main() -> None:

@@ -72,9 +72,10 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         samples, kills, code, err = run(Path(directory), 60 * flags.minutes)
-        problems = [*check_steps(Path(directory), err, kills), *check_growth(samples)]
-    if code != 130:
-        problems.append(f"exit code {code} instead of 130; it said:\n{err[-2000:]}")
+        if code == 130:
+            problems = [*check_steps(Path(directory), err, kills), *check_growth(samples)]
+        else:  # Its files may be missing.
+            problems = [f"exit code {code} instead of 130; it said:\n{err[-2000:]}"]
     if flags.samples is not None:
         write_samples(samples, flags.samples)
     if flags.figure is not None:
@@ -221,11 +222,13 @@ def check_steps(directory: Path, err: str, kills: int) -> list[str]:
 def check_growth(samples: list[Sample]) -> list[str]:
     """What has grown from the first quarter, less the start, to the last."""
     quarter = len(samples) // 4
+    if quarter == 0:
+        return [f"{len(samples)} samples are too few to see growth: give it more --minutes"]
     problems = []
     for name in ("memory_mb", "learner_mb", "threads", "descriptors"):
         values = [getattr(sample, name) for sample in samples]
-        first = sum(values[quarter : 2 * quarter]) / max(1, quarter)
-        last = sum(values[-quarter:]) / max(1, quarter)
+        first = sum(values[quarter : 2 * quarter]) / quarter
+        last = sum(values[-quarter:]) / quarter
         if last > first * (1 + MAX_GROWTH):
             problems.append(f"{name} grew from {first:.0f} to {last:.0f}")
     return problems

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 def results_directory(flags: argparse.Namespace) -> Path:
     """Returns where ``filter_comp`` writes its results and ``filter_comp_plot`` finds them."""
-    path = (flags.save_dir or flags.load_path / "filter_comp").expanduser()
-    if flags.save_dir is None and (flags.load_path / "filter_comp.csv").exists():
-        return flags.load_path
-    return path
+    load_path: Path = flags.load_path.expanduser()
+    if flags.save_dir is None and (load_path / "filter_comp.csv").exists():
+        return load_path
+    save_dir: Path = flags.save_dir or load_path / "filter_comp"
+    return save_dir.expanduser()
 
 
 def filter_comp(flags: argparse.Namespace) -> None:

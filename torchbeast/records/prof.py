@@ -10,22 +10,32 @@ from torchbeast.runtime.devices import find_gpu_type
 
 
 class StepTrace:
-    """Traces all threads from one learner step to another and writes a file for Perfetto.
+    """Traces all threads for some learner steps and writes a file for Perfetto.
 
     Call :meth:`update` now and then from one thread. Tracing costs time and memory for every
     operation: a few steps tell all there is to see.
+
+    Args:
+        path: the file.
+        skipped: learner steps before the trace, from the first update on.
+        num_steps: how many are traced.
     """
 
-    def __init__(self, path: Path, first_step: int = 3, num_steps: int = 3) -> None:
+    def __init__(self, path: Path, skipped: int = 3, num_steps: int = 3) -> None:
         self._path = path
-        self._first_step = first_step
-        self._last_step = first_step + num_steps
+        self._skipped = skipped
+        self._num_steps = num_steps
+        # A resumed run does not begin at 0.
+        self._begin: int | None = None
         self._profiler: torch.profiler.profile | None = None
         self._done = False
 
     def update(self, learner_steps: int) -> bool:
         """Starts or ends the trace if it is time. True when it was written just now."""
-        if self._done or learner_steps < self._first_step:
+        if self._begin is None:
+            self._begin = learner_steps
+        steps = learner_steps - self._begin
+        if self._done or steps < self._skipped:
             return False
         if self._profiler is None:
             activities = [torch.profiler.ProfilerActivity.CPU]
@@ -40,7 +50,7 @@ class StepTrace:
             )
             self._profiler.start()
             return False
-        if learner_steps < self._last_step:
+        if steps < self._skipped + self._num_steps:
             return False
         self.close()
         return True

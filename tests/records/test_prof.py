@@ -1,0 +1,34 @@
+import json
+
+import pytest
+import torch
+
+from torchbeast.records.prof import StepTrace
+
+
+def trace(path, begin):
+    """Traces a run that does an operation of its own in every learner step, and returns them."""
+    step_trace = StepTrace(path, skipped=2, num_steps=3)
+    written = []
+    for step in range(begin, begin + 9):
+        if step_trace.update(step):
+            written.append(step)
+        with torch.profiler.record_function(f"step {step - begin}"):
+            torch.ones(3)
+    step_trace.close()
+    names = {event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]}
+    return written, sorted(name for name in names if name.startswith("step "))
+
+
+@pytest.mark.parametrize("begin", [0, 1000])
+def test_some_steps_after_the_start_are_traced(tmp_path, begin):
+    written, steps = trace(tmp_path / "trace.json", begin)
+    assert steps == ["step 2", "step 3", "step 4"]
+    assert written == [begin + 5]
+
+
+def test_a_run_that_ends_before_leaves_no_trace(tmp_path):
+    step_trace = StepTrace(tmp_path / "trace.json")
+    assert not step_trace.update(1)
+    step_trace.close()
+    assert list(tmp_path.iterdir()) == []
