@@ -121,10 +121,7 @@ def ship(
 
 def _write(run: Path, target: Path, name: str, intermediate: int) -> int:
     """Writes the small form of a run; returns the number of intermediate checkpoints."""
-    paths = {
-        int(path.name.split(".")[1]): path
-        for path in (run / "intermediate").glob("model.[0-9]*.tar")
-    }
+    paths = checkpoint.intermediate_paths(run)
     chosen = [paths[step] for step in choose_steps(list(paths), intermediate)]
     final = target / "model.tar"
     for path in [run / "model.tar", *chosen]:

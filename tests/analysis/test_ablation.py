@@ -177,7 +177,7 @@ def test_games_agree_about_filters_of_a_layer_whatever_the_layers_sizes_are():
     assert agreement[0, 1] == pytest.approx(-1)
 
 
-def test_divergence_of_a_policy_that_cannot_differ_is_zero_and_never_negative():
+def test_the_divergence_of_policies_that_hardly_differ_is_never_negative():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(100, 6, generator=generator, dtype=torch.float64)
     one = Heads(logits.log_softmax(dim=-1), torch.zeros(100))

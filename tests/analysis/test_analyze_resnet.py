@@ -8,6 +8,7 @@ from matplotlib import pyplot
 from PIL import Image
 
 from torchbeast.analysis import analyze_resnet, comparison, excitation, filter_plots
+from torchbeast.analysis.agents import RunAgent
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -315,13 +316,26 @@ def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsy
     assert "nothing to compare among Pong (single)" in capsys.readouterr().err
 
 
-def test_steps_are_chosen_evenly(tmp_path):
-    save_agent(tmp_path / "a", (10, 20))
-    (agent,) = comparison_agents(tmp_path)
-    assert comparison.choose_steps(agent, agent, 5, match_steps=False) == [(10, 20)]
+@pytest.mark.parametrize(
+    ("count", "match_steps", "expected"),
+    [
+        # As far in training each: the thirds of both.
+        (3, False, [(10, 20), (30, 60), (50, 100)]),
+        (9, False, [(10, 20), (20, 40), (30, 60), (40, 80), (50, 100)]),
+        (1, False, [(50, 100)]),
+        # Nearest steps, up to the last one of the shorter training.
+        (3, True, [(10, 20), (30, 20), (50, 40)]),
+    ],
+)
+def test_steps_of_two_agents_are_chosen_evenly(tmp_path, count, match_steps, expected):
+    a, b = (
+        RunAgent(name, "single", dict.fromkeys(steps, tmp_path))
+        for name, steps in (("a", (10, 20, 30, 40, 50)), ("b", (20, 40, 60, 80, 100)))
+    )
+    assert comparison.choose_steps(a, b, count, match_steps=match_steps) == expected
 
 
-def comparison_agents(path):
-    from torchbeast.analysis.agents import find_agents
-
-    return find_agents(path)
+def test_steps_of_one_agent_follow_each_other(tmp_path):
+    agent = RunAgent("a", "single", dict.fromkeys((10, 20, 30, 40, 50), tmp_path))
+    chosen = comparison.choose_steps(agent, agent, 3, match_steps=False)
+    assert chosen == [(10, 30), (30, 50)]

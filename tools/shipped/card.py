@@ -14,6 +14,7 @@ from tools.shipped.scoring import Evaluation, Score
 from torchbeast.analysis.groups import IGNORED_FLAGS
 from torchbeast.envs.games import parse_game_weights, short_name
 from torchbeast.envs.scores import find_reference
+from torchbeast.records.checkpoint import intermediate_paths
 from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.allocation import default_num_actors
 from torchbeast.runtime.text import counted, human_return
@@ -54,7 +55,6 @@ class Facts(NamedTuple):
 def read_facts(agent: Path) -> Facts:
     """Reads the files of a shipped agent."""
     row = last_row(agent / "logs.csv")
-    steps = [int(p.name.split(".")[1]) for p in (agent / "intermediate").glob("model.*.tar")]
     tables = ("logs.csv", "scores.csv", "slices.csv", "evaluation.json")
     return Facts(
         agent.name,
@@ -62,7 +62,7 @@ def read_facts(agent: Path) -> Facts:
         int(row["step"]),
         float(row["seconds"]),
         tuple(read_slices(agent)),
-        tuple(sorted(steps)),
+        tuple(intermediate_paths(agent)),
         tuple(name for name in tables if (agent / name).exists()),
     )
 
@@ -159,11 +159,8 @@ def format_frames(args: dict[str, Any]) -> str:
 def format_recipe(facts: Facts) -> str:
     """Returns how the agent learned."""
     args, games = facts.args, facts.meta["tasks"]
-    weights = (
-        parse_game_weights(args.get("game_weights") or "", games)
-        if args.get("game_weights")
-        else [1.0] * len(games)
-    )
+    given = args.get("game_weights")
+    weights = parse_game_weights(given, games) if given else [1.0] * len(games)
     actors = args["num_actors"] or default_num_actors(weights)
     if facts.meta.get("reward_clipping") == "none":
         rewards = "rewards as they are"

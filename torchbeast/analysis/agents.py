@@ -75,12 +75,7 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
 
 
 def _read_agent(name: str, path: Path) -> RunAgent:
-    # Other files may lie there, such as a copy of the best one.
-    checkpoints = {
-        int(p.name.split(".")[1]): p
-        for p in sorted((path / "intermediate").glob("model.*.tar"))
-        if p.name.split(".")[1].isdecimal()
-    }
+    checkpoints = checkpoint.intermediate_paths(path)
     newest = path / "model.tar"
     if not checkpoints and not newest.exists():
         raise UsageError(f"there is no checkpoint in {path}")

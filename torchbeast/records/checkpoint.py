@@ -105,6 +105,16 @@ def intermediate_path(run: Path, step: int) -> Path:
     return run / "intermediate" / f"model.{step:09d}.tar"
 
 
+def intermediate_paths(run: Path) -> dict[int, Path]:
+    """Returns the intermediate checkpoints of a run by their steps, ascending.
+
+    Other files may lie beside them, such as a copy of the best one.
+    """
+    paths = (run / "intermediate").glob("model.*.tar")
+    steps = {path: path.name.split(".")[1] for path in paths}
+    return dict(sorted((int(s), path) for path, s in steps.items() if s.isdecimal()))
+
+
 def previous_path(path: Path) -> Path:
     """Returns where the checkpoint that ``path`` had before is kept.
 
@@ -200,7 +210,7 @@ def _check_size(path: Path) -> None:
 def _hint(path: Path) -> str:
     """What there is instead of ``path``, for an error message."""
     if path.parent.name == "intermediate":
-        steps = sorted(int(p.name.split(".")[1]) for p in path.parent.glob("model.[0-9]*.tar"))
+        steps = intermediate_paths(run_of(path))
         return f"; there are {', '.join(map(str, steps))}" if steps else ""
     savedir = path.parent.parent
     hint = ""

@@ -22,7 +22,6 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 
 POLICY, VALUE, ACTION, ADVANTAGE, TASK = "policy", "value", "action", "advantage", "task"
-DEFAULT_SCORES = (POLICY, VALUE)
 CHOSEN = "action:chosen"
 # Outputs for equal pictures in batches of other sizes differ by some units in the last place.
 ROUNDING = 16 * float(np.finfo(np.float32).eps)
