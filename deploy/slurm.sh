@@ -19,12 +19,14 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # SLURM sends SIGTERM to this shell two minutes before the end. The ranks save the run then.
 requeue() {
     scancel --signal=TERM "$SLURM_JOB_ID"
-    wait
+    wait "$training" || true
     scontrol requeue "$SLURM_JOB_ID"
 }
 trap requeue TERM
 
-srun torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 1 --max-restarts 3 \
+# Not all versions of srun take the number of cores from sbatch.
+srun --cpus-per-task "$SLURM_CPUS_PER_TASK" torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 1 --max-restarts 3 \
     --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29400" \
     -m torchbeast.polybeast --xpid "$SLURM_JOB_NAME" --savedir "$SAVEDIR" "$@" &
-wait
+training=$!
+wait "$training"

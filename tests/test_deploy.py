@@ -1,5 +1,6 @@
 """What deploy/ starts is what the programs accept."""
 
+import os
 import re
 import shlex
 import shutil
@@ -130,3 +131,32 @@ def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     assert (tmp_path / "root.pem").read_bytes() == root
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
     assert subprocess.run([script[0], tmp_path], capture_output=True).returncode == 2
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, code):
+    programs = {
+        "scontrol": "echo node1; echo node2",
+        "srun": f'echo "$@" > "{tmp_path}/srun"; exit {code}',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NAME": "six-games",
+        "SLURM_NNODES": "2",
+        "SLURM_CPUS_PER_TASK": "16",
+    }
+    done = subprocess.run(
+        ["bash", DEPLOY / "slurm.sh", "--env", "six"], env=environment, check=False
+    )
+    assert done.returncode == code
+    arguments = (tmp_path / "srun").read_text().split()
+    assert arguments[:3] == ["--cpus-per-task", "16", "torchrun"]
+    assert arguments[-2:] == ["--env", "six"]
+    flags = arguments[arguments.index("torchbeast.polybeast") + 1 :]
+    assert parse("polybeast", *flags).xpid == "six-games"

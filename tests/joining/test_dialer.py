@@ -1,4 +1,6 @@
+import shutil
 import socket
+import time
 
 import pytest
 
@@ -67,5 +69,49 @@ def test_servers_of_a_file_come_and_go_with_its_lines(
     path.write_text(f"localhost:{port} Mock\n")
     wait_until(lambda: learner.sees("joined", 2))
     steps_go_on(pool)
+    refused = len([e for e in learner.events if e.kind == "refused"])
     server.process.terminate()
     wait_until(lambda: learner.sees("lost"))
+    time.sleep(1)  # Several looks at a server that is away, which is nothing to speak of.
+    assert not learner.sees("refused", refused + 1)
+
+
+def test_a_server_that_refuses_this_sides_certificate_is_named_and_gets_no_place(
+    make_learner, start, make_tls, tmp_path
+):
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+    start(
+        "polybeast_env", "--env=Mock", "--num_servers=1", f"--pipes_basename=localhost:{port}",
+        f"--tls_dir={make_tls('localhost', 'theirs')}",
+    )  # fmt: skip
+    # The learner trusts the server, whose root does not know the learner.
+    ours = make_tls("localhost", "ours")
+    shutil.copy(tmp_path / "theirs" / "root.pem", ours)
+    path = tmp_path / "servers"
+    path.write_text(f"localhost:{port} Mock\n")
+    learner = make_learner(tls_dir=ours, num_places=1, env_addresses=str(path))
+    wait_until(lambda: learner.sees("refused"))
+    assert "certificate" in learner.events[0].reason
+    assert not learner.sees("joined")
+
+
+def test_a_server_that_hangs_up_without_a_word_gets_no_place(make_learner, tmp_path):
+    with socket.create_server(("localhost", 0)) as listener:
+        path = tmp_path / "servers"
+        path.write_text(f"localhost:{listener.getsockname()[1]} Mock\n")
+        learner = make_learner(num_places=1, env_addresses=str(path))
+        for _ in range(4):  # The fourth comes when the third has been judged.
+            listener.accept()[0].close()
+        assert learner.sees("refused")
+        assert "hangs up" in learner.events[0].reason
+        assert not learner.sees("refused", 2)  # Said once.
+        assert not learner.sees("joined")
+
+
+def test_a_name_that_is_none_is_reported(make_learner, make_tls, tmp_path):
+    path = tmp_path / "servers"
+    path.write_text("localhost..:4000 Mock\n")
+    learner = make_learner(tls_dir=make_tls("localhost"), num_places=1, env_addresses=str(path))
+    wait_until(lambda: learner.sees("refused"))
+    assert learner.events[0].host == "localhost..:4000"

@@ -36,3 +36,10 @@ def test_places_that_are_given_back_are_dealt_again():
     assert places.deal(2, {0}) == (0, 1)
     places.free([1])
     assert places.deal(2, {0}) == (1,)
+
+
+def test_places_are_dealt_as_if_each_were_dealt_alone():
+    loads = tuple(sorted(allocate([7, 4, 12, 5], 16)))
+    at_once, alone = Places(loads), Places(loads)
+    together = at_once.deal(11, {0, 2, 3})
+    assert sorted(sum((alone.deal(1, {0, 2, 3}) for _ in range(11)), ())) == list(together)

@@ -1,6 +1,7 @@
 """Servers of environments whose every mistake shows. Nothing here imports torch: it takes long."""
 
 import importlib
+import sys
 import time
 
 import numpy as np
@@ -27,6 +28,8 @@ class Counting:
     def step(self, action):
         if "fail_at" in self._behaviour and self._steps >= self._behaviour["fail_at"]:
             raise KeyError("broken environment")
+        if self._behaviour.get("exit_at") == self._steps:
+            sys.exit(3)
         if "stuck_at" in self._behaviour and self._steps >= self._behaviour["stuck_at"]:
             time.sleep(1000)
         if self._behaviour.get("fail_once_at") == self._steps:

@@ -194,6 +194,14 @@ def test_agent_state_is_carried_from_step_to_step(start_server):
 
 
 @both_servers
+def test_an_environment_that_exits_ends_its_server(start_server):
+    address, server = start_server(exit_at=3)
+    with Pool([address], connect_timeout_s=60):
+        server.join(timeout=30)
+        assert server.exitcode == 3
+
+
+@both_servers
 def test_killed_server_is_reconnected_to(start_server):
     address, process = start_server()
     with Pool([address]) as pool:

@@ -15,7 +15,7 @@ class Bounds(NamedTuple):
     """Connections of one address at once: a host with many servers opens as many."""
     per_second: float = 20.0
     """Connections of one address from then on."""
-    max_unknown: int = 64
+    max_unknown: int = 256
     """Connections of all addresses that have not yet sent their first message."""
     max_addresses: int = 4096
     """Addresses that are remembered."""

@@ -7,7 +7,7 @@ be reached, as a server of a host that joined does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -153,15 +153,35 @@ class Dialer:
 
     async def _follow(self, entry: Entry) -> None:
         """Gives a server a place whenever it can be reached."""
+        reported = ""
         while True:
-            with contextlib.suppress(OSError):
-                probe = TunnelEnd()
-                await self._connect(entry.address, probe)
-                probe.abort()
+            problem = ""
+            try:
+                await self._probe(entry.address)
                 place = self._take(entry.task)
                 if place is not None:
                     await self._fill(entry, place)
+            except (OSError, UnicodeError) as error:
+                problem = "" if is_absent(error) else str(error)
+            if problem and problem != reported:
+                self._report("refused", entry.address, (), problem)
+            reported = problem
             await asyncio.sleep(self._timing.look_s)
+
+    async def _probe(self, address: str) -> None:
+        """Waits for the first word of a server. Raises OSError or UnicodeError.
+
+        A server that speaks TLS 1.3 looks at this side's certificate after the handshake: it hangs
+        up then without a word. A server of gRPC speaks first.
+        """
+        probe = _Probe()
+        try:
+            await self._connect(address, probe)
+            await asyncio.wait_for(probe.wait(), self._timing.hello_s)
+        except asyncio.TimeoutError as error:  # Another type before Python 3.11.
+            raise TimeoutError("it does not answer") from error
+        finally:
+            probe.abort()
 
     async def _fill(self, entry: Entry, place: int) -> None:
         """Connects a place with a server until the server is lost, or this is cancelled."""
@@ -191,18 +211,58 @@ class Dialer:
         other = TunnelEnd()
         try:
             await self._connect(address, other)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             end.abort()
             if not lost.done():
                 lost.set_result(str(error))
             return
         end.join(other)
 
-    async def _connect(self, address: str, end: TunnelEnd) -> None:
-        """Connects to a server. Raises OSError."""
+    async def _connect(self, address: str, end: asyncio.Protocol) -> None:
+        """Connects to a server. Raises OSError; UnicodeError if the host's name is none."""
         target = split_address("--env_addresses", address, self._tls_dir)
         transport = await connect(end, target, self._tls, self._timing.hello_s)
-        keep_alive(transport.get_extra_info("socket"))
+        if not transport.is_closing():  # A server may hang up at once.
+            keep_alive(transport.get_extra_info("socket"))
+
+
+class _Probe(asyncio.Protocol):
+    """A connection of which only the server's first word is of interest."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._has_answered = False
+        self._transport: Any = None
+
+    async def wait(self) -> None:
+        """Waits for the word. Raises ConnectionResetError if the connection ends before."""
+        await self._changed.wait()
+        if not self._has_answered:
+            raise ConnectionResetError("it hangs up: it probably refuses this side's certificate")
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol."""
+        self._transport = transport
+
+    def data_received(self, _: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._has_answered = True
+        self._changed.set()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._changed.set()
+
+    def abort(self) -> None:
+        """Closes the connection, if there is one."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def is_absent(error: Exception) -> bool:
+    """Whether nobody listens: the program is not there yet. A name may have several addresses."""
+    text = str(error)
+    return 0 < text.count("[Errno ") == text.count(f"[Errno {errno.ECONNREFUSED}]")
 
 
 def keep_alive(connection: Any) -> None:

@@ -116,6 +116,9 @@ class Gateway:
             except OSError:  # No file descriptor is left, or the other side has gone again.
                 await asyncio.sleep(0.1)
                 continue
+            # One that waits already is accepted without a turn of the loop, in which connections
+            # that were admitted are counted and served.
+            await asyncio.sleep(0)
             if not self._admission.admits(address[0]):
                 connection.close()
                 continue
@@ -183,6 +186,8 @@ class Gateway:
             self._places.free(places)
         if was_ready:
             self._report(HostEvent(kind, hello.host, places, reason))
+        elif reason:
+            self._report_refusal(hello.host, reason)
 
     async def _negotiate(self, channel: Channel, hello: Hello) -> Lease:
         """Agrees with a host on what it serves. Raises RefusedError if that cannot be."""

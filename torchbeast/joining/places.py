@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from torchbeast.runtime.allocation import ServerLoad
@@ -40,22 +41,27 @@ class Places:
         >>> places.deal(2, {0, 1}), places.deal(2, {0, 1}), places.deal(1, {0, 1})
         ((0, 1), (2,), ())
         """
+        total: Counter[int] = Counter()
+        filled: Counter[int] = Counter()
+        free: dict[int, list[int]] = {}
+        # From the last to the first, so that the first free one is taken from the end of a list.
+        for place, load in reversed(list(enumerate(self._loads))):
+            total[load.task] += load.num_environments
+            if place not in self._free:
+                filled[load.task] += load.num_environments
+            elif load.task in tasks:
+                free.setdefault(load.task, []).append(place)
         taken: list[int] = []
-        while len(taken) < count:
-            candidates = [i for i in self._free if self._loads[i].task in tasks]
-            if not candidates:
-                break
-            place = min(candidates, key=lambda i: (self._filled(self._loads[i].task), i))
-            self._free.remove(place)
+        while free and len(taken) < count:
+            task = min(free, key=lambda task: (filled[task] / total[task], free[task][-1]))
+            place = free[task].pop()
+            filled[task] += self._loads[place].num_environments
+            if not free[task]:
+                del free[task]
             taken.append(place)
+        self._free.difference_update(taken)
         return tuple(sorted(taken))
 
     def free(self, places: Collection[int]) -> None:
         """Gives places back."""
         self._free.update(places)
-
-    def _filled(self, task: int) -> float:
-        """The share of a game's environments that hosts have."""
-        mine = [(i, load) for i, load in enumerate(self._loads) if load.task == task]
-        filled = sum(load.num_environments for i, load in mine if i not in self._free)
-        return filled / sum(load.num_environments for _, load in mine)

@@ -219,15 +219,15 @@ class EnvServers:
 
     def __exit__(self, *_: object) -> None:
         process = self._process
-        if process is None or process.poll() is not None:
+        if process is None:
             return
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=3)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # Servers may outlive a supervisor that was killed: only Linux ends children with parents.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def check(self) -> None:
         """Raises RunError if the servers are gone for good. They have said why."""

@@ -136,9 +136,10 @@ class Threads:
 class StopSignals:
     """Turns SIGINT, SIGTERM and SIGHUP into a request to stop. A context manager.
 
-    Inside it the first signal is kept in ``received`` and told to ``notify``; nothing is raised,
-    because C++ code that calls Python cannot pass an exception on. Enter it when there is something
-    to save: until then a signal ends the process, as it ends any other.
+    Inside it the first signal is kept in ``received``, at which the program looks now and then.
+    Nothing is raised, because C++ code that calls Python cannot pass an exception on. Nothing is
+    called, because the main thread may hold any lock, such as that of an Event. Enter it when there
+    is something to save: until then a signal ends the process, as it ends any other.
 
     Further signals change nothing (``timeout`` of coreutils sends two), except for an impatient
     user's: Ctrl-C more than ``REPEAT_S`` seconds after the first signal ends the program at once.
@@ -148,7 +149,6 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self.notify: Callable[[], None] | None = None
         self._received_at = 0.0
         self._previous: dict[int, Any] = {}
 
@@ -173,5 +173,3 @@ class StopSignals:
                 os._exit(128 + signum)
             return
         self.received, self._received_at = signum, now
-        if self.notify is not None:
-            self.notify()

@@ -37,6 +37,9 @@ OPTIONS = (
     ("grpc.per_message_compression", 0),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),
+    # As in the C++ server: a learner whose machine vanished is noticed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 1_200_000),
 )
 
 
@@ -83,9 +86,13 @@ class Server:
         self._num_environments = 0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._exit: SystemExit | None = None
 
     def run(self) -> None:
-        """Serves until :meth:`stop`. ``RuntimeError`` if the address cannot be bound."""
+        """Serves until :meth:`stop`. ``RuntimeError`` if the address cannot be bound.
+
+        An environment that calls ``sys.exit`` ends the process, as in the C++ server.
+        """
         server = grpc.server(ThreadPoolExecutor(MAX_STREAMS), options=OPTIONS)
         handler = grpc.stream_stream_rpc_method_handler(
             self._serve_stream, Request.FromString, Reply.SerializeToString
@@ -99,6 +106,8 @@ class Server:
                 pass
         finally:
             server.stop(grace=None).wait(1)
+        if self._exit is not None:
+            raise self._exit
 
     def stop(self) -> None:
         """Makes :meth:`run` return. From any thread or a signal handler."""
@@ -146,6 +155,10 @@ class Server:
             failure, step = error.args
             yield Reply(fatal=failure, step=step)
             context.abort(grpc.StatusCode.INTERNAL, "an environment failed")
+        except SystemExit as error:  # gRPC would leave the stream without an answer for ever.
+            self._exit = error
+            self._stopped.set()
+            raise
 
     def _answer(self, requests: Iterator[Any]) -> Iterator[Any]:
         first = next(requests, None)

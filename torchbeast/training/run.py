@@ -90,7 +90,6 @@ class TrainingRun:
             torch.manual_seed(self._seed)  # Else all would sample actions with the same numbers.
 
     def __enter__(self) -> TrainingRun:
-        self._signals.notify = self.threads.changed.set
         self._signals.__enter__()  # From here on there is something to save.
         self._outputs.start()
         return self
