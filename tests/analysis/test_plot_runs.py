@@ -220,6 +220,20 @@ def test_both_kinds_of_reference_are_read(tmp_path):
     assert read_reference(path)["Pong"].std.tolist() == [0.5]
 
 
+def test_returns_of_lives_are_made_those_of_games(tmp_path):
+    path = tmp_path / "reference.csv"
+    path.write_text(
+        "env,agent_steps,return_mean,return_std,lives\n"
+        "NameThisGameNoFrameskip-v4,100,800,20,4\n"
+        "PongNoFrameskip-v4,100,-20,1,1\n"
+        "DemonAttackNoFrameskip-v4,100,300,5,\n"
+    )
+    curves = read_reference(path)
+    assert list(curves) == ["NameThisGame", "Pong"]
+    assert (curves["NameThisGame"].mean.tolist(), curves["Pong"].mean.tolist()) == ([3200], [-20])
+    assert (curves["NameThisGame"].std.tolist(), curves["Pong"].std.tolist()) == ([40], [1])
+
+
 @pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "env,agent_steps,return_mean\nPong,x,1\n"])
 def test_what_is_no_reference_is_one_clear_line(tmp_path, content):
     path = tmp_path / "reference.csv"

@@ -167,7 +167,10 @@ def read_reference(path: Path) -> dict[str, Curve]:
     """Reads curves to compare with, by game, from a CSV.
 
     Its columns are ``env`` or ``game``, ``agent_steps`` or ``step``, one that starts with
-    ``return_mean`` and, if known, ``return_std``. Raises UsageError.
+    ``return_mean`` and, if known, ``return_std``. Where a lost life counts as the end of an
+    episode, as in 2019, ``lives`` is the number of lives of a game: returns are multiplied by it.
+    A row with an empty one is left out, because its return cannot be compared with that of a full
+    game. Raises UsageError.
     """
     from torchbeast.envs.games import short_name
 
@@ -180,8 +183,14 @@ def read_reference(path: Path) -> dict[str, Curve]:
         mean = next(f for f in fields if f.startswith("return_mean"))
         points: dict[str, list[tuple[float, float, float]]] = {}
         for row in rows:
-            point = (float(row[step]), float(row[mean]), float(row.get("return_std") or 0))
-            points.setdefault(short_name(row[game]), []).append(point)
+            if row.get("lives") == "":
+                continue
+            lives = float(row.get("lives") or 1)
+            # The lives of a game are taken as independent.
+            std = lives**0.5 * float(row.get("return_std") or 0)
+            points.setdefault(short_name(row[game]), []).append(
+                (float(row[step]), lives * float(row[mean]), std)
+            )
     except OSError as error:
         raise UsageError(f"--reference {path}: {error.strerror}") from error
     except (IndexError, StopIteration, ValueError, TypeError, csv.Error) as error:
