@@ -216,6 +216,8 @@ def test_the_learner_of_2019_starts_no_servers(monkeypatch):
     assert not flags.start_servers
     assert flags.pipes_basename == "unix:/tmp/polybeast"
     assert polybeast_learner.main(["--pipes_basename=unix:/x"]).pipes_basename == "unix:/x"
+    flags = polybeast_learner.main(["--join_address", "localhost:4000"])
+    assert (flags.join_address, flags.pipes_basename) == ("localhost:4000", None)
 
 
 def test_a_server_that_was_stopped_before_does_not_run(tmp_path):

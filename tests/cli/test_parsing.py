@@ -46,3 +46,18 @@ def test_a_variable_that_is_not_there_is_refused(monkeypatch):
 
 def test_servers_accept_the_flag_of_2019():
     assert polybeast_env.make_parser().parse_args(["--multitask", "--env=six"]).multitask
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon=0"], "must be above 0"),
+        (["--grad_norm_clipping=0"], "must be above 0"),
+        ([f"--seed={2**63}"], "must be less than 2^63"),
+    ],
+)
+def test_values_that_cannot_train_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        polybeast.make_parser().parse_args(arguments)
+    assert message in capsys.readouterr().err
+    assert polybeast.make_parser().parse_args([f"--seed={2**63 - 1}"]).seed == 2**63 - 1

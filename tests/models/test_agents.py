@@ -354,8 +354,10 @@ def test_memory_is_reset_where_a_life_or_a_game_begins(agent_type):
     life_lost[2] = True
     state = tuple(torch.randn_like(part) for part in lives.initial_state(3))
 
-    def run(agent, done, game_over):
-        fields = inputs._replace(done=done, game_over=game_over)._asdict()
+    def run(agent, done, game_over, episode_step=None):
+        fields = inputs._replace(
+            done=done, game_over=game_over, episode_step=episode_step
+        )._asdict()
         return agent(fields, state)[0].policy_logits
 
     whole = run(lives, never, never)
@@ -364,6 +366,10 @@ def test_memory_is_reset_where_a_life_or_a_game_begins(agent_type):
     torch.testing.assert_close(run(games, life_lost, never), whole)
     torch.testing.assert_close(run(games, life_lost, life_lost), after_reset)
     torch.testing.assert_close(run(lives, life_lost, never), after_reset)
+    # A new environment in the place of one that failed: no game was over.
+    steps = torch.full(never.shape, 9)
+    torch.testing.assert_close(run(games, life_lost, never, steps), whole)
+    torch.testing.assert_close(run(games, life_lost, never, steps * ~life_lost), after_reset)
     # Without knowing of games, every episode counts as one.
     torch.testing.assert_close(run(games, life_lost, None), after_reset)
 

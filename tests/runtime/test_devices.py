@@ -3,6 +3,7 @@ import contextlib
 import pytest
 import torch
 
+from torchbeast.core.types import UsageError
 from torchbeast.runtime import devices
 from torchbeast.runtime.devices import Devices, DeviceStream, choose_devices
 
@@ -38,7 +39,6 @@ def test_gpus_of_intel_are_used_and_apples_are_not(monkeypatch):
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
-        (1, [(0, 0), (0, 0)]),
         (2, [(0, 0), (1, 1)]),
         (3, [(0, 2), (1, 1)]),
         (4, [(0, 2), (1, 3)]),
@@ -48,6 +48,13 @@ def test_each_rank_learns_on_a_gpu_of_its_own(monkeypatch, gpus, expected):
     pretend(monkeypatch, "cuda", gpus)
     ranks = [choose_devices(index=index, count=2) for index in range(2)]
     assert [(d.learner.index, d.inference.index) for d in ranks] == expected
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch):
+    pretend(monkeypatch, "cuda", 1)
+    with pytest.raises(UsageError, match="2 ranks on this machine need as many GPUs, and it has 1"):
+        choose_devices(index=0, count=2)
+    assert choose_devices(disable_cuda=True, index=1, count=2) == Devices(CPU, CPU)
 
 
 def test_to_the_cpu_tensors_pass_as_they_are():

@@ -270,6 +270,8 @@ def test_an_agent_that_is_shipped_already_is_not_trained(tmp_path, make_runs):
     for steps, seeds, expected in ((2e6, (2,), True), (3e6, (2,), False), (2e6, (1,), False)):
         (run,) = make_runs(("Pong", int(steps), flags), seeds=seeds)
         assert records.is_finished(run, tmp_path / "runs") == expected
+        _, row, _ = status.format_status([run], tmp_path / "runs").splitlines()
+        assert ("2.00M" in row.split()[2] and "shipped" in row) == expected
 
 
 def test_a_row_that_is_being_written_is_not_read(tmp_path):

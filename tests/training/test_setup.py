@@ -1,6 +1,9 @@
 import pytest
+import torch
 
 from torchbeast.core.types import UsageError
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.models.loading import find_agent_type
 from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import available_cores
@@ -57,6 +60,12 @@ def test_without_a_pool_the_actors_are_per_game(make_config):
         (["--xpid=a\nb"], r"--xpid 'a\\nb' cannot be the name of a run"),
         (["--xpid=" + 300 * "x"], "at most 200 bytes"),
         (["--agent_type=no.such:Thing"], "Cannot find --agent_type"),
+        (["--num_actors=4096", "--num_servers=3"], "has at most 1024 environments.* 6 servers"),
+        (
+            ["--agent_type=atari", "--frame_width=35"],
+            "atari needs frames of 36 x 36 at least, not of 84 x 35",
+        ),
+        (["--agent_type=aaa", "--frame_height=7"], "aaa needs frames of 8 x 8 at least"),
     ],
 )
 def test_what_cannot_be_is_refused(make_config, arguments, message):
@@ -89,3 +98,23 @@ def test_a_run_of_several_ranks_needs_a_name(make_config):
     config = config._replace(output=config.output._replace(xpid=None))
     with pytest.raises(UsageError, match="name the run with --xpid"):
         prepare(config, Ranks(0, 2, 0, 2))
+
+
+def test_servers_are_enough_for_very_many_environments(make_config):
+    setup = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
+    assert [load.num_environments for load in setup.servers] == [513, 513, 513, 512, 512, 512]
+
+
+@pytest.mark.parametrize(("agent_type", "size"), [("atari", 36), ("aaa", 8), ("resnet", 1)])
+def test_agents_take_frames_of_their_least_size(agent_type, size):
+    config = AgentConfig(agent_type=agent_type, observation_shape=(1, size, size))
+    assert find_agent_type(agent_type).min_frame_size == size
+    agent = make_agent(config).eval()
+    frames = torch.zeros(2, 1, size, size, dtype=torch.uint8)
+    assert len(agent.encode_frames(frames, torch.zeros(2, dtype=torch.int64))) == 2
+
+
+def test_an_agent_with_its_own_memory_takes_no_other(make_config, caplog):
+    setup = prepare(make_config("--env=Pong", "--agent_type=aaa", "--use_lstm"))
+    assert not setup.agent.use_lstm
+    assert "--use_lstm changes nothing" in caplog.text

@@ -6,12 +6,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.shipped.plan import Run
+from tools.shipped.plan import ROOT, Run
 from tools.shipped.records import Progress, is_finished, read_progress, read_slices
 from tools.shipped.trainer import MAX_FAILURES, STOPPED, is_locked
 from torchbeast.envs.scores import human_normalized
 from torchbeast.runtime.text import human_count, human_return, human_time
 
+MODELS = ROOT / "models"
 COLUMNS = ("agent", "seed", "steps", "target", "%", "hours", "steps/s", "left", "state", "returns")
 
 
@@ -22,7 +23,10 @@ def format_status(runs: Sequence[Run], directory: Path) -> str:
     """
     is_training = is_locked(directory)
     states = [find_state(run, directory) for run in runs]
-    progress = [read_progress(directory / run.name) for run in runs]
+    progress = [
+        read_progress(MODELS / run.shipped_name if state == "shipped" else directory / run.name)
+        for run, state in zip(runs, states, strict=True)
+    ]
     rows = [
         format_row(run, state, done)
         for run, state, done in zip(runs, states, progress, strict=True)

@@ -18,7 +18,7 @@ from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, natural, positive
+from torchbeast.cli.parsing import Parser, positive, seed
 from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="Environments of a game, played side by side for --num_steps each. "
         "(default: %(default)s)",
     )
-    add("--seed", type=natural, default=0, help="Of games and actions. (default: %(default)s)")
+    add("--seed", type=seed, default=0, help="Of games and actions. (default: %(default)s)")
     add(
         "--save_dir",
         type=Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchbeast.cli.parsing import Parser, natural, positive
+from torchbeast.cli.parsing import Parser, natural, positive, seed
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 CONTROLS = ("same_games", "untrained")
@@ -212,7 +212,7 @@ def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seed",
-        type=natural,
+        type=seed,
         default=0,
         help="Seed of the frames and the games. (default: %(default)s)",
     )

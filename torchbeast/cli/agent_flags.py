@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, amount, fraction, positive, ratio
+from torchbeast.cli.parsing import agent_type, amount, fraction, positive, positive_amount, ratio
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
@@ -155,13 +155,13 @@ def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
     add("--momentum", type=amount, default=0.0, help="RMSProp's momentum. (default: %(default)s)")
     add(
         "--epsilon",
-        type=amount,
+        type=positive_amount,
         default=0.01,
         help="Epsilon of RMSProp or Adam. (default: %(default)s)",
     )
     add(
         "--grad_norm_clipping",
-        type=amount,
+        type=positive_amount,
         default=40.0,
         help="A gradient with a larger norm is scaled to this norm. (default: %(default)s)",
     )

@@ -10,7 +10,7 @@ import argparse
 from torchbeast.cli.agent_flags import add_agent_flags, add_learner_flags
 from torchbeast.cli.evaluation_flags import add_evaluation_flags
 from torchbeast.cli.machine_flags import add_machine_flags
-from torchbeast.cli.parsing import agent_type, directory, natural, positive
+from torchbeast.cli.parsing import agent_type, directory, natural, positive, seed
 from torchbeast.cli.presets import PRESETS
 from torchbeast.cli.run_flags import DEFAULT_SAVEDIR, add_run_flags
 
@@ -101,8 +101,9 @@ def add_env_flags(parser: argparse.ArgumentParser, default_env: str = DEFAULT_EN
     )
     group.add_argument(
         "--seed",
-        type=natural,
-        help="Seed of environments, weights and actions. (default: a new one for every run)",
+        type=seed,
+        help="Seed of environments, weights and actions. (default: a new one, or that of the run "
+        "that is resumed; except in --mode train: 0)",
     )
     group.add_argument(
         "--step_timeout_s",
@@ -162,7 +163,7 @@ def add_watched_game_flags(
     group = parser.add_argument_group("game")
     add = group.add_argument
     add("--env", help="Game. (default: the agent's own, if it was trained on one)")
-    add("--seed", type=natural, default=0, help="Seed of the game. (default: %(default)s)")
+    add("--seed", type=seed, default=0, help="Seed of the game. (default: %(default)s)")
     add(
         "--actions",
         help="File of actions (integers) to play first. (default: the agent's own actions)",

@@ -81,6 +81,22 @@ def amount(text: str) -> float:
     return value
 
 
+def positive_amount(text: str) -> float:
+    """Parses a finite number above 0: an argparse type."""
+    value = amount(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return value
+
+
+def seed(text: str) -> int:
+    """Parses a seed of random numbers, which has 63 bits: an argparse type."""
+    value = natural(text)
+    if value >= 2**63:
+        raise argparse.ArgumentTypeError(f"must be less than 2^63, got {text}")
+    return value
+
+
 def fraction(text: str) -> float:
     """Parses a number from 0 to 1: an argparse type."""
     value = amount(text)

@@ -10,7 +10,6 @@ import torch
 # glibc's mallopt parameters.
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
-M_ARENA_MAX = -8
 
 
 def keep_freed_pages() -> None:

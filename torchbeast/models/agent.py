@@ -63,6 +63,10 @@ class Agent(nn.Module, abc.ABC):
     # Share of a CPU's cores that have a learner thread. Threads divide a batch into parts, and each
     # part has fixed costs: where acting and the games are most of the work, fewer threads do more.
     learner_share = 1.0
+    # Height and width that a frame must have.
+    min_frame_size = 1
+    # Whether ``use_lstm`` gives it a memory. Others have one of their own, or none.
+    takes_lstm = True
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__()
@@ -226,9 +230,12 @@ class Agent(nn.Module, abc.ABC):
 
         Without ``game_over`` in the inputs every episode counts as a game.
         """
-        if self.config.lstm_reset == "game" and fields.get("game_over") is not None:
-            return fields["game_over"]
-        return fields["done"]
+        done: Tensor = fields["done"]
+        game_over, step = fields.get("game_over"), fields.get("episode_step")
+        if self.config.lstm_reset != "game" or game_over is None:
+            return done
+        # In the place of an environment that failed a new one begins, and no game was over.
+        return game_over if step is None else game_over | (done & (step == 0))
 
     def last_action_columns(self) -> dict[str, int]:
         """Returns the weights that see the last action's one-hot: by name, the first of its

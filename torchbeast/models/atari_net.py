@@ -15,6 +15,7 @@ class AtariNet(Agent):
     uses_last_action = True
     rows_at_once = 320
     learner_share = 0.5
+    min_frame_size = 36
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)

@@ -37,6 +37,8 @@ class AttentionNet(Agent):
 
     float32_modules = ("query", "answer", "cell", "policy", "baseline")
     rows_at_once = 320
+    min_frame_size = 8
+    takes_lstm = False
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)

@@ -12,9 +12,8 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.models.agent import Agent, AgentConfig
 
-# Parts whose weights belong to games or actions; all others belong to the network.
+# Buffers that belong to games.
 INPUT_STATISTICS = ("frame_mean", "frame_scale")
-HEADS = ("policy", "baseline")
 
 
 class Transferred(NamedTuple):

@@ -85,7 +85,8 @@ class FileWriter:
         resume_table(self.path / "logs.csv", last_step, header=",".join(fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
         resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
-        resume_table(self.path / "gradients.csv", last_step)
+        # A row has the step before the update: that of the last step is computed again.
+        resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
         self._append("logs.csv", fields)
         self._link_latest()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}

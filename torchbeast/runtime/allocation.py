@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 # Environments of a run that does not ask for a number. Runs of many games have more.
 DEFAULT_NUM_ACTORS = 16
+# More are not chosen for the sake of weights, such as percentages.
+MOST_DEFAULT_ACTORS = 4 * DEFAULT_NUM_ACTORS
+# Of one connection of the actor pool, of which a server has one.
+MAX_ENVIRONMENTS_PER_STREAM = 1024
 
 
 class ServerLoad(NamedTuple):
@@ -41,20 +45,22 @@ def default_num_actors(weights: Sequence[float]) -> int:
     """Returns how many environments a run has if its user names no number.
 
     It is the smallest number from ``DEFAULT_NUM_ACTORS`` on that divides as the weights ask.
-    Weights that are not whole numbers are treated as equal ones here.
+    Weights that are not whole numbers, or need more than ``MOST_DEFAULT_ACTORS``, are treated as
+    equal ones here.
 
     Args:
         weights: of the games.
 
     >>> [default_num_actors([1] * num_tasks) for num_tasks in (1, 3, 6, 16, 104)]
     [16, 18, 18, 16, 104]
-    >>> default_num_actors([2, 1])
-    18
+    >>> default_num_actors([2, 1]), default_num_actors([67, 33])
+    (18, 16)
     """
     parts = len(weights)
     if all(float(weight).is_integer() for weight in weights):
         whole = [int(weight) for weight in weights]
-        parts = sum(whole) // math.gcd(*whole)
+        wanted = sum(whole) // math.gcd(*whole)
+        parts = wanted if wanted <= MOST_DEFAULT_ACTORS else parts
     return parts * -(-DEFAULT_NUM_ACTORS // parts)
 
 
@@ -117,7 +123,10 @@ def default_num_servers(cores: int, shares: Sequence[int]) -> int:
         shares: environments of each game. No server is without one.
     """
     num_tasks = len(shares)
-    servers_per_task = max(1, round(min(cores, sum(shares)) / num_tasks))
+    servers_per_task = max(
+        round(min(cores, sum(shares)) / num_tasks),
+        -(-max(shares) // MAX_ENVIRONMENTS_PER_STREAM),
+    )
     return num_tasks * min(servers_per_task, *shares)
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchbeast.core.types import UsageError
+
 # Their modules, torch.cuda and torch.xpu, have the same streams and events.
 GPU_TYPES = ("cuda", "xpu")
 
@@ -37,16 +39,23 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
     Args:
         disable_cuda: whether the CPU is used in any case, whatever the GPU.
         index: of this process among those of this machine that learn together. Each learns on a
-            separate GPU while there are enough; they act on those that are left, else on the same.
+            separate GPU, and acts on one that is left, else on the same.
         count: how many those are.
+
+    Raises:
+        UsageError: there are fewer GPUs than processes.
     """
     gpu = None if disable_cuda else find_gpu_type()
     if gpu is None:
         return Devices(torch.device("cpu"), torch.device("cpu"))
     gpus = torch.accelerator.device_count()
-    learner = index % gpus
-    inference = index + count if index + count < gpus else learner
-    return Devices(torch.device(gpu, learner), torch.device(gpu, inference))
+    if count > gpus:  # NCCL refuses two ranks on one GPU.
+        raise UsageError(
+            f"{count} ranks on this machine need as many GPUs, and it has {gpus}: start fewer, or "
+            "train with --disable_cuda"
+        )
+    inference = index + count if index + count < gpus else index
+    return Devices(torch.device(gpu, index), torch.device(gpu, inference))
 
 
 def find_gpu_type() -> str | None:

@@ -119,7 +119,9 @@ class Ranks:
                 dist.broadcast(size, src=0)
                 data = torch.empty(int(size), dtype=torch.uint8)
             dist.broadcast(data, src=0)
-        return torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=True)
+        # Else each rank would make a copy on the first one's GPU.
+        file = io.BytesIO(data.numpy().tobytes())
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def read_ranks() -> Ranks:

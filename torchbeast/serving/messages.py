@@ -13,7 +13,6 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PROTOCOL_VERSION = 2
-MAX_ENVIRONMENTS_PER_STREAM = 1024
 MAX_MESSAGE_BYTES = 256 << 20
 MAX_RANK = 6
 MAX_LEAVES = 1024

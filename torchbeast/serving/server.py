@@ -10,11 +10,11 @@ from typing import Any
 
 import grpc
 
+from torchbeast.runtime.allocation import MAX_ENVIRONMENTS_PER_STREAM
 from torchbeast.runtime.servers import is_local, lock_sockets, somebody_listens
 from torchbeast.serving.environments import EnvironmentBatch, FailedEnvironmentError
 from torchbeast.serving.health import HANDLER
 from torchbeast.serving.messages import (
-    MAX_ENVIRONMENTS_PER_STREAM,
     MAX_MESSAGE_BYTES,
     METHOD,
     PROTOCOL_VERSION,

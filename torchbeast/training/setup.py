@@ -9,10 +9,16 @@ from typing import NamedTuple
 from torchbeast.core.types import UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
-from torchbeast.models import AgentConfig
+from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
-from torchbeast.runtime.allocation import ServerLoad, allocate, default_num_servers, divide
+from torchbeast.runtime.allocation import (
+    MAX_ENVIRONMENTS_PER_STREAM,
+    ServerLoad,
+    allocate,
+    default_num_servers,
+    divide,
+)
 from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
@@ -71,6 +77,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     _check(config, spec)
     _check_ranks(config, ranks)
     agent_type = find_agent_type(config.network.agent_type)
+    _check_agent_type(config, agent_type, spec)
     machine = config.machine
     num_actors = machine.num_actors * (1 if has_pool else num_tasks)
     devices = choose_devices(machine.disable_cuda, ranks.local_index, ranks.local_count)
@@ -97,7 +104,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
             observation_shape=spec.observation_shape,
             num_actions=spec.num_actions,
             tasks=config.games,
-            use_lstm=config.network.use_lstm,
+            use_lstm=config.network.use_lstm and agent_type.takes_lstm,
             use_popart=config.network.use_popart,
             beta=config.network.beta,
             beta_per=config.network.beta_per,
@@ -143,6 +150,18 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         )
 
 
+def _check_agent_type(config: TrainingConfig, agent_type: type[Agent], spec: EnvSpec) -> None:
+    name, least = config.network.agent_type, agent_type.min_frame_size
+    _, height, width = spec.observation_shape
+    if min(height, width) < least:
+        raise UsageError(
+            f"--agent_type {name} needs frames of {least} x {least} at least, not of {height} x "
+            f"{width}"
+        )
+    if config.network.use_lstm and not agent_type.takes_lstm:
+        log.warning("--use_lstm changes nothing: --agent_type %s has its own memory", name)
+
+
 def _check_ranks(config: TrainingConfig, ranks: Ranks) -> None:
     if ranks.count == 1:
         return
@@ -169,7 +188,7 @@ def _allocate_servers(
     if num_servers < num_tasks:
         raise UsageError(f"{num_tasks} games need at least as many servers, not {num_servers}")
     try:
-        return allocate(shares, min(num_servers, sum(shares)))
+        servers = allocate(shares, min(num_servers, sum(shares)))
     except ValueError as error:
         counts = ", ".join(
             f"{short_name(game)} {share}" for game, share in zip(config.games, shares, strict=True)
@@ -177,3 +196,10 @@ def _allocate_servers(
         raise UsageError(
             f"--num_servers {num_servers} is more than these environments need: {counts}"
         ) from error
+    if max(load.num_environments for load in servers) > MAX_ENVIRONMENTS_PER_STREAM:
+        needed = sum(-(-share // MAX_ENVIRONMENTS_PER_STREAM) for share in shares)
+        raise UsageError(
+            f"--num_servers {num_servers}: a server has at most {MAX_ENVIRONMENTS_PER_STREAM} "
+            f"environments, so at least {needed} servers are needed"
+        )
+    return servers

@@ -32,3 +32,9 @@ def test_a_resumed_run_hides_what_came_after_its_checkpoint(write):
     write([10, 20, 30])
     events = write([25, 30], last_step=20)
     assert [event.step for event in events.Scalars("losses/entropy")] == [10, 20, 25, 30]
+
+
+def test_a_run_that_begins_anew_hides_the_one_before(write):
+    write([10, 20, 30])
+    events = write([15, 25])
+    assert [event.step for event in events.Scalars("losses/entropy")] == [15, 25]

@@ -12,10 +12,13 @@ class TensorBoardLogger:
     """Writes event files into the run's directory. Its Text tab shows the flags."""
 
     def open(self, run: RunInfo) -> None:
-        """Opens a new event file. Events after ``run.last_step`` in earlier files are hidden."""
+        """Opens a new event file.
+
+        Events after ``run.last_step`` in earlier files are hidden; all of them for a new run.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
-        purge_step = None if run.last_step is None else run.last_step + 1
+        purge_step = 0 if run.last_step is None else run.last_step + 1
         self._writer = SummaryWriter(str(run.directory), purge_step=purge_step)
         self._writer.add_text("hyperparameters", _table(run.config), run.last_step or 0)
 
