@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from PIL import Image
 
 from torchbeast.analysis import analyze_resnet, comparison, excitation, filter_plots
-from torchbeast.analysis.agents import RunAgent
+from torchbeast.analysis.agents import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
@@ -333,6 +333,25 @@ def test_steps_of_two_agents_are_chosen_evenly(tmp_path, count, match_steps, exp
         for name, steps in (("a", (10, 20, 30, 40, 50)), ("b", (20, 40, 60, 80, 100)))
     )
     assert comparison.choose_steps(a, b, count, match_steps=match_steps) == expected
+
+
+def test_agents_that_began_alike_are_told_from_others(tmp_path):
+    for i, (name, seed) in enumerate((("a", 1), ("b", 1), ("c", 2), ("old", None))):
+        save_agent(tmp_path / name, (10,), seed=i)
+        if seed is not None:
+            (tmp_path / name / "meta.json").write_text(json.dumps({"seed": seed}))
+    agents = find_agents(tmp_path)
+
+    def compare(seeds):
+        pairs = comparison.make_pairs(agents, ["single_single"], 1, seeds=seeds)
+        return {pair.a.agent + pair.b.agent for pair in pairs}
+
+    assert compare("same") == {"ab"}
+    assert compare("other") == {"ac", "bc", "aold", "bold", "cold"}
+    assert compare("all") == compare("same") | compare("other")
+    arguments = ["--load_path", tmp_path, "--comp_between", "single_single", "--metric", "default"]
+    assert run(*arguments, "--comp_seeds=same", "--save_dir", tmp_path / "out") == 0
+    assert {(row["agent_a"], row["agent_b"]) for row in read(tmp_path / "out")} == {("a", "b")}
 
 
 def test_steps_of_one_agent_follow_each_other(tmp_path):

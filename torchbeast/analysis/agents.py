@@ -40,6 +40,8 @@ class RunAgent(NamedTuple):
     checkpoints: dict[int, Path]
     games: frozenset[str] = frozenset()
     """Short names of what it learned; empty if that is unknown."""
+    seed: int | None = None
+    """Of its run; None if that is unknown."""
 
 
 def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
@@ -84,8 +86,9 @@ def _read_agent(name: str, path: Path) -> RunAgent:
         raise UsageError("it is no ResNet")
     if not checkpoints:
         checkpoints = {int(contents.get("steps", 0)): newest}
-    kind, tasks = _describe(name, contents, checkpoint.read_meta(newest))
-    return RunAgent(name, kind, checkpoints, frozenset(map(short_name, tasks)))
+    meta = checkpoint.read_meta(newest)
+    kind, tasks = _describe(name, contents, meta)
+    return RunAgent(name, kind, checkpoints, frozenset(map(short_name, tasks)), meta.get("seed"))
 
 
 def _describe(

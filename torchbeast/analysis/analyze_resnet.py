@@ -47,6 +47,7 @@ def filter_comp(flags: argparse.Namespace) -> None:
             flags.comp_num_models,
             match_steps=flags.match_num_models,
             only=flags.comp_single_single_model,
+            seeds=flags.comp_seeds,
         )
         measures = choose_measures(flags, agents)
         rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
@@ -175,7 +176,11 @@ def compare_responses(flags: argparse.Namespace) -> None:
     controls = flags.control or []
     if len(controls) not in (0, 2):
         raise UsageError("--mode similarity takes two checkpoints for --control")
-    a, b, *control = players = read_agents(flags.load_path, flags.other, *controls)
+    # Named in pairs: a control may be one of the two agents.
+    a, b, *control = players = [
+        *read_agents(flags.load_path, flags.other),
+        *read_agents(*controls),
+    ]
     check_alike(players, "compared")
     games = choose_known_games(players, flags.cka_game)
     rows = [

@@ -95,6 +95,12 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
     return [(step, min(b.checkpoints, key=lambda other: abs(other - step))) for step in steps]
 
 
+def have_seeds(a: RunAgent, b: RunAgent, wanted: str) -> bool:
+    """Whether the seeds of two agents are as ``wanted``: ``same``, ``other`` or ``all``."""
+    are_same = a.seed is not None and a.seed == b.seed
+    return wanted == "all" or are_same == (wanted == "same")
+
+
 def make_pairs(
     agents: list[RunAgent],
     comparisons: Iterable[str],
@@ -102,12 +108,24 @@ def make_pairs(
     *,
     match_steps: bool = False,
     only: str | None = None,
+    seeds: str = "all",
 ) -> list[Pair]:
-    """Lists all pairs of checkpoints. Raises UsageError if there is none."""
+    """Lists all pairs of checkpoints. Raises UsageError if there is none.
+
+    Args:
+        agents: to choose from.
+        comparisons: which kinds of agents are compared.
+        count: checkpoints of each agent at most.
+        match_steps: whether checkpoints of equal steps are compared.
+        only: see :func:`agent_pairs`.
+        seeds: see :func:`have_seeds`. Agents of one seed began with the same weights.
+    """
     reader = SnapshotReader()
     pairs = []
     for comparison in comparisons:
         for one, other in agent_pairs(agents, comparison, only):
+            if not have_seeds(one, other, seeds):
+                continue
             for step_a, step_b in choose_steps(one, other, count, match_steps):
                 a, b = reader.read(one, step_a), reader.read(other, step_b)
                 if a is not None and b is not None:

@@ -77,6 +77,13 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         f"networks. (default: {' '.join(COMPARISONS)})",
     )
     add(
+        "--comp_seeds",
+        choices=("all", "same", "other"),
+        default="all",
+        help="same: only agents that were trained with the same --seed, which began with the same "
+        "weights. other: only agents that did not. (default: %(default)s)",
+    )
+    add(
         "--match_num_models",
         action="store_true",
         help="Compare checkpoints of equal agent steps.",
