@@ -25,6 +25,8 @@ from torchbeast.core.types import RunError, UsageError
 
 # How long a rank waits for another one before the run ends.
 TIMEOUT = timedelta(minutes=10)
+# Between two looks whether the ranks have exchanged what they had to.
+POLL_S = 1e-4
 # What torchrun tells each process, and what Ranks calls it.
 VARIABLES = {
     "RANK": "index",
@@ -76,7 +78,7 @@ class Ranks:
             for kind in sorted({(str(t.dtype), str(t.device)) for t in tensors}):
                 group = [t for t in tensors if (str(t.dtype), str(t.device)) == kind]
                 flat = torch.cat([t.reshape(-1) for t in group])
-                dist.all_reduce(flat)
+                _finish(dist.all_reduce(flat, async_op=True))
                 pieces = flat.split([t.numel() for t in group])
                 for tensor, piece in zip(group, pieces, strict=True):
                     tensor.copy_(piece.view(tensor.shape))
@@ -92,7 +94,7 @@ class Ranks:
         tensor = tensor.contiguous()
         gathered = [torch.empty_like(tensor) for _ in range(self.count)]
         with _named_errors():
-            dist.all_gather(gathered, tensor)
+            _finish(dist.all_gather(gathered, tensor, async_op=True))
         return gathered
 
     def broadcast(self, contents: dict[str, Any] | None) -> dict[str, Any]:
@@ -212,6 +214,17 @@ def _agree_on_name(store: Any, ranks: Ranks) -> str:
             store.set(f"torchbeast/answer/{asker}", name)
             pause()
     return name
+
+
+def _finish(work: Any) -> None:
+    """Waits for what ranks exchange. Raises RuntimeError.
+
+    On a GPU, ``wait`` alone would let this thread's stream wait instead of the thread. That is the
+    stream of the main thread, too: where a rank is gone it could not save the run.
+    """
+    while not work.is_completed():
+        time.sleep(POLL_S)
+    work.wait()
 
 
 @contextlib.contextmanager
