@@ -120,7 +120,7 @@ def ship(flags: argparse.Namespace, runs: list[plan.Run]) -> int:
     from tools import ship as shipping
 
     for run in plan.choose(runs, flags.ship):
-        target = plan.ROOT / "models" / run.shipped_name
+        target = plan.MODELS / run.shipped_name
         source = Path(flags.directory) / run.name
         print(shipping.ship(source, target, resumable=flags.resumable))
         print(model_card.write(target))

@@ -15,7 +15,8 @@ from torchbeast.envs.games import parse_games
 from torchbeast.polybeast import make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAN = ROOT / "models" / "models.toml"
+MODELS = ROOT / "models"
+PLAN = MODELS / "models.toml"
 # Flags that the plan sets from other entries.
 RESERVED = ("mode", "savedir", "xpid", "seed", "total_steps")
 

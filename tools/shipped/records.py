@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tools.shipped.plan import ROOT, Run
+from tools.shipped.plan import MODELS, Run
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import parse_games
 
@@ -151,7 +151,7 @@ def is_finished(run: Run, directory: Path) -> bool:
     return bool(slices) and slices[-1].exit_code == 0 and slices[-1].last_step >= run.steps
 
 
-def is_shipped(run: Run, models: Path = ROOT / "models") -> bool:
+def is_shipped(run: Run, models: Path = MODELS) -> bool:
     """Whether models/ has this agent already, trained to its target."""
     path = models / run.shipped_name
     try:
@@ -165,7 +165,7 @@ def is_shipped(run: Run, models: Path = ROOT / "models") -> bool:
     return games == run.games() and all(args.get(name) == values[name] for name in COMPARED)
 
 
-def seed_run(run: Run, directory: Path, models: Path = ROOT / "models") -> bool:
+def seed_run(run: Run, directory: Path, models: Path = MODELS) -> bool:
     """Copies a resumable state from models/ where the directory has no run of that name.
 
     Args:

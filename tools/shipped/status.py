@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.shipped.plan import ROOT, Run
+from tools.shipped.plan import MODELS, Run
 from tools.shipped.records import Progress, is_finished, read_progress, read_slices
 from tools.shipped.trainer import MAX_FAILURES, STOPPED, is_locked
 from torchbeast.envs.scores import human_normalized
 from torchbeast.runtime.text import human_count, human_return, human_time
 
-MODELS = ROOT / "models"
 COLUMNS = ("agent", "seed", "steps", "target", "%", "hours", "steps/s", "left", "state", "returns")
 
 

@@ -64,9 +64,10 @@ class RunRecords:
 
     def length(self, unit: str) -> float:
         """Returns the ``steps`` or ``hours`` of the run's last record."""
+        last = self._logs.rows[-1:]  # Not whole columns: a figure asks at each of its points.
         if unit == "steps":
-            return float(self._logs.column("step")[-1])
-        return float(self._logs.column("seconds")[-1]) / 3600
+            return float(self._logs.column("step", last)[0])
+        return float(self._logs.column("seconds", last)[0]) / 3600
 
     @functools.cached_property
     def flags(self) -> dict[str, Any]:

@@ -83,10 +83,7 @@ def amount(text: str) -> float:
 
 def positive_amount(text: str) -> float:
     """Parses a finite number above 0: an argparse type."""
-    value = amount(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
-    return value
+    return _above_zero(amount(text), text)
 
 
 def seed(text: str) -> int:
@@ -115,7 +112,10 @@ def ratio(text: str) -> float:
 
 def share(text: str) -> float:
     """Parses a number above 0, up to 1: an argparse type."""
-    value = fraction(text)
+    return _above_zero(fraction(text), text)
+
+
+def _above_zero(value: float, text: str) -> float:
     if value == 0:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
     return value

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any, NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from torchbeast.joining.messages import MAX_LINE_BYTES, MessageError, decode, encode
+
+T = TypeVar("T")
 
 # Of messages that nobody has received yet. More than a lease with its first dials.
 MAX_BUFFER_BYTES = 4 * MAX_LINE_BYTES
@@ -35,11 +38,7 @@ class Channel(asyncio.Protocol):
             MessageError: the other side sent something else.
             TimeoutError: nothing came in time.
         """
-        try:
-            line = await asyncio.wait_for(self._receive_line(), timeout)
-        except asyncio.TimeoutError as error:  # Another type before Python 3.11.
-            raise TimeoutError(f"no word for {timeout:g} s") from error
-        return decode(line)
+        return decode(await within(timeout, self._receive_line(), f"no word for {timeout:g} s"))
 
     async def _receive_line(self) -> bytes:
         while (end := self._buffer.find(b"\n", 0, MAX_LINE_BYTES)) < 0:
@@ -130,10 +129,15 @@ async def connect(
         OSError: there is no connection; TimeoutError is one.
     """
     connecting = asyncio.get_running_loop().create_connection(lambda: protocol, *address, ssl=tls)
+    return (await within(timeout, connecting, "it does not answer"))[0]
+
+
+async def within(timeout: float, work: Coroutine[Any, Any, T], problem: str) -> T:
+    """Returns what ``work`` returns. Raises TimeoutError(``problem``) after ``timeout`` seconds."""
     try:
-        return (await asyncio.wait_for(connecting, timeout))[0]
+        return await asyncio.wait_for(work, timeout)
     except asyncio.TimeoutError as error:  # Another type before Python 3.11.
-        raise TimeoutError("it does not answer") from error
+        raise TimeoutError(problem) from error
 
 
 class TunnelEnd(asyncio.Protocol):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchbeast.core.types import UsageError
-from torchbeast.joining.channel import TunnelEnd, connect
+from torchbeast.joining.channel import TunnelEnd, connect, within
 from torchbeast.joining.tenancy import PlaceSocket, Timing
 from torchbeast.joining.tls import make_tls_context, split_address
 
@@ -177,9 +177,7 @@ class Dialer:
         probe = _Probe()
         try:
             await self._connect(address, probe)
-            await asyncio.wait_for(probe.wait(), self._timing.hello_s)
-        except asyncio.TimeoutError as error:  # Another type before Python 3.11.
-            raise TimeoutError("it does not answer") from error
+            await within(self._timing.hello_s, probe.wait(), "it does not answer")
         finally:
             probe.abort()
 

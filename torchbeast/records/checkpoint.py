@@ -165,9 +165,7 @@ def _keep(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         try:
             os.link(path, temporary)
-        except FileNotFoundError:
-            raise
-        except OSError:  # A file system without hard links.
+        except OSError:  # A file system without hard links, or nothing to keep.
             shutil.copyfile(path, temporary)
         os.replace(temporary, previous_path(path))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.panels import make_panels, save_figure
 from torchbeast.analysis.saliency.checks import (
     POINTS,
     Faithfulness,
@@ -93,10 +93,7 @@ def save_checks(directory: Path, checks: Sequence[Check]) -> list[Path]:
     """Writes ``check.json`` and ``check.png``."""
     path = directory / "check.json"
     path.write_text(json.dumps([_describe(check) for check in checks], indent=2) + "\n")
-    figure = draw_checks(checks)
-    picture = directory / "check.png"
-    figure.savefig(picture, dpi=110)
-    return [path, picture]
+    return [path, save_figure(draw_checks(checks), directory / "check.png")]
 
 
 def _describe(check: Check) -> dict[str, Any]:
