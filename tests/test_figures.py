@@ -49,8 +49,13 @@ def test_everything_that_a_page_shows_has_an_entry(page):
 
 
 def test_everything_that_is_stored_has_an_entry():
-    patterns = ("docs/images/*", "docs/examples/*", "movies/*", "notebooks/*.ipynb")
-    assert {p.relative_to(ROOT).as_posix() for q in patterns for p in ROOT.glob(q)} == STORED
+    patterns = (
+        *("docs/images/*", "docs/examples/*", "movies/*", "notebooks/*.ipynb"),
+        *("models/*/curve.png", "models/*/frame.png"),
+    )
+    stored = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    stored += [path.parent / "README.md" for path in ROOT.glob("models/*/evaluation.json")]
+    assert {path.relative_to(ROOT).as_posix() for path in stored} == STORED
 
 
 def test_the_readme_shows_pictures_and_a_page():

@@ -1,4 +1,4 @@
-"""What every stored figure, film, page and notebook shows, and the commands that make it.
+"""What every stored figure, film, page, card and notebook shows, and the commands that make it.
 
 A page of the documentation prints the commands as they are here. They run in an empty directory
 with copies of the inputs, so a figure cannot depend on a file that is not listed.
@@ -6,57 +6,7 @@ with copies of the inputs, so a figure cannot depend on a file that is not liste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
-
-
-class Figure(NamedTuple):
-    """One or several stored files, and tables of a page, that the same commands make.
-
-    Paths and glob patterns are relative to the checkout. Later fields may refer to earlier ones.
-    """
-
-    name: str
-    """What ``make figures ARGS=...`` calls it."""
-    page: str | None
-    """The page that prints the commands; None for notebooks, which have one command each."""
-    commands: tuple[str, ...]
-    """Command lines, run one after the other."""
-    inputs: tuple[str, ...]
-    """Glob patterns of the files that it shows: agents, learning curves, measurements."""
-    outputs: Mapping[str, str]
-    """By stored file: the file that the commands write, relative to where they run."""
-    sources: tuple[str, ...] = ()
-    """Files that the commands rewrite, and so also need: notebooks."""
-    tables: Mapping[str, str] = MappingProxyType({})
-    """By name of a table in the page: the Markdown file that the commands write. The page has it
-    between the lines ``<!-- table NAME -->`` and ``<!-- end -->``."""
-
-
-def agents(*names: str) -> tuple[str, ...]:
-    """The final checkpoints of shipped agents."""
-    return tuple(f"models/{name}/{file}" for name in names for file in ("model.tar", "meta.json"))
-
-
-def histories(*names: str) -> tuple[str, ...]:
-    """The checkpoints of shipped agents over training."""
-    return (*agents(*names), *(f"models/{name}/intermediate/*.tar" for name in names))
-
-
-def curves(*names: str) -> tuple[str, ...]:
-    """The records of the training of shipped agents."""
-    return tuple(f"models/{name}/{file}" for name in names for file in ("logs.csv", "meta.json"))
-
-
-def notebook(name: str, inputs: tuple[str, ...]) -> Figure:
-    """A notebook with the outputs of its cells."""
-    path = f"notebooks/{name}.ipynb"
-    command = f"python tools/run_notebooks.py {path}"
-    return Figure(name, None, (command,), inputs, {path: path}, sources=(path,))
-
-
-FILTERS = "python -m torchbeast.analysis.analyze_resnet"
+from tools.figure import FILTERS, Figure, agents, card, curves, histories, notebook
 
 # The cheap ones first: all together take about an hour on two idle cores.
 FIGURES = (
@@ -153,6 +103,7 @@ FIGURES = (
             "docs/images/filters_cka.png": "two/single_multipop_cka_relative.png",
         },
     ),
+    card("DemonAttack"),
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
     notebook("model", agents("Pong")),
     notebook("movies", histories("Pong")),

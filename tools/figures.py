@@ -1,4 +1,4 @@
-"""Makes the stored figures, films, tables and notebooks anew: ``make figures ARGS="[NAME ...]"``.
+"""Makes figures, films, tables, cards and notebooks anew: ``make figures ARGS="[NAME ...]"``.
 
 ``tools/figure_table.py`` lists them. ``tools/figures.json`` records of each one the digests of the
 files that it shows, of the commands and of the stored files. ``tests/test_figures.py`` compares

@@ -31,7 +31,6 @@ KEPT = (
     "steps",
     "learner_steps",
     "task_steps",
-    "seed",
     "preprocessing",
     "frame_format",
     "frame_height",
