@@ -148,19 +148,17 @@ def choose_known_games(players: Sequence[Trained], names: str | None) -> list[st
         UsageError: a player does not know one of them, or they have no game in common.
     """
     if names is None:
-        known = [{short_name(task) for task in player.agent.config.tasks} for player in players]
         first = players[0].agent.config.tasks
-        games = [game for game in first if all(short_name(game) in tasks for tasks in known)]
+        games = [game for game in first if all(short_name(game) in p.games for p in players)]
         if not games:
             raise UsageError(f"{' and '.join(p.xpid for p in players)} have no game in common")
         return games
     chosen = list(parse_games(names))
     for player in players:
-        tasks = [short_name(task) for task in player.agent.config.tasks]
-        for game in chosen:
-            if short_name(game) not in tasks:
+        for name in map(short_name, chosen):
+            if name not in player.games:
                 raise UsageError(
-                    f"{player.xpid} does not know {short_name(game)}: it knows {', '.join(tasks)}"
+                    f"{player.xpid} does not know {name}: it knows {', '.join(player.games)}"
                 )
     return chosen
 

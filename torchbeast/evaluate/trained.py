@@ -24,13 +24,17 @@ class Trained(NamedTuple):
     model_id: str  # The agent steps it was trained for, where the checkpoint says so.
     observation: ObservationConfig = DEFAULT_OBSERVATION
 
+    @property
+    def games(self) -> tuple[str, ...]:
+        """The short names of the games that the agent knows, in the order of its tasks."""
+        return tuple(map(short_name, self.agent.config.tasks))
+
     def find_task(self, env_id: str) -> int:
         """Returns the game's index among the agent's, whatever the spelling of its id; 0 for any
         other.
         """
-        names = [short_name(task) for task in self.agent.config.tasks]
         name = short_name(env_id)
-        return names.index(name) if name in names else 0
+        return self.games.index(name) if name in self.games else 0
 
 
 def load_trained(flags: TrainedAgentConfig) -> Trained:

@@ -172,20 +172,20 @@ def check_game(trained: Trained, game: str) -> None:
     An agent of one game has one of each: it can play another game, with a warning. An agent of
     several games raises UsageError.
     """
-    tasks = [short_name(task) for task in trained.agent.config.tasks]
-    if short_name(game) in tasks:
+    known = trained.games
+    if short_name(game) in known:
         return
-    if len(tasks) > 1:
+    if len(known) > 1:
         raise UsageError(
             f"{trained.xpid} was not trained on {short_name(game)}: it has value heads and mean "
-            f"pictures of {', '.join(tasks)} only"
+            f"pictures of {', '.join(known)} only"
         )
     log.warning(
         "%s was trained on %s, not on %s: its value and its mean picture are those of %s",
         trained.xpid,
-        tasks[0],
+        known[0],
         short_name(game),
-        tasks[0],
+        known[0],
     )
 
 
