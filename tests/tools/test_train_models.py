@@ -106,6 +106,7 @@ def test_the_plan_has_the_agents_of_the_report():
         ('[[agent]]\nname = "A"\nsteps = 5\nseeds = [1, 1]', "A-s1 twice"),
         ('[[agent]]\nname = "A"\nseeds = [1]', "steps"),
         ('[[agent]]\nname = "A"\nsteps = 5\nseed = 1', "unknown entry seed"),
+        ('[recipe]\ncopies = 0\n[[agent]]\nname = "A"\nsteps = 5\nseeds = [1]', "by zero"),
         ("agent", "plan.toml"),
     ],
 )

@@ -99,7 +99,7 @@ def read_plan(path: Path = PLAN) -> list[Run]:
             for entry in document["agent"]
             for run in _read_agent(document.get("recipe", {}), entry)
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise UsageError(f"{path} is no plan: {type(error).__name__}: {error}") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
