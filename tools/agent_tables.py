@@ -1,6 +1,6 @@
 """Writes tables of shipped agents in Markdown, for the pages of the documentation.
 
-    python tools/agent_tables.py scores "one game=models/Pong,models/AirRaid" PopArt=models/Many
+    python tools/agent_tables.py scores "one game=models/Pong,models/AirRaid" models/MultiTask
     python tools/agent_tables.py curves models/Pong models/AirRaid --at 1000000 2000000
 
 ``scores`` has a column per kind of agent, of full games (evaluation.json); ``curves`` has the mean
@@ -18,23 +18,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.shipped import tables
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import positive
+from torchbeast.cli.parsing import named_paths, positive
 from torchbeast.records.scores import POLICIES
-
-
-def kind(text: str) -> tuple[str, tuple[Path, ...]]:
-    """Parses ``NAME=DIR,DIR``: an argparse type."""
-    name, separator, agents = text.partition("=")
-    if not (name and separator and agents):
-        raise argparse.ArgumentTypeError(f"not NAME=DIR,DIR: {text}")
-    return name, tuple(map(Path, agents.split(",")))
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     commands = parser.add_subparsers(dest="table", required=True)
     scores = commands.add_parser("scores", allow_abbrev=False, help="full games, side by side")
-    scores.add_argument("kinds", nargs="+", type=kind, metavar="NAME=DIR,DIR")
+    scores.add_argument("kinds", nargs="+", type=named_paths, metavar="[NAME=]DIR[,DIR...]")
     scores.add_argument("--policy", choices=POLICIES, default="sampled", help="of the actions")
     scores.add_argument(
         "--difference", nargs=2, metavar="NAME", help="two columns, to show their difference"
@@ -59,7 +51,7 @@ def make_table(flags: argparse.Namespace) -> str:
         references = [read_reference(path) for path in flags.reference or ()]
         return tables.format_curves([RunRecords(p) for p in flags.agents], references, flags.at)
     columns = [
-        tables.make_column(name, tables.read_evaluations(agents), flags.policy)
+        tables.make_column(name or agents[0].name, tables.read_evaluations(agents), flags.policy)
         for name, agents in flags.kinds
     ]
     return tables.format_scores(columns, tuple(flags.difference) if flags.difference else None)

@@ -128,7 +128,8 @@ def test_an_agent_with_all_18_actions_is_drawn_beside_one_with_its_own():
         )
 
     figure = action_shares.draw(
-        [shares("own", ("NOOP", "LEFT")), shares("all", ("NOOP", "FIRE", "LEFT"))]
+        [shares("own", ("NOOP", "LEFT")), shares("all", ("NOOP", "FIRE", "LEFT"))],
+        {"own": "own", "all": "all"},
     )
     (panel,) = figure.axes
     places = {
@@ -139,6 +140,24 @@ def test_an_agent_with_all_18_actions_is_drawn_beside_one_with_its_own():
         if hasattr(container, "patches")
     }
     assert places == {"own": [-0.2, 1.8], "all": [0.2, 1.2, 2.2]}
+
+
+def test_agents_of_one_name_share_a_colour(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(action_shares, "save_panels", lambda figure, path: figures.append(figure))
+    one, other, many = (save(make(xpid=name), tmp_path) for name in ("one", "other", "many"))
+    arguments = [f"one game={one},{other}", many, "--num_steps=2", "--num_envs=1"]
+    action_shares.run(
+        action_shares.make_parser().parse_args([*arguments, f"--save_dir={tmp_path}"])
+    )
+    (panel,) = figures[0].axes
+    bars = [c for c in panel.containers if hasattr(c, "patches")]
+    assert [bar.get_label() for bar in bars] == ["one game", "one game", "many"]
+    colours = [bar.patches[0].get_facecolor() for bar in bars]
+    assert colours[0] == colours[1] != colours[2]
+    assert {row["agent"] for row in read(tmp_path / "action_shares.csv")} == {
+        *("one", "other", "many")
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from PIL import Image
 from torchbeast.analysis import plot_runs
 from torchbeast.analysis.panels import save_panels
 from torchbeast.analysis.runs import Curve, find_runs, read_reference
+from torchbeast.cli.parsing import named_paths
 from torchbeast.core.types import UsageError
 
 FIELDS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,mu/Pong,sigma/Pong"
@@ -171,7 +172,7 @@ def test_a_run_has_one_colour_in_all_panels(tmp_path):
 def test_runs_of_one_name_share_a_colour(savedir):
     write_run(savedir / "c", ["10,60,-21,0.5,0,1"])
     arguments = [f"single={savedir / 'a'},{savedir / 'b'}", str(savedir / "c")]
-    runs = plot_runs.read_runs([plot_runs.parse_runs(text) for text in arguments])
+    runs = plot_runs.read_runs([named_paths(text) for text in arguments])
     figure = plot_runs.plot_returns(runs, ["Pong"], [], plot_runs.ALL_STEPS)
     one, same, other = figure.axes[0].get_lines()
     assert [line.get_label() for line in (one, same, other)] == ["single", "single", "c"]
@@ -189,7 +190,7 @@ def test_half_a_name_is_one_line_and_exit_code_2(text, capsys):
     with pytest.raises(SystemExit) as end:
         plot_runs.main([text])
     assert end.value.code == 2
-    assert f"{text} is neither a directory nor NAME=DIR,DIR" in capsys.readouterr().err
+    assert f"{text} is neither a path nor NAME=PATH,PATH" in capsys.readouterr().err
 
 
 def test_more_runs_than_colours_are_drawn(tmp_path):

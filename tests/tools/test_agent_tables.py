@@ -49,6 +49,12 @@ def kinds(tmp_path):
     return [f"one game={','.join(single)}", f"PopArt={both}"]
 
 
+def test_a_column_without_a_name_has_that_of_its_agent(kinds, tmp_path):
+    path = kinds[1].partition("=")[2]
+    assert agent_tables.main(["scores", path, "--output", str(tmp_path / "scores.md")]) == 0
+    assert cells((tmp_path / "scores.md").read_text())[0][:2] == ["game", "Both"]
+
+
 def test_scores_have_a_column_per_kind_of_agent(kinds, tmp_path, capsys):
     output = tmp_path / "scores.md"
     arguments = ["scores", *kinds, "--difference", "PopArt", "one game", "--output", str(output)]

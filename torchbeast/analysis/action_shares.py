@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, positive, seed
+from torchbeast.cli.parsing import Parser, named_paths, positive, seed
 from torchbeast.core.types import UsageError
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "agents",
         nargs="+",
-        type=Path,
-        metavar="AGENT",
-        help="Directory with a model.tar, or a checkpoint.",
+        type=named_paths,
+        metavar="[NAME=]AGENT[,AGENT...]",
+        help="Directory with a model.tar, or a checkpoint. With NAME= these agents share a name "
+        "and a colour in the figure, such as agents of one game each.",
     )
     add("--games", help="Games, separated by commas. (default: all that an agent knows)")
     add("--num_steps", type=positive, default=500, help="Agent steps. (default: %(default)s)")
@@ -135,11 +136,20 @@ def choose_pairs(players: Sequence[Trained], games: str | None) -> list[tuple[Tr
     return [(player, game) for player, game in known if short_name(game) in chosen]
 
 
-def save(measured: Sequence[ActionShares], directory: Path) -> list[Path]:
-    """Writes ``action_shares.csv`` and ``action_shares.png`` into a directory that exists."""
+def save(measured: Sequence[ActionShares], directory: Path, names: Mapping[str, str]) -> list[Path]:
+    """Writes ``action_shares.csv`` and ``action_shares.png`` into a directory that exists.
+
+    Args:
+        measured: of each agent in each game.
+        directory: of the files.
+        names: by agent, what it is called in the figure.
+
+    Returns:
+        The paths of the files.
+    """
     table, picture = (directory / f"action_shares.{kind}" for kind in ("csv", "png"))
     write_table(table, HEADER, (row for shares in measured for row in _rows(shares)))
-    return [table, save_panels(draw(measured), picture)]
+    return [table, save_panels(draw(measured, names), picture)]
 
 
 def _rows(shares: ActionShares) -> list[tuple[Any, ...]]:
@@ -153,23 +163,26 @@ def _rows(shares: ActionShares) -> list[tuple[Any, ...]]:
     ]
 
 
-def draw(measured: Sequence[ActionShares]) -> Any:
-    """Draws a panel per game, with a group of bars per action and a bar per agent in it."""
+def draw(measured: Sequence[ActionShares], names: Mapping[str, str]) -> Any:
+    """Draws a panel per game, with a group of bars per action and a bar per agent in it.
+
+    Agents of one name in ``names``, by agent, have one colour.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     games = list(dict.fromkeys(shares.game for shares in measured))
-    agents = list(dict.fromkeys(shares.agent for shares in measured))
+    labels = list(dict.fromkeys(names[shares.agent] for shares in measured))
     figure, panels = make_panels(
         games,
         "Share of each action, sampled from the policy; 95 % intervals over environments",
     )
     for panel, game in zip(panels, games, strict=True):
         players = [shares for shares in measured if shares.game == game]
-        names = max((shares.names for shares in players), key=len)
+        actions = max((shares.names for shares in players), key=len)
         for i, shares in enumerate(players):
             # Agents of several games may have all 18 actions, of which a game has some.
-            place = np.array([names.index(name) for name in shares.names])
+            place = np.array([actions.index(name) for name in shares.names])
             height = 0.8 / len(players)
             mean, (low, high) = shares.shares.mean(axis=1), shares.intervals()
             panel.barh(
@@ -178,10 +191,10 @@ def draw(measured: Sequence[ActionShares]) -> Any:
                 height,
                 xerr=np.clip([mean - low, high - mean], 0, None),
                 error_kw={"lw": 0.8},
-                color=f"C{agents.index(shares.agent)}",
-                label=shares.agent,
+                color=f"C{labels.index(names[shares.agent])}",
+                label=names[shares.agent],
             )
-        panel.set_yticks(range(len(names)), names, fontsize="small")
+        panel.set_yticks(range(len(actions)), actions, fontsize="small")
         panel.invert_yaxis()
         panel.set_xlim(0, None)
     return figure
@@ -191,7 +204,10 @@ def run(flags: argparse.Namespace) -> list[Path]:
     """Measures and writes; returns the paths of the files. Raises UsageError."""
     from torchbeast.evaluate.trained import read_agents
 
-    pairs = choose_pairs(read_agents(*flags.agents), flags.games)
+    players = read_agents(*(path for given in flags.agents for path in given.paths))
+    given = [name for name, paths in flags.agents for _ in paths]
+    names = {p.xpid: name or p.xpid for p, name in zip(players, given, strict=True)}
+    pairs = choose_pairs(players, flags.games)
     directory = flags.save_dir.expanduser()
     make_directory(directory)  # Before the games are played.
     measured = []
@@ -203,7 +219,7 @@ def run(flags: argparse.Namespace) -> list[Path]:
         most = ", ".join(f"{shares.names[i]} {mean[i]:.0%}" for i in np.argsort(-mean)[:3])
         print(f"{shares.agent} in {shares.game}: {most}; entropy {shares.entropy:.2f} nats")
         measured.append(shares)
-    return save(measured, directory)
+    return save(measured, directory, names)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser
+from torchbeast.cli.parsing import NamedPaths, Parser, named_paths
 from torchbeast.core.types import UsageError
 
 # Of the references' lines, in their order.
@@ -35,7 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "runs",
         nargs="+",
-        type=parse_runs,
+        type=named_paths,
         metavar="[NAME=]DIR[,DIR...]",
         help="A run, or a directory of runs. With NAME= these runs share a name and a colour, such "
         "as agents of one game each.",
@@ -52,24 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-class NamedRuns(NamedTuple):
-    """Runs that are drawn under one name; each under its own if it is None."""
-
-    name: str | None
-    paths: list[Path]
-
-
-def parse_runs(text: str) -> NamedRuns:
-    """Parses ``DIR`` or ``NAME=DIR,DIR``: an argparse type."""
-    name, separator, paths = text.partition("=")
-    if not separator or Path(text).expanduser().exists():
-        return NamedRuns(None, [Path(text).expanduser()])
-    if not (name and paths):
-        raise argparse.ArgumentTypeError(f"{text} is neither a directory nor NAME=DIR,DIR")
-    return NamedRuns(name, [Path(path).expanduser() for path in paths.split(",")])
-
-
-def read_runs(arguments: Sequence[NamedRuns]) -> list[RunRecords]:
+def read_runs(arguments: Sequence[NamedPaths]) -> list[RunRecords]:
     """Reads all runs; one that is given twice has its last name. Raises UsageError."""
     runs = [run for name, paths in arguments for run in find_runs(paths, name)]
     return list({run.path.resolve(): run for run in runs}.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,7 +142,7 @@ class RunRecords:
         return Moments(self.name, *columns)
 
 
-def find_runs(paths: list[Path], name: str | None = None) -> list[RunRecords]:
+def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords]:
     """Finds the runs that ``paths`` are, or contain.
 
     Args:
