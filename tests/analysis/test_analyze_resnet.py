@@ -193,11 +193,19 @@ def test_the_summary_has_a_line_for_each_pair(with_controls, capsys):
     assert capsys.readouterr().out.strip() == str(with_controls / "summary_relative.png")
 
 
-def test_a_summary_needs_two_agents(directory, tmp_path, capsys):
+def test_the_summary_shows_how_far_an_agent_moved(directory, tmp_path):
     assert run("--load_path", directory, "--comp_between", "time_steps", "--comp_no_optimal",
                "--save_dir", tmp_path) == 0  # fmt: skip
-    assert run("--mode=filter_comp_plot", "--save_dir", tmp_path, "--plot_summary") == 2
-    assert "compare no two agents" in capsys.readouterr().err
+    rows = comparison.load(tmp_path)
+    (panel,) = filter_plots.summarize(rows, "relative").axes
+    agents = list(dict.fromkeys(row.agent_a for row in rows))
+    lines = dict(zip(agents, panel.get_lines(), strict=True))
+    assert {line.get_label() for line in lines.values()} == {"time_steps"}
+    # Both has two checkpoints, so it moved once.
+    assert list(lines["Both"].get_xdata()) == [1]
+    moved = [row.relative for row in rows if row.agent_a == "Both"]
+    assert lines["Both"].get_ydata() == pytest.approx([np.mean(moved)])
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize("extra", [[], ["--plot_heatmaps"], ["--plot_match_type=rebasin"]])

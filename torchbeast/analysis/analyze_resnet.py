@@ -90,7 +90,7 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
     rows = comparison.load(directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type
     if flags.plot_summary:
-        figures = {"summary": filter_plots.summarize(rows, metric)}
+        figures = {"summary": filter_plots.summarize(rows, metric)} if rows else {}
         suffix = metric
     else:
         figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)

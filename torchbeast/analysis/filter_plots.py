@@ -11,7 +11,6 @@ from torchbeast.analysis.comparison import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
 from torchbeast.analysis.panels import add_legend, make_panels
 from torchbeast.analysis.results import make_directory
-from torchbeast.core.types import UsageError
 
 # A colour per section of the network and a marker per position in it, which can be told apart
 # better than fifteen colours (palette of Okabe and Ito).
@@ -51,14 +50,11 @@ def summarize(rows: list[Row], metric: str) -> Any:
     matching.
 
     Args:
-        rows: of one or several comparisons. Those of an agent with itself are left out.
+        rows: of one or several comparisons. An agent and itself one checkpoint later are a pair.
         metric: sum, mean or relative.
 
     Returns:
         matplotlib's figure.
-
-    Raises:
-        UsageError: there are no two different agents.
     """
     # Two agents of one game are a control, not two single agents among others.
     controls = {(row.agent_a, row.agent_b) for row in rows if row.comparison == "same_games"}
@@ -66,10 +62,8 @@ def summarize(rows: list[Row], metric: str) -> Any:
     for row in rows:
         pair = (row.agent_a, row.agent_b)
         is_control = row.comparison == "single_single" and pair in controls
-        if row.agent_a != row.agent_b and not is_control:
+        if not is_control:
             lines.setdefault((row.match, row.comparison, pair), []).append(row)
-    if not lines:
-        raise UsageError("The results compare no two agents: choose other --comp_between")
     matches = list(dict.fromkeys(match for match, _, _ in lines))
     comparisons = list(dict.fromkeys(comparison for _, comparison, _ in lines))
     titles = ["cka: similarity" if m == "cka" else f"{m}: distance ({metric})" for m in matches]
@@ -79,7 +73,6 @@ def summarize(rows: list[Row], metric: str) -> Any:
         _draw_means(panel, of_pair, metric, label=comparison, color=colour)
     for panel in panels:
         panel.set(xlabel="share of training", xlim=(0, 1 + MARGIN))
-        panel.set_ylim(bottom=0)
     add_legend(figure)
     return figure
 
