@@ -158,8 +158,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
 
     Raises UsageError.
     """
-    from tqdm import tqdm
-
+    from torchbeast.analysis.progress import track
     from torchbeast.analysis.saliency import Explainer, parse_scores
     from torchbeast.analysis.saliency.drawing import make_film
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
@@ -182,8 +181,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
             seed=flags.seed,
             actions=translate_actions(actions, game, agents[0], explainer.trained),
         )
-        # Delayed until the first frame: an error before that is then a separate line.
-        steps = list(tqdm(watched, total=flags.num_frames, unit="frame", delay=0.1))
+        steps = list(track(watched, total=flags.num_frames, unit="frame"))
         result.append((explainer, make_film(explainer.trained.xpid, steps, chosen)))
     return result
 

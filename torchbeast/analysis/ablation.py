@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from tqdm import tqdm
 
 from torchbeast.analysis.agents import choose_known_games
 from torchbeast.analysis.moments import Moments, play_moments
+from torchbeast.analysis.progress import track
 from torchbeast.analysis.stages import Heads, StagedEncoder, State, read_heads
 from torchbeast.analysis.untrained import make_untrained
 from torchbeast.envs.games import short_name
@@ -157,7 +157,7 @@ def measure_agent(trained: Trained, games: Sequence[str], config: AblationConfig
     filters = list_filters(trained.agent, config.layers)
     untrained = make_untrained(trained.agent, config.seed)
     effects = []
-    for game in tqdm(games, desc=trained.xpid, unit="game", delay=0.1):
+    for game in track(games, desc=trained.xpid, unit="game"):
         task = trained.find_task(game)
         moments = play_moments(
             trained, game, config.num_frames, seed=config.seed, steps_apart=STEPS_APART
@@ -189,7 +189,7 @@ def _play_without(
     intact = score(trained.agent)
     without = [
         score(remove_filter(trained.agent, one))
-        for one in tqdm(filters, desc=f"{short_name(game)}, full games", unit="filter", delay=0.1)
+        for one in track(filters, desc=f"{short_name(game)}, full games", unit="filter")
     ]
     return np.array(intact), np.array(without)
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from torchbeast.analysis import filters
 from torchbeast.analysis.agents import (
@@ -25,6 +24,7 @@ from torchbeast.analysis.agents import (
     spread,
 )
 from torchbeast.analysis.filters import Distance
+from torchbeast.analysis.progress import track
 from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.core.types import UsageError
 
@@ -183,9 +183,7 @@ def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -
         concurrent.futures.ThreadPoolExecutor(workers) as executor,
     ):
         results = executor.map(lambda pair: compare(pair, measures), pairs)
-        return [
-            row for rows in tqdm(results, total=len(pairs), unit="pair", delay=0.1) for row in rows
-        ]
+        return [row for rows in track(results, total=len(pairs), unit="pair") for row in rows]
 
 
 def save(rows: list[Row], directory: Path) -> list[Path]:

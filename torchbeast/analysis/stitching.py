@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from torchbeast.analysis.agents import check_alike, choose_known_games
 from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.moments import Moments, play_moments
+from torchbeast.analysis.progress import track
 from torchbeast.analysis.stages import Heads, StagedEncoder, read_heads
 from torchbeast.analysis.stitched_agent import MOMENTS_AT_ONCE, Front, StitchedAgent, fit_maps
 from torchbeast.analysis.untrained import make_untrained
@@ -155,7 +155,7 @@ def stitch_in_game(
     ]
     layers = StagedEncoder(back.agent).layers
     chosen = [n for n, layer in enumerate(layers, 1) if layer in (config.layers or layers)]
-    progress = tqdm(total=len(fronts) * len(chosen), desc=name, unit="agent", delay=0.1)
+    progress = track(total=len(fronts) * len(chosen), desc=name, unit="agent")
     for kind, one, with_games in fronts:
         maps = fit_maps(one, back.agent, bench.task, bench.fit_moments)
         for done in chosen:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
+from torchbeast.analysis.progress import track
 from torchbeast.analysis.saliency.drawing import (
     Film,
     draw_overlay,
@@ -66,7 +66,7 @@ def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
 
 def save_pictures(directory: Path, film: Film, peaks: Mapping[str, float], resolution: int) -> None:
     """Writes ``<step>.png`` for each step."""
-    for index, step in enumerate(tqdm(film.steps, unit="picture", delay=1)):
+    for index, step in enumerate(track(film.steps, unit="picture")):
         image = Image.fromarray(draw_step(film, index, peaks))
         image.save(directory / f"{step.step:06d}.png", dpi=(resolution, resolution))
 
