@@ -85,25 +85,7 @@ FIGURES = (
             for kind in ("gif", "actions")
         },
     ),
-    Figure(
-        "two",
-        "docs/filters.md",
-        (
-            f"{FILTERS} --load_path models --models Pong200k=PongResNet200k,SpaceInvaders="
-            "SpaceInvaders,Both=PongSpaceInvadersPopArt --comp_between single_multipop --metric "
-            "rebasin cka --cka_frames 64 --save_dir two",
-            f"{FILTERS} --mode filter_comp_plot --save_dir two --plot_match_type rebasin "
-            "--save_figures",
-            f"{FILTERS} --mode filter_comp_plot --save_dir two --plot_match_type cka "
-            "--save_figures",
-        ),
-        histories("PongResNet200k", "SpaceInvaders", "PongSpaceInvadersPopArt"),
-        {
-            "docs/images/filters_rebasin.png": "two/single_multipop_rebasin_relative.png",
-            "docs/images/filters_cka.png": "two/single_multipop_cka_relative.png",
-        },
-    ),
-    card("DemonAttack"),
+    *map(card, ("DemonAttack", "SpaceInvaders")),
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
     notebook("model", agents("Pong")),
     notebook("movies", histories("Pong")),
