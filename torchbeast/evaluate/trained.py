@@ -33,8 +33,8 @@ class Trained(NamedTuple):
         """Returns the game's index among the agent's, whatever the spelling of its id; 0 for any
         other.
         """
-        name = short_name(env_id)
-        return self.games.index(name) if name in self.games else 0
+        games, name = self.games, short_name(env_id)
+        return games.index(name) if name in games else 0
 
 
 def load_trained(flags: TrainedAgentConfig) -> Trained:
