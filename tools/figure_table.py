@@ -7,6 +7,7 @@ with copies of the inputs, so a figure cannot depend on a file that is not liste
 from __future__ import annotations
 
 from tools.figure import FILTERS, Figure, agents, card, curves, histories, notebook
+from tools.film_figures import FILMS
 
 # The cheap ones first: all together take about an hour on two idle cores.
 FIGURES = (
@@ -86,6 +87,7 @@ FIGURES = (
         },
     ),
     *map(card, ("DemonAttack", "SpaceInvaders")),
+    *FILMS,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
     notebook("model", agents("Pong")),
     notebook("movies", histories("Pong")),
