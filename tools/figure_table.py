@@ -86,7 +86,7 @@ FIGURES = (
             for kind in ("gif", "actions")
         },
     ),
-    *map(card, ("DemonAttack", "SpaceInvaders")),
+    *map(card, ("Carnival", "DemonAttack", "SpaceInvaders")),
     *FILMS,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
     notebook("model", agents("Pong")),

@@ -39,6 +39,7 @@ def films(agent: str, steps: int, *games: str) -> Figure:
 
 
 FILMS = (
+    films("Carnival", 2_500_000, "Carnival"),
     films("DemonAttack", 2_500_000, "DemonAttack"),
     films("SpaceInvaders", 2_500_000, "SpaceInvaders"),
 )
