@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto' -o -name '*.pyi')
 
-.PHONY: train test build lint docs pdf figures format sanitize fuzz soak bench models wheel fresh clean help
+.PHONY: train test build lint docs pdf figures report format sanitize fuzz soak bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make pdf       a page of the documentation as PDF, into build (PAGE=docs/popart.md)"
 	@echo "make figures   make the stored figures, films and notebooks anew (ARGS=\"--stale\")"
+	@echo "make report    make the figures and tables of docs/report.md anew, and the report as PDF"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
 	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
@@ -103,6 +104,11 @@ pdf: $(STAMPS)/system-pdf
 
 figures: build $(STAMPS)/python-test
 	$(PYTHON) tools/figures.py $(ARGS)
+
+# Its figures need the processors for a quarter of an hour.
+report: build $(STAMPS)/python-test
+	$(PYTHON) tools/figures.py --page docs/report.md
+	$(MAKE) --no-print-directory pdf PAGE=docs/report.md
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1

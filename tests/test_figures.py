@@ -179,6 +179,17 @@ def test_only_stale_figures_are_made(checkout, monkeypatch, capfd):
     assert "$ cp models/a/model.tar made.txt" in capfd.readouterr().out
 
 
+def test_only_the_figures_of_a_page_are_made(checkout, monkeypatch, capfd):
+    other = SMALL._replace(name="other", page="other.md", commands=("false",))
+    monkeypatch.setattr(figures, "ROOT", checkout)
+    monkeypatch.setattr(figures, "FIGURES", (SMALL, other))
+    assert main(["--page", "page.md"]) == 0
+    assert main(["--page", "other.md"]) == 1
+    with pytest.raises(SystemExit):
+        main(["--page", "missing.md"])
+    assert "invalid choice: 'missing.md'" in capfd.readouterr().err
+
+
 def test_an_input_that_was_removed_is_found(checkout):
     (checkout / "models" / "a" / "model.tar").unlink()
     assert problems(checkout) == ["small: no file matches models/a/*.tar"]

@@ -1,10 +1,13 @@
 """Writes tables of shipped agents in Markdown, for the pages of the documentation.
 
-    python tools/agent_tables.py scores "one game=models/Pong,models/AirRaid" models/MultiTask
-    python tools/agent_tables.py curves models/Pong models/AirRaid --at 1000000 2000000
+    python tools/agent_tables.py agents models/Pong models/MultiTask --output agents.md
+    python tools/agent_tables.py scores "one game=models/Pong,models/AirRaid" models/MultiTask \
+        --output scores.md
+    python tools/agent_tables.py curves models/Pong models/AirRaid --at 1000000 2000000 \
+        --output curves.md
 
-``scores`` has a column per kind of agent, of full games (evaluation.json); ``curves`` has the mean
-returns of training at equal steps, beside references.
+``agents`` has how agents were trained. ``scores`` has a column per kind of agent, of full games
+(evaluation.json). ``curves`` has the mean returns of training at equal steps, beside references.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.shipped import tables
+from tools.shipped import card, tables
+from tools.shipped.records import check_files
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import named_paths, positive
@@ -25,6 +29,8 @@ from torchbeast.records.scores import POLICIES
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     commands = parser.add_subparsers(dest="table", required=True)
+    agents = commands.add_parser("agents", allow_abbrev=False, help="how they were trained")
+    agents.add_argument("agents", nargs="+", type=Path, metavar="DIR")
     scores = commands.add_parser("scores", allow_abbrev=False, help="full games, side by side")
     scores.add_argument("kinds", nargs="+", type=named_paths, metavar="[NAME=]DIR[,DIR...]")
     scores.add_argument("--policy", choices=POLICIES, default="sampled", help="of the actions")
@@ -40,13 +46,21 @@ def make_parser() -> argparse.ArgumentParser:
         action="append",
         help="curves to compare with; may be given several times",
     )
-    for command in (scores, curves):
+    for command in (agents, scores, curves):
         command.add_argument("--output", type=Path, required=True, metavar="FILE")
     return parser
 
 
+def read_agent(path: Path) -> card.Facts:
+    """Reads how a shipped agent was trained. Raises UsageError."""
+    check_files(path)
+    return card.read_facts(path)
+
+
 def make_table(flags: argparse.Namespace) -> str:
     """Returns the table that was asked for. Raises UsageError."""
+    if flags.table == "agents":
+        return tables.format_agents([read_agent(path) for path in flags.agents])
     if flags.table == "curves":
         references = [read_reference(path) for path in flags.reference or ()]
         return tables.format_curves([RunRecords(p) for p in flags.agents], references, flags.at)

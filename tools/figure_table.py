@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tools.figure import FILTERS, Figure, agents, card, curves, histories, notebook
 from tools.film_figures import FILMS
+from tools.report_figures import REPORT
 
 # The cheap ones first: all together take about an hour on two idle cores.
 FIGURES = (
@@ -86,8 +87,9 @@ FIGURES = (
             for kind in ("gif", "actions")
         },
     ),
-    *map(card, ("Carnival", "DemonAttack", "SpaceInvaders")),
+    *map(card, ("Carnival", "DemonAttack", "MultiTaskPopArt", "SpaceInvaders")),
     *FILMS,
+    *REPORT,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
     notebook("model", agents("Pong")),
     notebook("movies", histories("Pong")),

@@ -224,9 +224,13 @@ def reproduce(figure: Figure, root: Path, directory: Path) -> None:
     write_record(figure, root)
 
 
-def choose(names: list[str], only_stale: bool) -> list[Figure]:
-    """The figures with these names, or all; of them those that are older than what they show."""
+def choose(names: list[str], page: str | None, only_stale: bool) -> list[Figure]:
+    """The figures with these names, or all; of them those of a page, or those that are older than
+    what they show.
+    """
     figures = [figure for figure in FIGURES if not names or figure.name in names]
+    if page is not None:
+        figures = [figure for figure in figures if figure.page == page]
     records = read_records(ROOT)
     if only_stale:
         figures = [f for f in figures if find_problems(f, records.get(f.name), ROOT)]
@@ -236,9 +240,13 @@ def choose(names: list[str], only_stale: bool) -> list[Figure]:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     names = [figure.name for figure in FIGURES]
+    pages = sorted({figure.page for figure in FIGURES if figure.page})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names)}"
+    )
+    parser.add_argument(
+        "--page", choices=pages, metavar="PAGE", help="only figures of this page, docs/NAME.md"
     )
     parser.add_argument(
         "--stale", action="store_true", help="only figures that are older than what they show"
@@ -255,7 +263,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no figure is called {', '.join(unknown)}; there are {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="figures-") as temporary:
         directory = (flags.keep or Path(temporary)).resolve()
-        return make_figures(choose(flags.names, flags.stale), directory)
+        return make_figures(choose(flags.names, flags.page, flags.stale), directory)
 
 
 def make_figures(figures: list[Figure], directory: Path) -> int:

@@ -1,6 +1,7 @@
 """Tables of several shipped agents."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tools import agent_tables
 from tools.shipped import scoring, tables
 from torchbeast.analysis.runs import Curve
 
+MODELS = Path(__file__).parents[2] / "models"
 PONG, INVADERS, CARNIVAL = (f"{g}NoFrameskip-v4" for g in ("Pong", "SpaceInvaders", "Carnival"))
 
 
@@ -47,6 +49,19 @@ def kinds(tmp_path):
         tmp_path / "Both", Pong=[10.0, 12.0], SpaceInvaders=[900.0, 950.0], Carnival=[5.0, 6.0]
     )
     return [f"one game={','.join(single)}", f"PopArt={both}"]
+
+
+def test_agents_are_listed_with_how_they_were_trained(tmp_path):
+    output = tmp_path / "agents.md"
+    paths = [str(MODELS / name) for name in ("DemonAttack", "MultiTaskPopArt")]
+    assert agent_tables.main(["agents", *paths, "--output", str(output)]) == 0
+    header, one, six = cells(output.read_text())
+    assert header == ["agent", "network", "games", "steps", "target", "PopArt", "rewards", "seed"]
+    assert one[:3] == ["DemonAttack", "IMPALA ResNet", "DemonAttack"]
+    assert one[3:] == ["2,500,000", "2,500,000", "no", "clipped to [-1, 1]", "1"]
+    assert six[0] == "MultiTaskPopArt"
+    assert six[2].startswith("6: AirRaid, Carnival, ")
+    assert six[5:7] == ["yes", "as they are"]
 
 
 def test_a_column_without_a_name_has_that_of_its_agent(kinds, tmp_path):
@@ -123,6 +138,7 @@ def test_a_curve_without_records_has_no_value():
         (["scores", "a={kind},{kind}2"], "is the second agent of Pong"),
         (["scores", "a={kind}", "--difference", "a", "b"], "No column is called b: a"),
         (["curves", "{tmp}", "--at", "5"], "is no run"),
+        (["agents", "{tmp}"], "has no model.tar"),
         (["curves", "{two}", "--at", "5"], "choose agents of one"),
     ],
 )

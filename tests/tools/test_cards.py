@@ -120,6 +120,17 @@ def test_a_flag_of_value_zero_is_in_the_command(shipped):
     assert "--entropy_cost 0.0 " in command
 
 
+def test_a_card_names_flags_that_are_newer_than_the_agent(shipped):
+    facts = card.read_facts(shipped)
+    assert card.format_new_flags(facts) == []  # It does not use PopArt.
+    args = {k: v for k, v in facts.args.items() if k not in card.POPART_FLAGS}
+    old = {**args, "use_popart": True, "beta": 0.0003}
+    (text,) = card.format_new_flags(facts._replace(meta={**facts.meta, "args": old}))
+    assert "no `--beta_per` and `--sigma_floor` yet" in text
+    new = {**old, "beta_per": "target", "sigma_floor": 0.1}
+    assert card.format_new_flags(facts._replace(meta={**facts.meta, "args": new})) == []
+
+
 def test_games_are_played_once(tmp_path):
     config = AgentConfig(
         agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=(TARGET,)

@@ -80,6 +80,7 @@ def format_card(facts: Facts, evaluation: Evaluation, pictures: Sequence[str]) -
         GENERATED,
         describe(facts),
         "    " + command(facts),
+        *format_new_flags(facts),
         format_facts(facts),
         "## Scores",
         format_scores(evaluation),
@@ -126,6 +127,18 @@ def command(facts: Facts) -> str:
     return " ".join([*parts, f"--xpid {facts.name}"])
 
 
+def format_new_flags(facts: Facts) -> list[str]:
+    """Returns the paragraph on flags of PopArt that the agent's program did not have yet."""
+    missing = sorted(POPART_FLAGS - facts.args.keys()) if facts.args.get("use_popart") else []
+    if not missing:
+        return []
+    names = " and ".join(f"`--{name}`" for name in missing)
+    return [
+        f"The program that trained this agent had no {names} yet: the command trains with their "
+        "defaults ([PopArt](../../docs/popart.md))."
+    ]
+
+
 def format_facts(facts: Facts) -> str:
     """Returns the table of how the agent was trained."""
     versions = facts.meta.get("versions", {})
@@ -162,16 +175,17 @@ def format_recipe(facts: Facts) -> str:
     given = args.get("game_weights")
     weights = parse_game_weights(given, games) if given else [1.0] * len(games)
     actors = args["num_actors"] or default_num_actors(weights)
-    if facts.meta.get("reward_clipping") == "none":
-        rewards = "rewards as they are"
-    else:
-        rewards = "rewards clipped to [-1, 1]"
     return (
         f"{args['optimizer']}, learning rate {args['learning_rate']:g} falling linearly to 0 at "
         f"{args['total_steps']:,} steps; {actors} environments, {args['batch_size']} rollouts of "
         f"{args['unroll_length']} steps per update; entropy cost {args['entropy_cost']:g}, "
-        f"discount {args['discounting']:g}; {rewards}"
+        f"discount {args['discounting']:g}; rewards {format_rewards(facts)}"
     )
+
+
+def format_rewards(facts: Facts) -> str:
+    """Returns what the learner does with rewards."""
+    return "as they are" if facts.meta.get("reward_clipping") == "none" else "clipped to [-1, 1]"
 
 
 def format_steps(facts: Facts) -> str:

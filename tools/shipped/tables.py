@@ -1,5 +1,5 @@
-"""Tables of several shipped agents in Markdown: their scores side by side, and curves at equal
-steps.
+"""Tables of several shipped agents in Markdown: how they were trained, their scores side by side,
+and curves at equal steps.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.shipped.card import format_known, format_score, format_share, format_table
+from tools.shipped.card import (
+    NETWORKS,
+    Facts,
+    format_known,
+    format_rewards,
+    format_score,
+    format_share,
+    format_table,
+)
 from tools.shipped.scoring import (
     Evaluation,
     Score,
@@ -27,6 +35,27 @@ from torchbeast.runtime.text import human_return
 
 # A curve ends near a step rather than at it: it may be this share away.
 TOLERANCE = 0.05
+
+
+def format_agents(agents: Sequence[Facts]) -> str:
+    """Returns a table of how agents were trained, a row each."""
+    header = ["agent", "network", "games", "steps", "target", "PopArt", "rewards", "seed"]
+    rows = []
+    for facts in agents:
+        args = facts.args
+        games = list(map(short_name, facts.meta["tasks"]))
+        cells = [
+            facts.name,
+            NETWORKS.get(args["agent_type"], args["agent_type"]).partition(" (")[0],
+            games[0] if len(games) == 1 else f"{len(games)}: {', '.join(games)}",
+            f"{facts.steps:,}",
+            f"{args['total_steps']:,}",
+            "yes" if args.get("use_popart") else "no",
+            format_rewards(facts),
+            str(facts.meta["seed"]),
+        ]
+        rows.append(cells)
+    return format_table(header, rows)
 
 
 class Column(NamedTuple):

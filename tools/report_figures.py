@@ -1,0 +1,124 @@
+"""The figures and tables of docs/report.md.
+
+``SINGLE`` and ``MULTI`` name the agents that it shows. An agent that is shipped is added here, and
+the page's text is written anew.
+"""
+
+from __future__ import annotations
+
+from tools.figure import FILTERS, Figure, agents, curves, histories
+
+PAGE = "docs/report.md"
+SINGLE = ("Carnival", "DemonAttack", "SpaceInvaders")
+MULTI = ("MultiTaskPopArt",)
+REFERENCES = (
+    "docs/reference/torchbeast_paper_curves_2019.csv",
+    "docs/reference/single_task_curves_2019.csv",
+)
+# Networks that learned six games with PopArt and with clipped rewards, two seeds each.
+PAIRS = {
+    kind: [f"docs/reference/six_games/{run}-s{seed}" for seed in (1, 2)]
+    for kind, run in (("PopArt", "popart"), ("clipped", "clipped"))
+}
+SHEET_FRAMES = "--first_frame 130 --num_frames 16"
+
+
+def directories(names: tuple[str, ...]) -> list[str]:
+    return [f"models/{name}" for name in names]
+
+
+ONE_GAME = f'"one game={",".join(directories(SINGLE))}"'
+SINGLE_DIRECTORIES = " ".join(directories(SINGLE))
+MULTI_DIRECTORIES = " ".join(directories(MULTI))
+REFERENCE_FLAGS = " ".join(f"--reference {path}" for path in REFERENCES)
+
+
+def evaluations(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"models/{name}/evaluation.json" for name in names)
+
+
+def sheet(game: str) -> Figure:
+    """Maps of an agent of one game, and of the agents of several games on the same frames."""
+    return Figure(
+        f"report_saliency_{game}",
+        PAGE,
+        (
+            f"python -m torchbeast.saliency --savedir models --xpid {game} --compare "
+            f"{','.join(MULTI)} --env {game}NoFrameskip-v4 {SHEET_FRAMES} --sheet sheet.png",
+        ),
+        agents(game, *MULTI),
+        {f"docs/images/report_saliency_{game}.png": "sheet.png"},
+    )
+
+
+REPORT = (
+    Figure(
+        "report_agents",
+        PAGE,
+        (
+            f"python tools/agent_tables.py agents {SINGLE_DIRECTORIES} {MULTI_DIRECTORIES} "
+            "--output agents.md",
+        ),
+        (*agents(*SINGLE, *MULTI), *curves(*SINGLE, *MULTI)),
+        {},
+        tables={"agents": "agents.md"},
+    ),
+    Figure(
+        "report_learning",
+        PAGE,
+        (
+            f"python -m torchbeast.analysis.plot_runs {ONE_GAME} {REFERENCE_FLAGS} --games "
+            f"{','.join(SINGLE)} --output figures",
+            f"python tools/agent_tables.py curves {SINGLE_DIRECTORIES} {REFERENCE_FLAGS} --at "
+            "1000000 2000000 2500000 --output curves.md",
+        ),
+        (*curves(*SINGLE), *REFERENCES),
+        {"docs/images/report_learning.png": "figures/returns_by_steps.png"},
+        tables={"curves": "curves.md"},
+    ),
+    Figure(
+        "report_kinds",
+        PAGE,
+        (
+            f"python -m torchbeast.analysis.plot_runs {ONE_GAME} {MULTI_DIRECTORIES} "
+            + " ".join(f'"{kind}, 2 seeds={",".join(runs)}"' for kind, runs in PAIRS.items())
+            + " --output figures",
+        ),
+        (*curves(*SINGLE, *MULTI), *(f"{run}/*" for runs in PAIRS.values() for run in runs)),
+        {
+            "docs/images/report_by_game_steps.png": "figures/returns_by_game_steps.png",
+            "docs/images/report_by_steps.png": "figures/returns_by_steps.png",
+            "docs/images/report_popart.png": "figures/popart.png",
+        },
+    ),
+    Figure(
+        "report_scores",
+        PAGE,
+        (
+            f"python tools/agent_tables.py scores {ONE_GAME} {MULTI_DIRECTORIES} --policy sampled "
+            "--output scores.md",
+        ),
+        evaluations((*SINGLE, *MULTI)),
+        {},
+        tables={"scores": "scores.md"},
+    ),
+    Figure(
+        "report_actions",
+        PAGE,
+        (f"python -m torchbeast.analysis.action_shares {ONE_GAME} {MULTI_DIRECTORIES}",),
+        agents(*SINGLE, *MULTI),
+        {"docs/images/report_actions.png": "action_shares/action_shares.png"},
+    ),
+    *map(sheet, SINGLE),
+    Figure(
+        "report_filters",
+        PAGE,
+        (
+            f"{FILTERS} --load_path models --models {','.join(f'{n}={n}' for n in SINGLE)} "
+            "--comp_between single_single time_steps untrained --save_dir filters",
+            f"{FILTERS} --mode filter_comp_plot --save_dir filters --plot_summary --save_figures",
+        ),
+        histories(*SINGLE),
+        {"docs/images/report_filters.png": "filters/summary_relative.png"},
+    ),
+)
