@@ -45,15 +45,20 @@ def curves(*names: str) -> tuple[str, ...]:
     return tuple(f"models/{name}/{file}" for name in names for file in ("logs.csv", "meta.json"))
 
 
-def card(name: str) -> Figure:
-    """The card of a shipped agent, with the scores that are recorded beside it."""
+def card(name: str, *notes: str) -> Figure:
+    """The card of a shipped agent, with the scores that are recorded beside it.
+
+    Args:
+        name: the agent's.
+        notes: names of files beside the card with text for it.
+    """
     return Figure(
         f"card_{name}",
         None,
         (f"python tools/model_card.py models/{name}",),
         (
             *histories(name),
-            *(f"models/{name}/{table}" for table in ("evaluation.json", "*.csv")),
+            *(f"models/{name}/{file}" for file in ("evaluation.json", "*.csv", *notes)),
         ),
         {
             f"models/{name}/{file}": f"models/{name}/{file}"

@@ -88,6 +88,7 @@ FIGURES = (
         },
     ),
     *map(card, ("Carnival", "DemonAttack", "MultiTaskPopArt", "SpaceInvaders")),
+    card("Pong", "notes.md"),
     *FILMS,
     *REPORT,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),

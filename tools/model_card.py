@@ -2,7 +2,8 @@
 
 A card is the README.md of an agent. It has the agent's games and recipe, its steps and hours, its
 scores over full games, its learning curve and a frame. The games are played once and kept in
-evaluation.json; without that file, or with another --episodes or --seed, they are played anew.
+evaluation.json; without that file, or with another --episodes or --seed, they are played anew. The
+text of notes.md beside the card, if there is one, becomes a part of it.
 """
 
 from __future__ import annotations

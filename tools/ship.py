@@ -16,26 +16,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch
-
+from tools.shipped.checkpoints import slim
 from tools.shipped.records import SLICES, check_files
 from torchbeast.cli.command import run_command
 from torchbeast.records import checkpoint
 
-KEPT = (
-    "agent",
-    "steps",
-    "learner_steps",
-    "task_steps",
-    "preprocessing",
-    "frame_format",
-    "frame_height",
-    "frame_width",
-)
 # Files of a shipped agent: what an earlier one of that name had is removed.
 REPLACED = (
     *("meta.json", "logs.csv", "scores.csv", SLICES, "model.tar", "intermediate", "resume"),
@@ -44,18 +32,6 @@ REPLACED = (
 # A run of 100 hours has 70,000 rows, of which a curve shows a thousand.
 MAX_ROWS = 1000
 DEFAULT_INTERMEDIATE = 5
-
-
-def slim(contents: dict[str, Any]) -> dict[str, Any]:
-    """The agent alone: weights and mean picture in float16, biases and PopArt statistics exact."""
-    state = {
-        name: value.half() if value.dtype == torch.float32 and value.dim() > 1 else value
-        for name, value in contents["model_state_dict"].items()
-    }
-    return {
-        **{name: contents[name] for name in KEPT if name in contents},
-        "model_state_dict": state,
-    }
 
 
 def choose_steps(steps: Sequence[int], count: int) -> list[int]:
@@ -78,17 +54,13 @@ def copy_table(source: Path, target: Path) -> None:
     target.write_text("\n".join([header, *chosen]) + "\n")
 
 
-def ship(
-    run: Path, target: Path, intermediate: int = DEFAULT_INTERMEDIATE, *, resumable: bool = False
-) -> str:
+def ship(run: Path, target: Path, intermediate: int = DEFAULT_INTERMEDIATE) -> str:
     """Copies a run in its small form.
 
     Args:
         run: the run's directory.
         target: the directory to make, such as models/NAME; an earlier agent there is replaced.
         intermediate: how many intermediate checkpoints to copy.
-        resumable: whether the whole checkpoint with its optimizer is copied, too, as
-            resume/model.tar, from which tools/train_models.py resumes on another machine.
 
     Returns:
         A line that says what was copied.
@@ -102,9 +74,6 @@ def ship(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".ship-") as temporary:
         new = Path(temporary)
         count = _write(run, new, target.name, intermediate)
-        if resumable:
-            (new / "resume").mkdir()
-            shutil.copy(run / "model.tar", new / "resume")
         for name in REPLACED:
             old = target / name
             if old.is_dir():
@@ -150,16 +119,11 @@ def main() -> int:
         default=DEFAULT_INTERMEDIATE,
         help="How many (default: %(default)s).",
     )
-    parser.add_argument(
-        "--resumable",
-        action="store_true",
-        help="Copy the optimizer, too, so that training can be resumed on another machine.",
-    )
     flags = parser.parse_args()
 
     def work(_: object) -> None:
         target = flags.target.absolute()
-        print(ship(flags.run, target, flags.intermediate, resumable=flags.resumable))
+        print(ship(flags.run, target, flags.intermediate))
 
     return run_command("ship", work)
 

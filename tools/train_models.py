@@ -2,6 +2,7 @@
 
     make models                          # trains until all have reached their targets
     make models ARGS="--status"          # how far they are
+    make models ARGS="--save Pong"       # puts its state into models/, to resume elsewhere
     make models ARGS="--ship Pong"       # puts a trained agent into models/, with its card
 
 The agent that is furthest behind its target gets the next slice of time. Ctrl-C stops and saves;
@@ -19,7 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.shipped import plan, status, trainer
+from tools.shipped import plan, resumable, status, trainer
+from tools.shipped.locking import lock
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import directory, natural, positive
 from torchbeast.core.types import RunError
@@ -50,9 +52,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="put these agents into models/ with scores and a card, and train nothing",
     )
     add(
-        "--resumable",
-        action="store_true",
-        help="with --ship: copy the optimizer, too, so that another machine can resume",
+        "--save",
+        metavar="NAMES",
+        help="put the states of these unfinished agents or runs into models/, from which another "
+        "machine resumes, and train nothing",
     )
     add("--only", metavar="NAMES", help="agents or runs, separated by commas (default: all)")
     add("--plan", type=Path, default=plan.PLAN, help="list of agents (default: %(default)s)")
@@ -105,7 +108,7 @@ def train(flags: argparse.Namespace, runs: list[plan.Run], signals: StopSignals)
     path = Path(flags.directory).absolute()
     changed = threading.Event()
     signals.notify = changed.set
-    with trainer.lock(path), signals:
+    with lock(path), signals:
         training = trainer.Trainer(runs, path, settings)
         training.train(lambda: signals.received is not None, changed.wait)
     if training.left_out and signals.received is None:
@@ -122,7 +125,7 @@ def ship(flags: argparse.Namespace, runs: list[plan.Run]) -> int:
     for run in plan.choose(runs, flags.ship):
         target = plan.MODELS / run.shipped_name
         source = Path(flags.directory) / run.name
-        print(shipping.ship(source, target, resumable=flags.resumable))
+        print(shipping.ship(source, target))
         print(model_card.write(target))
     return 0
 
@@ -134,6 +137,10 @@ def main() -> int:
         runs = plan.choose(plan.read_plan(flags.plan), flags.only)
         if flags.status:
             print(status.format_status(runs, Path(flags.directory)))
+            return 0
+        if flags.save is not None:
+            for run in plan.choose(runs, flags.save):
+                print(resumable.save_state(run, Path(flags.directory)))
             return 0
         if flags.ship is not None:
             return ship(flags, runs)

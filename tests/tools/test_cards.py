@@ -81,10 +81,7 @@ def test_a_long_table_is_thinned_and_keeps_its_last_row(tmp_path, monkeypatch):
     assert (tmp_path / "thin.csv").read_text().split() == ["step", "3", "6", "10"]
 
 
-def test_a_resumable_agent_has_the_whole_checkpoint(tmp_path):
-    shipping.ship(MODELS / "PongResNet200k", tmp_path / "A", resumable=True)
-    whole, source = (tmp_path / "A" / "resume", MODELS / "PongResNet200k")
-    assert (whole / "model.tar").read_bytes() == (source / "model.tar").read_bytes()
+def test_a_run_without_a_checkpoint_is_not_shipped(tmp_path):
     with pytest.raises(UsageError, match=r"has no model\.tar"):
         shipping.ship(tmp_path, tmp_path / "B")
 
@@ -105,11 +102,28 @@ def test_a_card_says_how_the_agent_was_trained_and_how_it_plays(shipped):
     ):
         assert part in text
     assert "/tmp" not in text
+    assert "less the mean of all pixels" in text
     # Equal inputs give equal files.
     names = ("README.md", "curve.png", "frame.png")
     first = [(shipped / name).read_bytes() for name in names]
     model_card.write(shipped, episodes=2)
     assert [(shipped / name).read_bytes() for name in names] == first
+
+
+def test_a_card_has_the_notes_beside_it(shipped):
+    write_games(shipped)
+    (shipped / "notes.md").write_text("Its machine was paused for an hour.\n")
+    text = model_card.write(shipped, episodes=2).read_text()
+    assert "`evaluation.json` |\n\nIts machine was paused for an hour.\n\n## Scores" in text
+
+
+def test_a_card_says_what_is_subtracted_from_the_frames(shipped):
+    facts = card.read_facts(shipped)
+    assert not facts.has_mean_picture
+    assert card.read_facts(MODELS / "SpaceInvaders").has_mean_picture
+    assert "mean picture" in card.format_frames(facts._replace(has_mean_picture=True))
+    fixed = {**facts.meta, "args": {**facts.args, "fixed_input_scale": True}}
+    assert "x / 255" in card.format_frames(facts._replace(meta=fixed))
 
 
 def test_a_flag_of_value_zero_is_in_the_command(shipped):

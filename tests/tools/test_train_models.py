@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import all_end, family, read_logs, wait_until
-from tools.shipped import plan, processes, records, status, trainer
+from tools.shipped import locking, plan, processes, records, resumable, status, trainer
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint
 
@@ -58,7 +58,7 @@ def train(tmp_path, monkeypatch):
         cores = trainer.divide_cores(1, 1) * jobs
         settings = trainer.Settings(slice_s, cores, "normal", min_free_bytes)
         training = trainer.Trainer(runs, tmp_path / "runs", settings)
-        with trainer.lock(tmp_path / "runs"):
+        with locking.lock(tmp_path / "runs"):
             training.train(stop, time.sleep)
         return training
 
@@ -249,21 +249,35 @@ def test_cores_are_divided_among_jobs(monkeypatch):
 
 
 def test_the_directory_is_not_in_the_work_tree():
-    with pytest.raises(UsageError, match="inside the work tree"), trainer.lock(ROOT / "runs"):
+    with pytest.raises(UsageError, match="inside the work tree"), locking.lock(ROOT / "runs"):
         pass
 
 
-def test_a_new_directory_begins_with_the_shipped_state(tmp_path, make_runs):
+def test_another_machine_resumes_from_a_saved_state(tmp_path, make_runs):
     (run,) = make_runs(("Pong", 4_000_000, ""))
-    models, directory = tmp_path / "models", tmp_path / "runs"
+    models, here, elsewhere = (tmp_path / name for name in ("models", "here", "elsewhere"))
+    # Of that name an earlier agent is shipped.
     shutil.copytree(ROOT / "models" / "Pong", models / "Pong")
-    assert not records.seed_run(run, directory, models)  # There is nothing to resume from.
-    (models / "Pong" / "resume").mkdir()
-    shutil.copy(models / "Pong" / "model.tar", models / "Pong" / "resume")
-    assert records.seed_run(run, directory, models)
-    assert records.read_progress(directory / run.name).steps == 2_000_000
-    assert (directory / run.name / "model.tar").exists()
-    assert not records.seed_run(run, directory, models)
+    elsewhere.mkdir()
+    assert not resumable.load_state(run, elsewhere, models)  # There is nothing to resume from.
+    with pytest.raises(UsageError, match=r"has no model\.tar"):
+        resumable.save_state(run, here, models)
+    source, copied = here / run.name, elsewhere / run.name
+    shutil.copytree(ROOT / "models" / "SpaceInvaders", source)
+    with locking.lock(source), pytest.raises(UsageError, match="is being trained"):
+        resumable.save_state(run, here, models)
+    for _ in range(2):  # The second time it has an earlier state to replace.
+        resumable.save_state(run, here, models)
+    assert resumable.load_state(run, elsewhere, models)
+    for name in ("model.tar", *resumable.TABLES):
+        assert (copied / name).read_bytes() == (source / name).read_bytes()
+    assert checkpoint.intermediate_paths(copied).keys() == (
+        checkpoint.intermediate_paths(source).keys()
+    )
+    assert "savedir" not in json.loads((copied / "meta.json").read_text())["args"]
+    assert not resumable.load_state(run, elsewhere, models)  # Now it has the run.
+    assert sorted(path.name for path in models.iterdir()) == ["Pong"]
+    assert not list((models / "Pong").glob(".state-*"))
 
 
 def test_an_agent_that_is_shipped_already_is_not_trained(tmp_path, make_runs):

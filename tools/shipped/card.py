@@ -1,4 +1,7 @@
-"""The card of a shipped agent, models/NAME/README.md: one format for all, all of it generated."""
+"""The card of a shipped agent, models/NAME/README.md: one format for all, all of it generated.
+
+What only people know about an agent is in notes.md beside the card, which has it as a paragraph.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tools.shipped.scoring import Evaluation, Score
 from torchbeast.analysis.groups import IGNORED_FLAGS
 from torchbeast.envs.games import parse_game_weights, short_name
 from torchbeast.envs.scores import find_reference
-from torchbeast.records.checkpoint import intermediate_paths
+from torchbeast.records import checkpoint
 from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.allocation import default_num_actors
 from torchbeast.runtime.text import counted, human_return
@@ -27,6 +30,7 @@ NETWORKS = {
 # Without effect unless the agent uses PopArt.
 POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
 FRAMES_PER_STEP = 4
+NOTES = "notes.md"
 GENERATED = "<!-- Written by tools/model_card.py: changes are lost. -->"
 
 
@@ -44,6 +48,10 @@ class Facts(NamedTuple):
     """Agent steps of the intermediate checkpoints."""
     tables: tuple[str, ...]
     """Names of the tables beside the card."""
+    has_mean_picture: bool
+    """Whether each pixel has a mean of its own, which is subtracted from the frames."""
+    notes: str
+    """What people wrote about it, in Markdown; empty for most."""
 
     @property
     def args(self) -> dict[str, Any]:
@@ -55,6 +63,8 @@ class Facts(NamedTuple):
 def read_facts(agent: Path) -> Facts:
     """Reads the files of a shipped agent."""
     row = last_row(agent / "logs.csv")
+    weights = checkpoint.load(agent / "model.tar")["model_state_dict"]
+    notes = agent / NOTES
     tables = ("logs.csv", "scores.csv", "slices.csv", "evaluation.json")
     return Facts(
         agent.name,
@@ -62,8 +72,10 @@ def read_facts(agent: Path) -> Facts:
         int(row["step"]),
         float(row["seconds"]),
         tuple(read_slices(agent)),
-        tuple(intermediate_paths(agent)),
+        tuple(checkpoint.intermediate_paths(agent)),
         tuple(name for name in tables if (agent / name).exists()),
+        weights["frame_mean"].numel() > 1,
+        notes.read_text().strip() if notes.exists() else "",
     )
 
 
@@ -82,6 +94,7 @@ def format_card(facts: Facts, evaluation: Evaluation, pictures: Sequence[str]) -
         "    " + command(facts),
         *format_new_flags(facts),
         format_facts(facts),
+        *filter(None, [facts.notes]),
         "## Scores",
         format_scores(evaluation),
         *format_notes(evaluation),
@@ -147,7 +160,7 @@ def format_facts(facts: Facts) -> str:
     steps = ", ".join(f"{step:,}" for step in facts.intermediate)
     rows = {
         "tasks": f"{games}; {facts.meta['num_actions']} actions",
-        "frames": format_frames(facts.args),
+        "frames": format_frames(facts),
         "recipe": format_recipe(facts),
         "steps": format_steps(facts),
         "time": format_time(facts),
@@ -162,10 +175,16 @@ def format_facts(facts: Facts) -> str:
     return "\n".join(["| | |", "| --- | --- |", *lines])
 
 
-def format_frames(args: dict[str, Any]) -> str:
+def format_frames(facts: Facts) -> str:
     """Returns what the agent sees."""
+    args = facts.args
     size = f"{args['frame_height']}x{args['frame_width']}"
-    scale = "x / 255" if args.get("fixed_input_scale") else "less the game's mean picture"
+    if args.get("fixed_input_scale"):
+        scale = "x / 255"
+    elif facts.has_mean_picture:
+        scale = "less the game's mean picture"
+    else:
+        scale = "less the mean of all pixels"
     return f"{args['preprocessing']} preprocessing, `{args['frame_format']}`, {size}, {scale}"
 
 

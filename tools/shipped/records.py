@@ -6,7 +6,6 @@ import csv
 import datetime
 import json
 import platform
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -163,32 +162,3 @@ def is_shipped(run: Run, models: Path = MODELS) -> bool:
     values = run.values()
     games = parse_games(args.get("env") or "Pong")
     return games == run.games() and all(args.get(name) == values[name] for name in COMPARED)
-
-
-def seed_run(run: Run, directory: Path, models: Path = MODELS) -> bool:
-    """Copies a resumable state from models/ where the directory has no run of that name.
-
-    Args:
-        run: the run.
-        directory: of all runs.
-        models: the shipped agents. ``resume/model.tar`` of one is a checkpoint with its optimizer.
-
-    Returns:
-        Whether a state was copied.
-    """
-    source, target = models / run.shipped_name, directory / run.name
-    state = source / "resume" / "model.tar"
-    if target.exists() or not state.exists():
-        return False
-    # A copy that is interrupted must not look like a run.
-    partial = directory / f".{run.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    shutil.copy(state, partial)
-    for name in ("meta.json", "logs.csv", "scores.csv", SLICES):
-        if (source / name).exists():
-            shutil.copy(source / name, partial)
-    if (source / "intermediate").is_dir():
-        shutil.copytree(source / "intermediate", partial / "intermediate")
-    partial.rename(target)
-    return True

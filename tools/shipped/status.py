@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.shipped.locking import is_locked
 from tools.shipped.plan import MODELS, Run
 from tools.shipped.records import Progress, is_finished, read_progress, read_slices
-from tools.shipped.trainer import MAX_FAILURES, STOPPED, is_locked
+from tools.shipped.trainer import MAX_FAILURES, STOPPED
 from torchbeast.envs.scores import human_normalized
 from torchbeast.runtime.text import human_count, human_return, human_time
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import itertools
 import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.shipped.plan import ROOT, Run
+from tools.shipped.plan import Run
 from tools.shipped.processes import Training
-from tools.shipped.records import Slice, is_finished, now, read_progress, seed_run
+from tools.shipped.records import Slice, is_finished, now, read_progress
+from tools.shipped.resumable import load_state
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.text import human_time
 from torchbeast.runtime.threads import available_cores
@@ -23,7 +22,6 @@ from torchbeast.runtime.threads import available_cores
 # A run that fails this often in succession is left out.
 MAX_FAILURES = 3
 POLL_S = 0.2
-LOCK_TIMEOUT_S = 1.0
 # Exit codes of a run that was stopped and has saved.
 STOPPED = (0, 143)
 
@@ -65,51 +63,6 @@ def divide_cores(jobs: int, cores: int | None) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(numbers[a:b]) for a, b in itertools.pairwise(ends))
 
 
-@contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Keeps other trainers from a directory, which is made where it is missing.
-
-    Raises:
-        UsageError: another process trains there, or the directory cannot be used.
-    """
-    if directory.resolve().is_relative_to(ROOT):
-        raise UsageError(f"--directory {directory} is inside the work tree; choose one outside")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise UsageError(f"--directory {directory}: {error.strerror}") from error
-    try:
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                # --status holds the lock for a moment.
-                if time.monotonic() > deadline:
-                    raise UsageError(f"Another process trains the agents in {directory}") from None
-                time.sleep(POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def is_locked(directory: Path) -> bool:
-    """Whether a trainer is at work in a directory."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 class Trainer:
     """Trains runs in turn until all have reached their targets."""
 
@@ -137,7 +90,7 @@ class Trainer:
             RunError: the disk is full, or a process cannot be started.
         """
         for run in self._runs:
-            if seed_run(run, self._directory):
+            if load_state(run, self._directory):
                 _say(f"{run.name}: copied its state from models/{run.shipped_name}")
         try:
             while not is_stopped():
