@@ -90,8 +90,11 @@ def test_a_flag_that_an_earlier_version_lacked_is_no_change(make_config, finishe
     assert resume_or_start(prepare(make_config("--cores=2"))).changes == ()
 
 
-def test_without_checkpoints_a_run_starts_anew(make_config, finished_run):
+def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_config, finished_run):
     setup = prepare(make_config("--disable_checkpoint"))
+    with pytest.raises(UsageError, match="choose another --xpid, or leave out --disable_check"):
+        resume_or_start(setup)
+    (finished_run / "model.tar").unlink()
     assert resume_or_start(setup).checkpoint is None
 
 

@@ -23,7 +23,11 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_SAVEDIR,
         help="Directory of all runs; ~ and $VARIABLES are expanded. (default: %(default)s)",
     )
-    add("--disable_checkpoint", action="store_true", help="Do not save checkpoints.")
+    add(
+        "--disable_checkpoint",
+        action="store_true",
+        help="Do not save checkpoints. Refused where the run has one already.",
+    )
     add(
         "--checkpoint_interval_s",
         type=positive,

@@ -57,15 +57,20 @@ def resume_or_start(setup: Setup) -> RunState:
     """Loads the run's checkpoint, or what initialises a new agent. Writes nothing.
 
     Raises:
-        UsageError: the checkpoint cannot be read, is damaged or of another agent, or
-            ``--init_from`` cannot be used.
+        UsageError: the checkpoint cannot be read, is damaged or of another agent, a run without
+            checkpoints would overwrite it, or ``--init_from`` cannot be used.
         RunError: an environment failed while a new run's games were measured.
     """
     config = setup.config
     path = checkpoint.model_path(config.output.savedir, setup.xpid)
-    if config.output.disable_checkpoint or not path.exists():
+    if not path.exists():
         seed = _choose_seed(config, None)
         return RunState(seed, initialisation=plan_initialisation(setup, seed))
+    if config.output.disable_checkpoint:
+        raise UsageError(
+            f"{path} is the checkpoint of an earlier run: choose another --xpid, or leave out "
+            "--disable_checkpoint to resume that run"
+        )
     contents = _load_run(path, setup.agent)
     if config.network.init_from is not None:
         log.info("--init_from is ignored: the run resumes from its own checkpoint")
