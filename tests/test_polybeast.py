@@ -345,6 +345,7 @@ LONG = "unix:/tmp/" + "x" * 110
         ([f"--pipes_basename={LONG}"], "sockets allow 107"),
         (["--pipes_basename=nonsense"], "must be unix:/path or host:port"),
         (["--no_start_servers"], "needs --pipes_basename"),
+        (["--tls_dir=/nowhere"], "--tls_dir: [Errno 2] No such file or directory: '/nowhere/cert"),
         (["--no_such_flag"], "unrecognized arguments: --no_such_flag"),
         (["--total_steps=many"], "not a number: many"),
         (["--total_steps=inf"], "not a number: inf"),

@@ -119,14 +119,15 @@ def check_compiled() -> None:
 
 
 def check_pool(setup: Setup) -> None:
-    """Raises UsageError if the actor pool cannot have these sizes or find its servers."""
-    from torchbeast.runtime.servers import check_basenames
+    """Raises UsageError if the actor pool cannot have these sizes or reach its servers."""
+    from torchbeast.runtime.servers import check_basenames, load_tls
 
     config, servers = setup.config, setup.config.servers
     if servers.come_and_go and servers.pipes_basename is not None:
         raise UsageError("--join_address and --env_addresses exclude --pipes_basename")
     if config.learner_queue_size < config.learning.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
+    load_tls(servers.tls_dir)  # To find out whether it can be read.
     if servers.pipes_basename is not None:
         if servers.start_servers and "," in servers.pipes_basename:
             raise UsageError("--pipes_basename of several hosts needs --no_start_servers")

@@ -4,7 +4,12 @@ import socket
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.servers import check_basenames, remove_dead_socket, server_addresses
+from torchbeast.runtime.servers import (
+    check_basenames,
+    load_tls,
+    remove_dead_socket,
+    server_addresses,
+)
 
 
 def bind(path):
@@ -48,3 +53,12 @@ def test_each_host_has_an_equal_part_of_the_servers():
 def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
     with pytest.raises(UsageError, match=message):
         check_basenames(basenames, num_servers, 2)
+
+
+def test_certificates_are_three_files_of_text(tmp_path):
+    for name in ("cert", "key", "root"):
+        (tmp_path / f"{name}.pem").write_text(name)
+    assert load_tls(str(tmp_path)) == ["cert", "key", "root"]
+    (tmp_path / "root.pem").write_bytes(b"\x30\x82")  # As in a file of DER.
+    with pytest.raises(UsageError, match=r"^--tls_dir: 'utf-8' codec can't decode"):
+        load_tls(str(tmp_path))

@@ -236,10 +236,10 @@ class EnvServers:
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:
-    """Loads certificate, key and root of ``--tls_dir``."""
+    """Loads certificate, key and root of ``--tls_dir``. Raises UsageError if that is impossible."""
     if tls_dir is None:
         return None
     try:
         return [(Path(tls_dir) / f"{n}.pem").read_text() for n in ("cert", "key", "root")]
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--tls_dir: {error}") from error
