@@ -50,7 +50,16 @@ class HangsOnce(Hostile):
         open(os.environ["CLOSED"], "w").close()
 
 
+class HangsWhenMade(Hostile):
+    """Makes the file that HANGING names, and hangs with Python's lock held."""
+
+    def __init__(self):
+        open(os.environ["HANGING"], "w").close()
+        ctypes.PyDLL(None).pause()
+
+
 gymnasium.register("HangsOnce-v0", HangsOnce)
+gymnasium.register("HangsWhenMade-v0", HangsWhenMade)
 for name, misbehave in {
     "Exits-v0": lambda: sys.exit("bye"),
     "EndsAtOnce-v0": lambda: os._exit(0),

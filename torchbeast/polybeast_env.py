@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torchbeast
 from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.command import default_interrupt
 from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
@@ -236,9 +237,17 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     )
 
 
-def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
-    """Runs the servers until a signal comes or they cannot go on. Returns the exit code."""
-    config = read_config(flags)
+def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSignals) -> int:
+    """Runs the servers until a signal comes or they cannot go on.
+
+    Args:
+        config: of the servers.
+        parent_pid: PolyBeast's, if that started this process.
+        signals: requests to stop.
+
+    Returns:
+        The exit code.
+    """
     supervisor = Supervisor(config)
     try:
         supervisor.start()
@@ -246,14 +255,14 @@ def supervise(flags: argparse.Namespace, signals: StopSignals) -> int:
             servers_lib.server_address(config.pipes_basename, i)
             for i in (0, len(config.served) - 1)
         )
-        if flags.parent_pid is None:
+        if parent_pid is None:
             print(f"{len(config.served)} environment servers on {first} to {last}", flush=True)
         while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:
                 print(f"polybeast_env: error: {reason}", file=sys.stderr, flush=True)
                 return 1
-            if flags.parent_pid is not None and os.getppid() != flags.parent_pid:
+            if parent_pid is not None and os.getppid() != parent_pid:
                 return 1  # PolyBeast is gone.
         return 0
     finally:
@@ -294,8 +303,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if flags.join is not None:
             return join(flags)
-        with StopSignals() as signals:
-            return supervise(flags, signals)
+        with default_interrupt():
+            # Not with StopSignals: a custom environment may hang here.
+            config = read_config(flags)
+            with StopSignals() as signals:
+                return supervise(config, flags.parent_pid, signals)
     except (UsageError, RunError) as error:
         print(f"polybeast_env: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

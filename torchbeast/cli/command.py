@@ -46,7 +46,7 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
 
 def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
     signals = StopSignals()
-    with _default_interrupt():
+    with default_interrupt():
         try:
             code = work(signals) or 0
             sys.stdout.flush()
@@ -95,8 +95,8 @@ def write_json(document: Any, target: str) -> None:
 
 
 @contextlib.contextmanager
-def _default_interrupt() -> Iterator[None]:
-    """Ctrl-C ends the process instead of raising KeyboardInterrupt.
+def default_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the process instead of raising KeyboardInterrupt. A context manager.
 
     Python raises it wherever it happens to be. Inside the import of an extension module such as
     torch's that can abort the process.
