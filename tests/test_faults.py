@@ -40,6 +40,28 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     assert (tmp_path / "closed").exists()
 
 
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("polybeast", "HangsWhenMade"),
+        ("polybeast_env", "HangsWhenMade"),
+        ("monobeast", "HangsOnce"),  # While its game is measured.
+    ],
+)
+def test_an_environment_that_hangs_at_the_start_is_given_up_after_the_same_time(
+    start, tmp_path, monkeypatch, program, name
+):
+    for variable in ("HANGING", "HANG_ONCE", "CLOSED"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    flags = [] if program == "polybeast_env" else [*FAST, "--savedir", tmp_path / "runs"]
+    env_id = f"tests.hostile:{name}-v0"
+    run = start(program, f"--env={env_id}", "--step_timeout_s=2", *flags)
+    code, out, err = run.finish(timeout=120)
+    assert (code, out) == (1, "")
+    assert err == f"{program}: error: {env_id}: it has hung for 2 seconds\n"
+    assert not list(tmp_path.glob("runs/*"))
+
+
 def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
     run = start("polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
     wait_for_steps(run, tmp_path / "run")

@@ -218,7 +218,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     observation = build(ObservationConfig, vars(flags))
     full_action_space = flags.full_action_space
     if flags.parent_pid is None and not full_action_space:
-        full_action_space = plan_envs(games, observation).full_action_space
+        full_action_space = plan_envs(games, observation, flags.step_timeout_s).full_action_space
     tasks = (task_of(index, len(games)) for index in range(num_servers))
     servers_lib.check_basename(flags.pipes_basename, num_servers)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")

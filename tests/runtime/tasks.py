@@ -13,8 +13,21 @@ def hang(alive):
 
 
 def live_slowly(alive):
-    """Longer than 8 seconds, but never silent for so long."""
-    for _ in range(10):
+    """Longer than a second, but never silent for so long."""
+    for _ in range(30):
         alive()
-        time.sleep(1.0)
+        time.sleep(0.1)
     return "done"
+
+
+def import_slowly():
+    """Takes longer than a second before there is a task."""
+    time.sleep(3.0)
+    return succeed
+
+
+class SlowToImport:
+    """A task that is :func:`succeed` where it arrives."""
+
+    def __reduce__(self):
+        return import_slowly, ()

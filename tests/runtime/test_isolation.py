@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from tests.runtime.tasks import hang, live_slowly, succeed
+from tests.runtime.tasks import SlowToImport, hang, live_slowly, succeed
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig
 from torchbeast.envs.measuring import measure_game
@@ -56,13 +56,17 @@ def test_misuse_is_told_as_such():
 
 
 def test_a_slow_task_that_is_alive_is_waited_for():
-    assert run_isolated({"a": live_slowly}, deadline_s=8) == {"a": "done"}
+    assert run_isolated({"a": live_slowly}, deadline_s=1) == {"a": "done"}
+
+
+def test_the_start_of_a_child_process_is_not_the_tasks_time():
+    assert run_isolated({"a": SlowToImport()}, deadline_s=1) == {"a": "done"}
 
 
 def test_a_task_that_hangs_is_given_up():
     tasks = {"fine": succeed, "stuck": hang}
-    with pytest.raises(RunError, match=r"^stuck: it has hung for 8 seconds$"):
-        run_isolated(tasks, deadline_s=8)
+    with pytest.raises(RunError, match=r"^stuck: it has hung for 2 seconds$"):
+        run_isolated(tasks, deadline_s=2)
     assert is_gone()
 
 

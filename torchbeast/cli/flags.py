@@ -109,8 +109,8 @@ def add_env_flags(parser: argparse.ArgumentParser, default_env: str = DEFAULT_EN
         "--step_timeout_s",
         type=positive,
         default=300,
-        help="Seconds after which a step of an environment counts as hung and its process is "
-        "replaced. (default: %(default)s)",
+        help="Seconds after which a step of an environment counts as hung. Its process is "
+        "replaced; before training, while games are measured, the run ends. (default: %(default)s)",
     )
 
 

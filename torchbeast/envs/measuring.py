@@ -11,7 +11,7 @@ import numpy as np
 
 from torchbeast.envs.environment import ObservationConfig, make_env
 from torchbeast.envs.stream import check_reward
-from torchbeast.runtime.isolation import run_isolated
+from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
 FRAME_STEPS = range(100, 500, 4)
@@ -51,6 +51,7 @@ def measure_games(
     config: PlayConfig,
     *,
     num_processes: int = 1,
+    deadline_s: float = DEADLINE_S,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> list[GameStatistics]:
     """Measures each game over random play, in child processes.
@@ -61,7 +62,8 @@ def measure_games(
         env_ids: the games.
         config: the same for all games, the seed included.
         num_processes: how many games are measured at a time.
-        on_progress: called with the number of measured games, about once a second.
+        deadline_s: seconds after which a step counts as hung.
+        on_progress: called with the number of measured games, at least once a second.
 
     Returns:
         The statistics of each game, in the order of ``env_ids``.
@@ -71,7 +73,9 @@ def measure_games(
         RunError: an environment raised an exception, ended its process or hung.
     """
     tasks = {i: functools.partial(measure_game, i, config) for i in env_ids}
-    results = run_isolated(tasks, num_processes=num_processes, on_progress=on_progress)
+    results = run_isolated(
+        tasks, num_processes=num_processes, deadline_s=deadline_s, on_progress=on_progress
+    )
     return [results[env_id] for env_id in env_ids]
 
 

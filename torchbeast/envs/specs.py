@@ -15,7 +15,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs import games
 from torchbeast.envs.environment import DEFAULT_OBSERVATION, ObservationConfig, make_env
 from torchbeast.envs.wrappers import FRAME_FORMATS, PROFILES
-from torchbeast.runtime.isolation import run_isolated
+from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Every game's when the full action space is used.
 FULL_ACTIONS = tuple(action.name for action in map(ale_py.Action, range(18)))
@@ -37,7 +37,9 @@ class CustomSpec(NamedTuple):
 
 
 def plan_envs(
-    env_ids: tuple[str, ...], observation: ObservationConfig = DEFAULT_OBSERVATION
+    env_ids: tuple[str, ...],
+    observation: ObservationConfig = DEFAULT_OBSERVATION,
+    deadline_s: float = DEADLINE_S,
 ) -> EnvSpec:
     """Finds out what the agent must fit.
 
@@ -47,6 +49,7 @@ def plan_envs(
     Args:
         env_ids: the games.
         observation: the preprocessing of Atari games.
+        deadline_s: seconds after which a custom environment that is made counts as hung.
 
     Returns:
         What the games have in common.
@@ -55,7 +58,7 @@ def plan_envs(
         UsageError: an environment cannot be had, or they do not go together.
         RunError: a custom environment raised an exception, ended its process or hung.
     """
-    custom = _describe_custom([i for i in env_ids if not games.is_atari(i)])
+    custom = _describe_custom([i for i in env_ids if not games.is_atari(i)], deadline_s)
     atari = [i for i in env_ids if games.is_atari(i)]
     shapes = {spec.observation_shape for spec in custom.values()}
     if atari:
@@ -105,11 +108,11 @@ def _atari_shape(observation: ObservationConfig) -> tuple[int, ...]:
     return (channels, observation.frame_height, observation.frame_width)
 
 
-def _describe_custom(env_ids: list[str]) -> dict[str, CustomSpec]:
+def _describe_custom(env_ids: list[str], deadline_s: float) -> dict[str, CustomSpec]:
     # The program's own environment needs no separate process.
     specs = {i: describe_custom(i) for i in env_ids if i == games.MOCK}
     tasks = {i: functools.partial(describe_custom, i) for i in env_ids if i not in specs}
-    return {**specs, **run_isolated(tasks)} if tasks else specs
+    return {**specs, **run_isolated(tasks, deadline_s=deadline_s)} if tasks else specs
 
 
 def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> CustomSpec:

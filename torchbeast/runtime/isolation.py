@@ -19,8 +19,10 @@ Result = TypeVar("Result")
 
 # A task counts as hung after so long without a message.
 DEADLINE_S = 300.0
-# The shortest time between two messages that a task is alive.
-ALIVE_INTERVAL_S = 1.0
+# A new child process may take so much longer until it has imported what its task needs.
+START_S = 60.0
+# The shortest time between two messages that a task is alive; less than any deadline.
+ALIVE_INTERVAL_S = 0.1
 
 
 class Message(NamedTuple):
@@ -44,7 +46,7 @@ class _Child:
         self.heard_at = 0.0
 
     def begin(self, task: str, function: Callable[..., Any]) -> None:
-        self.task, self.heard_at = task, time.monotonic()
+        self.task, self.heard_at = task, time.monotonic() + START_S
         with contextlib.suppress(OSError):  # It died: hear() finds out.
             self.pipe.send(function)
 
@@ -77,7 +79,7 @@ def run_isolated(
             least once every ``deadline_s`` seconds.
         num_processes: how many tasks run at a time.
         deadline_s: seconds after which a silent task counts as hung.
-        on_progress: called with the number of finished tasks, about once a second.
+        on_progress: called with the number of finished tasks, at least once a second.
 
     Returns:
         The result of each task, in the order of ``tasks``.
@@ -151,6 +153,7 @@ def _work(pipe: Any) -> None:
             task = pipe.recv()
         except EOFError:
             return
+        pipe.send(Message("alive"))  # From here on the time is the task's.
         pipe.send(_attempt(task, _Alive(pipe)))
 
 

@@ -146,7 +146,7 @@ class TrainingConfig(NamedTuple):
     preset: str
     observation: ObservationConfig
     step_timeout_s: float
-    """Seconds after which a step of an environment counts as hung."""
+    """Seconds after which an environment counts as hung, also while games are measured."""
     network: NetworkConfig
     learning: LearningConfig
     optimizer: OptimizerConfig

@@ -176,6 +176,7 @@ def _measure(setup: Setup, tasks: list[int], seed: int) -> dict[int, GameStatist
         tuple(config.games[task] for task in tasks),
         play,
         num_processes=setup.cores,
+        deadline_s=config.step_timeout_s,
         on_progress=_Reporter(len(tasks)),
     )
     return dict(zip(tasks, measured, strict=True))

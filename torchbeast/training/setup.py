@@ -73,7 +73,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     """
     ranks = ranks or Ranks()
     num_tasks = len(config.games)
-    spec = plan_envs(config.games, config.observation)
+    spec = plan_envs(config.games, config.observation, config.step_timeout_s)
     _check(config, spec)
     _check_ranks(config, ranks)
     agent_type = find_agent_type(config.network.agent_type)
