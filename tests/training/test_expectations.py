@@ -5,9 +5,9 @@ from torchbeast.training import TrainingConfig
 from torchbeast.training.expectations import find_expectation
 
 
-def expectation(*arguments, module=polybeast):
+def expectation(*arguments, module=polybeast, num_ranks=1):
     flags = module.make_parser().parse_args(arguments)
-    return find_expectation(TrainingConfig.from_flags(vars(flags)))
+    return find_expectation(TrainingConfig.from_flags(vars(flags)), num_ranks)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,10 @@ def test_a_run_like_the_measured_one_has_an_expectation(arguments):
 )
 def test_another_run_has_none(arguments):
     assert expectation("--preset=small", *arguments) is None
+
+
+def test_several_ranks_were_not_measured():
+    assert expectation("--preset=small", num_ranks=2) is None
 
 
 def test_monobeast_was_not_measured():

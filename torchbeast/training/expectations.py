@@ -9,13 +9,14 @@ from torchbeast.cli.presets import EXPECTATIONS
 from torchbeast.training.config import TrainingConfig
 
 
-def find_expectation(config: TrainingConfig) -> str | None:
+def find_expectation(config: TrainingConfig, num_ranks: int) -> str | None:
     """Returns what runs like this one reached; None unless all that matters is as it was measured.
 
-    Measured were presets of PolyBeast on a single game, with every flag at its default that changes
-    what an agent learns from a number of steps. Flags of speed and files may differ.
+    Measured were presets of PolyBeast in one process on a single game, with every flag at its
+    default that changes what an agent learns from a number of steps. Flags of speed and files may
+    differ.
     """
-    if len(config.games) != 1:
+    if num_ranks > 1 or len(config.games) != 1:
         return None
     (game,) = config.games
     parser = Parser("polybeast", "")

@@ -161,7 +161,7 @@ class RunOutputs(NoOutputs):
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, setup.shares, strict=True))
             log.info("Unequal numbers of environments per game: %s", counts)
         log.info("Curves: tensorboard --logdir %s", self._path.parent)
-        expected = find_expectation(config)
+        expected = find_expectation(config, setup.ranks.count)
         if expected is not None:
             log.info("What to expect of %s: %s", short_name(config.games[0]), expected)
 
