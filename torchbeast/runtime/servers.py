@@ -21,6 +21,7 @@ from torchbeast.runtime.text import counted
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
 MAX_SOCKET_PATH = 107
+MAX_PORT = 65535
 # How long a server waits for others that bind in the same directory.
 LOCK_TIMEOUT_S = 5.0
 
@@ -83,6 +84,11 @@ def check_basename(basename: str, num_servers: int) -> None:
             )
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise UsageError(f"--pipes_basename: no directory {os.path.dirname(path)}")
+    elif not num_servers <= int(last.rpartition(":")[2]) <= MAX_PORT:
+        raise UsageError(
+            f"--pipes_basename {basename}: the ports of {counted(num_servers, 'server')} must be "
+            f"from 1 to {MAX_PORT}"
+        )
 
 
 def server_address_or_error(basename: str, index: int) -> str:
