@@ -80,6 +80,16 @@ def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, sav
     assert not agent.frame_mean.any()
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_trained_agent_decides_about_its_input_and_that_is_told(
+    make_config, save_agent, caplog, measured
+):
+    source = save_agent(measured=measured, use_popart=True, num_actions=4, tasks=("Mock",))
+    agent = begin_run(make_config("--fixed_input_scale", "--init_from=trained"))
+    assert torch.equal(agent.frame_scale, source.frame_scale)
+    assert caplog.text.count("--fixed_input_scale changes nothing") == measured
+
+
 @pytest.mark.parametrize("clips", [True, False])
 def test_the_reward_input_stays_what_it_was(make_config, save_agent, clips):
     save_agent(num_actions=4, tasks=("Mock",), clip_reward_input=clips)

@@ -67,6 +67,11 @@ def plan_initialisation(setup: Setup, seed: int) -> Initialisation:
     """
     network = setup.config.network
     source = None if network.init_from is None else load_source(setup, network.init_from)
+    if source is not None and network.fixed_input_scale and not has_fixed_input(source.agent):
+        log.warning(
+            "--fixed_input_scale changes nothing: the agent of --init_from keeps the input that it "
+            "knows"
+        )
     tasks = list(range(len(setup.config.games)))
     if not (network.use_popart and not network.torch_initial_weights):
         # Frames alone: a trained agent knows those of its games.
