@@ -34,7 +34,7 @@ ALLOWED = {
     "polybeast": BASE | {"cli", "core", "envs", "evaluate", "training", "joining"} | NATIVE,
     "polybeast_learner": {"polybeast"},
     "atari_wrappers": {"envs"},
-    "monobeast": BASE | {"cli", "core", "evaluate", "training"},
+    "monobeast": BASE | {"cli", "evaluate", "training"},
     "saliency": BASE | {"cli", "core", "records", "models", "envs", "evaluate", "analysis"},
 }
 

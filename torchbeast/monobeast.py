@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchbeast import evaluate
 from torchbeast.cli import flags as flags_lib
@@ -18,11 +18,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
-    import torch
-
-    from torchbeast.core.learner import Learner
-    from torchbeast.training import Setup, TrainingConfig
-    from torchbeast.training.actors import ActorProcesses
+    from torchbeast.training import TrainingConfig
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,7 +43,8 @@ def make_parser() -> argparse.ArgumentParser:
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.training import TrainingRun, open_run
-    from torchbeast.training.actors import ActorProcesses
+    from torchbeast.training.acting import actor_config
+    from torchbeast.training.actors import ActorProcesses, learner_loop
     from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
     batch_size, unroll_length = config.learning.batch_size, config.learning.unroll_length
@@ -77,46 +74,6 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
             queues=lambda: {"learner": actors.num_full(), "inference": 0},
             stop=actors.stop,
         )
-
-
-def actor_config(setup: Setup, seed: int, agent: Any) -> Any:
-    """Makes the configuration of the actor processes from a planned run."""
-    import torch
-
-    from torchbeast.core.precision import choose_dtype
-    from torchbeast.runtime.allocation import actor_tasks
-    from torchbeast.training.actors import ActorConfig
-
-    observation = setup.config.observation._asdict()
-    env_options = {**observation, "full_action_space": setup.full_action_space}
-    tasks = actor_tasks(setup.shares)
-    # Actors act on the CPU, wherever the agent learns.
-    dtype = choose_dtype(setup.config.machine.precision, torch.device("cpu"))
-    return ActorConfig(tasks, agent.config, env_options, dtype, seed, setup.config.step_timeout_s)
-
-
-def learner_loop(
-    actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
-) -> None:
-    """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
-    from torchbeast.core.learner import LearnerClosed
-    from torchbeast.runtime.devices import DeviceStream
-    from torchbeast.training.shared import join_buffers
-
-    stream = DeviceStream(device)
-    while True:
-        indices = actors.get(batch_size)
-        if indices is None:
-            return
-        rollout = stream.upload(join_buffers([actors.buffers[i] for i in indices]))
-        if device.type != "cpu":
-            actors.give_back(indices)  # The rollouts are on the device.
-        try:
-            learner.learn(rollout.env, rollout.actor, rollout.initial_state, rollout.policy_version)
-        except LearnerClosed:
-            return
-        if device.type == "cpu":
-            actors.give_back(indices)
 
 
 def main(argv: list[str] | None = None) -> int:

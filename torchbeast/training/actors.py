@@ -1,103 +1,29 @@
-"""MonoBeast's actors: processes that step one environment each and act on their own.
+"""MonoBeast's actors, and the threads that learn from their rollouts.
 
 The learner's process hands an actor a free buffer, the actor fills it with a rollout and says so.
-Each has a separate pipe, so that an actor may be killed at any moment without anybody
+Each actor has a separate pipe, so that it may be killed at any moment without anybody
 else waiting for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.connection
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from torchbeast.core.types import EnvOutput
-from torchbeast.models import AgentConfig
+from torchbeast.core.learner import Learner, LearnerClosed
+from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import Restarts, fork_context, start_worker
-from torchbeast.training.shared import RolloutBuffers, SharedWeights
+from torchbeast.training.acting import ActorConfig, act
+from torchbeast.training.shared import RolloutBuffers, SharedWeights, join_buffers
 
 # How long environments get to close.
 CLOSING_S = 1.0
-
-
-class ActorConfig(NamedTuple):
-    """What an actor process needs to know; plain values."""
-
-    tasks: tuple[int, ...]
-    """The task of each actor."""
-    agent: AgentConfig
-    env_options: dict[str, Any]
-    compute_dtype: torch.dtype
-    seed: int
-    step_timeout_s: float
-
-
-def act(
-    config: ActorConfig,
-    index: int,
-    generation: int,
-    weights: SharedWeights,
-    buffers: RolloutBuffers,
-    watchdog: Watchdog,
-    pipe: Any,
-) -> None:
-    """Runs an actor process, which fills the buffers it is given until the pipe closes."""
-    from torchbeast.envs import EnvStream, derive_seed, make_env
-    from torchbeast.models import make_agent
-    from torchbeast.runtime.workers import begin_worker
-
-    begin_worker()
-    torch.set_num_threads(1)
-    seed = derive_seed(config.seed, index, generation)
-    torch.manual_seed(seed)
-    task = config.tasks[index]
-    with watchdog.inside(index):
-        env = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
-    agent = make_agent(config.agent)
-    agent.compute_dtype = config.compute_dtype
-    agent = agent.inference_copy()
-    with contextlib.closing(watchdog.watch(index, env)) as env, torch.inference_mode():
-        stream = EnvStream(env, task)
-        row, output, state = stream.initial(), None, agent.initial_state(1)
-        for buffer in _receive_buffers(pipe):
-            rollout = buffers[buffer]
-            version = weights.copy_to(agent)
-            # Row 0 is the last of the rollout before.
-            for saved, value in zip(rollout.initial_state, state, strict=True):
-                saved.copy_(value)
-            for t in range(buffers.num_rows):
-                if t > 0:
-                    assert output is not None
-                    row = stream.step(int(output.action))
-                    rollout.write_agent_output(t, output)
-                elif output is not None:
-                    rollout.write_agent_output(0, output)
-                rollout.write_env_step(t, row)
-                rollout.policy_version[t] = version
-                if t < buffers.num_rows - 1:
-                    inputs = EnvOutput(*(field[t : t + 1] for field in rollout.env))
-                    output, state = agent(inputs, state, sample=True)
-
-
-def _receive_buffers(pipe: Any) -> Iterator[int]:
-    """The buffers to fill, until the pipe is closed. Asking for the next one returns the last."""
-    while True:
-        try:
-            buffer = pipe.recv()
-        except (EOFError, OSError):
-            return
-        yield buffer
-        try:
-            pipe.send(None)
-        except OSError:
-            return
 
 
 class ActorProcesses:
@@ -113,7 +39,7 @@ class ActorProcesses:
         num_actors = len(config.tasks)
         # Forks of a fresh process that has torch imported, but never used: they start at once and
         # share its pages. A fork of this process would inherit its threads half.
-        self._context = fork_context("torchbeast.training.actors", "torchbeast.envs")
+        self._context = fork_context("torchbeast.training.acting")
         self._config = config
         self._weights = weights
         self._actors: list[Any] = [None] * num_actors
@@ -255,3 +181,23 @@ class ActorProcesses:
             return
         self._restarts.note_end(index, *self._watchdog.explain(index, process.exitcode))
         self._start(index)
+
+
+def learner_loop(
+    actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
+) -> None:
+    """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
+    stream = DeviceStream(device)
+    while True:
+        indices = actors.get(batch_size)
+        if indices is None:
+            return
+        rollout = stream.upload(join_buffers([actors.buffers[i] for i in indices]))
+        if device.type != "cpu":
+            actors.give_back(indices)  # The rollouts are on the device.
+        try:
+            learner.learn(rollout.env, rollout.actor, rollout.initial_state, rollout.policy_version)
+        except LearnerClosed:
+            return
+        if device.type == "cpu":
+            actors.give_back(indices)

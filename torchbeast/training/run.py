@@ -55,7 +55,7 @@ class TrainingRun:
         self.threads = Threads()
         keep_freed_pages()
         torch.set_num_threads(setup.plan.torch_threads)
-        self._start_learner(queue_size)
+        self._make_learner(queue_size)
         on_cpu = setup.devices.learner.type == "cpu"
         # Rollouts that a learner thread hands to the learner at a time.
         self.rollouts_at_once = rollouts_at_once(
@@ -68,7 +68,7 @@ class TrainingRun:
         self.weights = make_weights(self.learner.agent)
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
 
-    def _start_learner(self, queue_size: int) -> None:
+    def _make_learner(self, queue_size: int) -> None:
         """Makes learner and outputs. The first rank's state is everybody's."""
         setup, ranks = self._setup, self._setup.ranks
         self._outputs: NoOutputs

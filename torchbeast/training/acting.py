@@ -1,0 +1,98 @@
+"""One actor of MonoBeast: a process that steps an environment and acts on its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from torchbeast.core.precision import choose_dtype
+from torchbeast.core.types import EnvOutput
+from torchbeast.envs import EnvStream, derive_seed, make_env
+from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.allocation import actor_tasks
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import begin_worker
+from torchbeast.training.setup import Setup
+from torchbeast.training.shared import RolloutBuffers, SharedWeights
+
+
+class ActorConfig(NamedTuple):
+    """What an actor process needs to know; plain values."""
+
+    tasks: tuple[int, ...]
+    """The task of each actor."""
+    agent: AgentConfig
+    env_options: dict[str, Any]
+    compute_dtype: torch.dtype
+    seed: int
+    step_timeout_s: float
+
+
+def actor_config(setup: Setup, seed: int, agent: Agent) -> ActorConfig:
+    """Makes the configuration of the actor processes from a planned run."""
+    observation = setup.config.observation._asdict()
+    env_options = {**observation, "full_action_space": setup.full_action_space}
+    tasks = actor_tasks(setup.shares)
+    # Actors act on the CPU, wherever the agent learns.
+    dtype = choose_dtype(setup.config.machine.precision, torch.device("cpu"))
+    return ActorConfig(tasks, agent.config, env_options, dtype, seed, setup.config.step_timeout_s)
+
+
+def act(
+    config: ActorConfig,
+    index: int,
+    generation: int,
+    weights: SharedWeights,
+    buffers: RolloutBuffers,
+    watchdog: Watchdog,
+    pipe: Any,
+) -> None:
+    """Runs an actor process, which fills the buffers it is given until the pipe closes."""
+    begin_worker()
+    torch.set_num_threads(1)
+    seed = derive_seed(config.seed, index, generation)
+    torch.manual_seed(seed)
+    task = config.tasks[index]
+    with watchdog.inside(index):
+        env = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
+    agent = make_agent(config.agent)
+    agent.compute_dtype = config.compute_dtype
+    agent = agent.inference_copy()
+    with contextlib.closing(watchdog.watch(index, env)) as env, torch.inference_mode():
+        stream = EnvStream(env, task)
+        row, output, state = stream.initial(), None, agent.initial_state(1)
+        for buffer in _receive_buffers(pipe):
+            rollout = buffers[buffer]
+            version = weights.copy_to(agent)
+            # Row 0 is the last of the rollout before.
+            for saved, value in zip(rollout.initial_state, state, strict=True):
+                saved.copy_(value)
+            for t in range(buffers.num_rows):
+                if t > 0:
+                    assert output is not None
+                    row = stream.step(int(output.action))
+                    rollout.write_agent_output(t, output)
+                elif output is not None:
+                    rollout.write_agent_output(0, output)
+                rollout.write_env_step(t, row)
+                rollout.policy_version[t] = version
+                if t < buffers.num_rows - 1:
+                    inputs = EnvOutput(*(field[t : t + 1] for field in rollout.env))
+                    output, state = agent(inputs, state, sample=True)
+
+
+def _receive_buffers(pipe: Any) -> Iterator[int]:
+    """The buffers to fill, until the pipe is closed. Asking for the next one returns the last."""
+    while True:
+        try:
+            buffer = pipe.recv()
+        except (EOFError, OSError):
+            return
+        yield buffer
+        try:
+            pipe.send(None)
+        except OSError:
+            return
