@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchbeast import evaluate
 from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.machine_flags import add_failure_flags
 from torchbeast.cli.parsing import Parser, positive
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
@@ -36,6 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=positive,
         help="Rollouts in shared memory. (default: the number of actors plus --batch_size)",
     )
+    add_failure_flags(group)
     flags_lib.add_test_flags(parser)
     return parser
 

@@ -59,6 +59,23 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
     return group
 
 
+def add_failure_flags(group: argparse._ArgumentGroup) -> None:
+    """Adds how often environments may fail."""
+    group.add_argument(
+        "--max_environment_failures",
+        type=positive,
+        default=3,
+        help="How often an environment may raise an exception (in PolyBeast also: a server break "
+        "the protocol) within --failure_window_s before the run ends. (default: %(default)s)",
+    )
+    group.add_argument(
+        "--failure_window_s",
+        type=positive,
+        default=600,
+        help="Seconds after which a failure is forgotten. (default: %(default)s)",
+    )
+
+
 def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     """Adds how the actor pool feeds inference and learner."""
     group = parser.add_argument_group("actor pool")
@@ -79,19 +96,7 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="Most rollouts that wait for the learner. (default: --batch_size)",
     )
-    add(
-        "--max_environment_failures",
-        type=positive,
-        default=3,
-        help="How often an environment may raise an exception, or a server break the protocol, "
-        "within --failure_window_s before the run ends. (default: %(default)s)",
-    )
-    add(
-        "--failure_window_s",
-        type=positive,
-        default=600,
-        help="Seconds after which a failure is forgotten. (default: %(default)s)",
-    )
+    add_failure_flags(group)
     add(
         "--synchronous",
         action="store_true",

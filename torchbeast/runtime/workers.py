@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
+import logging
 import multiprocessing
 import signal
 import sys
@@ -12,6 +14,8 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from torchbeast.core.types import RunError
+
+log = logging.getLogger("torchbeast")
 
 # A worker that dies this often in succession, each time within MIN_LIFE_S of its start, dies of it.
 MAX_QUICK_DEATHS = 5
@@ -93,8 +97,38 @@ class Restarts:
             raise RunError(
                 f"{self._kind} {index} {reason}, {MAX_QUICK_DEATHS} times right after its start"
             )
-        print(
-            f"{self._program}: {self._kind} {index} {reason}, restarting it",
-            file=sys.stderr,
-            flush=True,
-        )
+        log.warning("%s: %s %s %s, restarting it", self._program, self._kind, index, reason)
+
+
+class FailureBudget:
+    """Counts failures within a time: a limited number is forgiven, and forgotten after a while.
+
+    For MonoBeast. ``libtorchbeast/csrc/failure_budget.h`` is PolyBeast's.
+    """
+
+    def __init__(self, limit: int, window_s: float) -> None:
+        """``limit``: the failure within ``window_s`` seconds that is not forgiven."""
+        self._limit = limit
+        self._window_s = window_s
+        self._failures: collections.deque[float] = collections.deque()
+
+    def note(self, subject: str, text: str) -> None:
+        """Notes a failure and logs it.
+
+        Args:
+            subject: what failed, for messages.
+            text: the traceback.
+
+        Raises:
+            RunError: it is one too many.
+        """
+        now = time.monotonic()
+        self._failures.append(now)
+        while now - self._failures[0] > self._window_s:
+            self._failures.popleft()
+        count, within = len(self._failures), f"within {self._window_s:g} s"
+        if count >= self._limit:
+            log.error("%s failed:\n%s", subject, text)
+            raise RunError(f"{subject} failed {count} times {within}: {text.splitlines()[-1]}")
+        restarting = f"restarting it ({count} of {self._limit} failures {within})"
+        log.error("%s failed, %s:\n%s", subject, restarting, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -29,16 +30,26 @@ class ActorConfig(NamedTuple):
     compute_dtype: torch.dtype
     seed: int
     step_timeout_s: float
+    max_failures: int
+    """Exceptions of one actor within ``failure_window_s`` at which the run ends."""
+    failure_window_s: float
 
 
 def actor_config(setup: Setup, seed: int, agent: Agent) -> ActorConfig:
     """Makes the configuration of the actor processes from a planned run."""
-    observation = setup.config.observation._asdict()
-    env_options = {**observation, "full_action_space": setup.full_action_space}
-    tasks = actor_tasks(setup.shares)
-    # Actors act on the CPU, wherever the agent learns.
-    dtype = choose_dtype(setup.config.machine.precision, torch.device("cpu"))
-    return ActorConfig(tasks, agent.config, env_options, dtype, seed, setup.config.step_timeout_s)
+    config = setup.config
+    observation = config.observation._asdict()
+    return ActorConfig(
+        tasks=actor_tasks(setup.shares),
+        agent=agent.config,
+        env_options={**observation, "full_action_space": setup.full_action_space},
+        # Actors act on the CPU, wherever the agent learns.
+        compute_dtype=choose_dtype(config.machine.precision, torch.device("cpu")),
+        seed=seed,
+        step_timeout_s=config.step_timeout_s,
+        max_failures=config.pool.max_environment_failures,
+        failure_window_s=config.pool.failure_window_s,
+    )
 
 
 def act(
@@ -50,8 +61,27 @@ def act(
     watchdog: Watchdog,
     pipe: Any,
 ) -> None:
-    """Runs an actor process, which fills the buffers it is given until the pipe closes."""
+    """Runs an actor process, which fills the buffers it is given until the pipe closes.
+
+    The traceback of an exception goes through the pipe, and the process ends.
+    """
     begin_worker()
+    try:
+        _fill_buffers(config, index, generation, weights, buffers, watchdog, pipe)
+    except Exception:
+        with contextlib.suppress(OSError):
+            pipe.send(traceback.format_exc())
+
+
+def _fill_buffers(
+    config: ActorConfig,
+    index: int,
+    generation: int,
+    weights: SharedWeights,
+    buffers: RolloutBuffers,
+    watchdog: Watchdog,
+    pipe: Any,
+) -> None:
     torch.set_num_threads(1)
     seed = derive_seed(config.seed, index, generation)
     torch.manual_seed(seed)

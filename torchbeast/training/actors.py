@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from torchbeast.core.learner import Learner, LearnerClosed
+from torchbeast.envs.games import short_name
 from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Restarts, fork_context, start_worker
+from torchbeast.runtime.workers import FailureBudget, Restarts, fork_context, start_worker
 from torchbeast.training.acting import ActorConfig, act
 from torchbeast.training.shared import RolloutBuffers, SharedWeights, join_buffers
 
@@ -46,6 +47,9 @@ class ActorProcesses:
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
         self._restarts = Restarts("monobeast", "actor", num_actors)
+        self._failures = [
+            FailureBudget(config.max_failures, config.failure_window_s) for _ in config.tasks
+        ]
         self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -156,9 +160,12 @@ class ActorProcesses:
 
     def _listen(self, index: int) -> None:
         try:
-            self._pipes[index].recv()
+            failure = self._pipes[index].recv()
         except (EOFError, OSError):
             self._replace(index)
+            return
+        if failure is not None:
+            self._replace(index, failure)
             return
         buffer = self._working[index]
         assert buffer is not None
@@ -166,9 +173,11 @@ class ActorProcesses:
         self._waiting.append(index)
         self._full.put(buffer)
 
-    def _replace(self, index: int) -> None:
-        """Puts a new process in the place of one that died."""
+    def _replace(self, index: int, failure: str | None = None) -> None:
+        """Puts a new process in the place of one that died, or that sent a traceback."""
         process = self._actors[index]
+        if failure is not None:
+            process.kill()  # An environment's threads could keep it alive.
         process.join()
         self._pipes[index].close()
         buffer = self._working[index]
@@ -179,7 +188,12 @@ class ActorProcesses:
             self._waiting.remove(index)
         if self._stopped.is_set():
             return
-        self._restarts.note_end(index, *self._watchdog.explain(index, process.exitcode))
+        reason = self._watchdog.explain(index, process.exitcode)
+        if failure is None:
+            self._restarts.note_end(index, *reason)
+        else:
+            game = short_name(self._config.agent.tasks[self._config.tasks[index]])
+            self._failures[index].note(f"actor {index} ({game})", failure)
         self._start(index)
 
 
