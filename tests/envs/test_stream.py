@@ -1,6 +1,7 @@
 """Rows of a scripted environment: from EnvStream, and from the C++ server and actor pool."""
 
 import itertools
+import re
 import threading
 
 import gymnasium
@@ -115,3 +116,48 @@ def test_a_reward_that_is_not_finite_is_an_error(reward):
     stream.initial()
     with pytest.raises(ValueError, match="its reward is"):
         stream.step(0)
+
+
+class Pictures(gymnasium.Env):
+    """Shows what it is given: first in ``reset``, then in ``step``."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 2, 3), np.uint8)
+
+    def __init__(self, first, second):
+        self._first, self._second = first, second
+
+    def reset(self, **_):
+        return self._first, {}
+
+    def step(self, action):
+        return self._second, 0.0, False, False, {}
+
+
+PICTURE = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("picture", "found"),
+    [
+        (PICTURE.astype(np.float32), "float32[1, 2, 3]"),
+        (PICTURE[:, :1], "uint8[1, 1, 3]"),  # Would be repeated in both rows.
+        (PICTURE[0], "uint8[2, 3]"),
+    ],
+)
+def test_an_observation_that_its_space_does_not_have_is_an_error(picture, found):
+    message = re.escape(f"its observation is {found}, its observation_space says uint8[1, 2, 3]")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        EnvStream(Pictures(picture, PICTURE), task=0).initial()
+    stream = EnvStream(Pictures(PICTURE, picture), task=0)
+    stream.initial()
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        stream.step(0)
+
+
+def test_a_mirrored_observation_is_what_it_shows():
+    stream = EnvStream(Pictures(PICTURE[..., ::-1], PICTURE[:, ::-1]), task=0)
+    for row, expected in (
+        (stream.initial(), [2, 1, 0, 5, 4, 3]),
+        (stream.step(0), [3, 4, 5, 0, 1, 2]),
+    ):
+        assert torch.from_numpy(row.frame).flatten().tolist() == expected

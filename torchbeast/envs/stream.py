@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -18,6 +18,11 @@ def check_reward(reward: SupportsFloat) -> float:
     if not math.isfinite(rounded):
         raise ValueError(f"its reward is {reward}")
     return rounded
+
+
+def describe_array(array: np.ndarray | gymnasium.spaces.Box) -> str:
+    """Names type and shape of an array, or of a space's arrays, as in ``uint8[4, 84, 84]``."""
+    return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
 
 
 class EnvStream:
@@ -35,12 +40,14 @@ class EnvStream:
         self.env = env
         self._task = task
         self._steps, self._return = 0, 0.0
+        space = getattr(env, "observation_space", None)
+        self._space = space if isinstance(space, gymnasium.spaces.Box) else None
 
     def initial(self) -> EnvStep:
-        """Resets the environment; the row before the first step."""
+        """Resets the environment; the row before the first step. Raises as :meth:`step` does."""
         frame, _ = self.env.reset()
         return EnvStep(
-            frame=frame,
+            frame=self._check_frame(frame),
             reward=0.0,
             done=True,
             task=self._task,
@@ -55,7 +62,8 @@ class EnvStream:
         """Steps the environment and returns the row that ``action`` leads to.
 
         Raises:
-            ValueError: its reward is not finite.
+            ValueError: its reward is not finite, or its observation has another type or shape than
+                its observation space.
         """
         frame, reward, terminated, truncated, info = self.env.step(action)
         reward = check_reward(reward)
@@ -66,7 +74,7 @@ class EnvStream:
         if done:
             frame, _ = self.env.reset()
         row = EnvStep(
-            frame=frame,
+            frame=self._check_frame(frame),
             reward=reward,
             done=done,
             task=self._task,
@@ -79,3 +87,15 @@ class EnvStream:
         if game_over:
             self._steps, self._return = 0, 0.0
         return row
+
+    def _check_frame(self, frame: Any) -> Any:
+        """Returns an observation of the space, as an array whose strides PyTorch accepts."""
+        if self._space is None:
+            return frame
+        array = np.ascontiguousarray(frame)
+        if array.dtype != self._space.dtype or array.shape != self._space.shape:
+            raise ValueError(
+                f"its observation is {describe_array(array)}, its observation_space says "
+                f"{describe_array(self._space)}"
+            )
+        return array

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from torchbeast.core.types import EnvStep
-from torchbeast.envs.stream import EnvStream
+from torchbeast.envs.stream import EnvStream, describe_array
 from torchbeast.serving.messages import Failure, WireError
-from torchbeast.serving.observations import ObservationEncoder, describe_array, encode_spec
+from torchbeast.serving.observations import ObservationEncoder, encode_spec
 
 # Of the text of a failure.
 MAX_FAILURE_BYTES = 64 << 10

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from torchbeast.envs.stream import describe_array
 from torchbeast.serving.messages import DTYPES, MAX_LEAVES, MAX_RANK, NUMBERS, Spec, WireError
 
 # A frame stack has between two and this many planes.
@@ -48,11 +49,6 @@ def describe_structure(observation: Any) -> str:
     if isinstance(observation, dict):
         return f"a mapping of {len(observation)}"
     return "a leaf"
-
-
-def describe_array(array: np.ndarray) -> str:
-    """Names type and shape of an array, as in ``uint8[4, 84, 84]``."""
-    return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
 
 
 def encode_spec(observation: Any) -> Any:
