@@ -1,8 +1,12 @@
+import gymnasium
+import numpy as np
 import pytest
 
+from tests.float_pictures import FloatPictures
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
 from torchbeast.envs.info import name_actions
+from torchbeast.envs.specs import describe_custom
 
 
 def test_games_that_differ_get_all_actions():
@@ -32,6 +36,14 @@ def test_what_is_found_without_an_environment_is_what_it_has(preprocessing, fram
 def test_pictures_that_an_agent_would_destroy_are_refused():
     with pytest.raises(UsageError, match="has pictures of float32; agents take uint8"):
         plan_envs(("tests.float_pictures:FloatPictures-v0",))
+
+
+def test_actions_that_do_not_start_at_0_are_refused(monkeypatch):
+    spaces = gymnasium.spaces
+    monkeypatch.setattr(FloatPictures, "action_space", spaces.Discrete(3, start=-1))
+    monkeypatch.setattr(FloatPictures, "observation_space", spaces.Box(0, 255, (1, 8, 8), np.uint8))
+    with pytest.raises(UsageError, match=r"has actions from -1 on; .*TransformAction$"):
+        describe_custom("tests.float_pictures:FloatPictures-v0")
 
 
 def test_pictures_that_differ_are_refused():

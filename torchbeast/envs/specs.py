@@ -132,6 +132,11 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> Cu
     with contextlib.closing(env):
         if not isinstance(env.action_space, gymnasium.spaces.Discrete):
             raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
+        if env.action_space.start != 0:
+            raise UsageError(
+                f"'{env_id}' has actions from {env.action_space.start} on; agents take them from 0 "
+                "on: convert them with gymnasium.wrappers.TransformAction"
+            )
         shape = env.observation_space.shape
         if not shape or len(shape) != 3:
             raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
