@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from torchbeast.runtime.evaluator import Failure, Finished, Pace, Request
+from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
             request.checkpoint, request.xpid, request.step, agent_type=request.agent_type
         )
     except Exception as error:
-        yield Failure("Loading the agent", one_line(error))
+        yield Failure("Loading the agent", typed_line(error))
         return
     for game in trained.agent.config.tasks:
         for name, job in jobs(request, trained, game, wait):
@@ -129,15 +130,10 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
             except TrainerLostError:
                 raise
             except Exception as error:
-                yield Failure(f"{name} of {game}", one_line(error))
+                yield Failure(f"{name} of {game}", typed_line(error))
             else:
                 if score is not None:
                     yield score
-
-
-def one_line(error: Exception) -> str:
-    """Returns an error's type and the first line of its text."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def jobs(

@@ -9,6 +9,7 @@ import pytest
 PROGRAM = """
 import os, signal, sys, time
 from torchbeast.cli.command import run_command
+from torchbeast.core.types import RunError, UsageError
 
 def send(signum):
     os.kill(os.getpid(), signum)
@@ -93,10 +94,19 @@ def test_nohup_is_respected(tmp_path):
     assert code == 0
 
 
-def test_what_fails_after_a_signal_is_not_reported(tmp_path):
-    code, err = run(tmp_path, "with signals:", "    send(signal.SIGTERM)", "    raise OSError")
-    assert code == 143
-    assert not err
+def fail_after_signal(tmp_path, error):
+    return run(tmp_path, "with signals:", "    send(signal.SIGTERM)", f"    raise {error}")
+
+
+@pytest.mark.parametrize("error", ["BrokenPipeError", "EOFError", "RunError('a server ended')"])
+def test_what_fails_because_of_a_signal_is_not_reported(tmp_path, error):
+    assert fail_after_signal(tmp_path, error) == (143, "")
+
+
+@pytest.mark.parametrize("kind", ["OSError", "UsageError"])
+def test_what_else_fails_after_a_signal_is_one_line(tmp_path, kind):
+    message = f"Ended by SIGTERM; meanwhile: {kind}: no space left\n"
+    assert fail_after_signal(tmp_path, f"{kind}('no space left')") == (143, message)
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000], ids=["small", "large"])

@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, work_threads_left
 
 log = logging.getLogger("torchbeast")
+
+# What a signal leads to that other processes get, too: they are gone.
+SIGNAL_ERRORS = (RunError, ConnectionError, EOFError)
 
 
 def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
@@ -51,9 +55,11 @@ def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
             code = work(signals) or 0
             sys.stdout.flush()
         except BaseException as error:
-            # After a signal whatever fails fails because of it.
             if signals.received is None:
                 return _report(name, error)
+            if isinstance(error, Exception) and not isinstance(error, SIGNAL_ERRORS):
+                signal_name = signal.Signals(signals.received).name
+                log.error("Ended by %s; meanwhile: %s", signal_name, typed_line(error))
         else:
             if signals.received is None:
                 return code

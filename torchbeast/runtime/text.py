@@ -21,6 +21,15 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def typed_line(error: BaseException) -> str:
+    r"""Returns an error's type and the first line of its text.
+
+    >>> typed_line(KeyError("frame"))
+    "KeyError: 'frame'"
+    """
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def human_time(seconds: float) -> str:
     """Formats a span of time.
 
