@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from torchbeast.runtime.evaluator import Failure, Finished, Pace, Request
+from torchbeast.runtime.evaluator import Failure, Finished, Notice, Pace, Request
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker
 
@@ -78,6 +79,18 @@ def send(connection: Connection, message: object) -> None:
         raise TrainerLostError from None
 
 
+class NoticeHandler(logging.Handler):
+    """Sends log messages to the trainer, whose log has its place in the run's directory."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends a message. Raises TrainerLostError."""
+        send(self._connection, Notice(record.getMessage()))
+
+
 def serve(descriptor: int, niceness: int) -> None:
     """Answers requests until the trainer is gone.
 
@@ -89,6 +102,7 @@ def serve(descriptor: int, niceness: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(niceness)
     connection = Connection(descriptor)
+    logging.getLogger("torchbeast").addHandler(NoticeHandler(connection))
     throttle = Throttle(connection)
     with contextlib.suppress(TrainerLostError):
         while True:

@@ -58,6 +58,18 @@ def test_plays_full_games_to_their_end():
         assert episode.episode_step > 700
 
 
+@pytest.mark.parametrize(("game", "steps"), [("Endless", 20), ("ManyLives", 20), ("Limited", 30)])
+def test_a_game_without_an_end_is_ended_and_scored(monkeypatch, caplog, game, steps):
+    monkeypatch.setattr(playing, "MAX_GAME_STEPS", 20)
+    playing._report_limit.cache_clear()
+    game = f"tests.odd_games:{game}-v0"
+    trained = make(2, observation_shape=(1, 36, 36), tasks=(game,))
+    assert list(playing.play(trained, game, 3)) == [(game, steps, steps)] * 3
+    assert caplog.messages == [
+        f"{game}: a game that is not over after {steps} steps ends there, with the return it has"
+    ]
+
+
 def test_a_game_with_lives_is_scored_whole():
     game = "BreakoutNoFrameskip-v4"
     (episode,) = playing.play(make(4), game, 1, greedy=False, seed=1)

@@ -113,6 +113,16 @@ def test_scores_are_recorded_and_what_comes_too_early_is_left_out(make_run, capl
     assert not (run.path / "evaluated.tar").exists()
 
 
+def test_what_the_evaluator_warns_of_is_in_the_log_of_the_run(make_run, caplog):
+    run = make_run(
+        "--evaluate_every=100", "--evaluation_episodes=1", "--env=tests.odd_games:Warns-v0"
+    )
+    run.evaluator.start()
+    run.learner.steps = 100
+    run.finish()
+    assert "a game of one step" in caplog.messages
+
+
 def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):
     run = make_run("--evaluate_every=100")
     run.evaluator.start()

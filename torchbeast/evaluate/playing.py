@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,10 +14,15 @@ import torch
 
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
+from torchbeast.envs.games import find_game, is_atari
 from torchbeast.evaluate.trained import Trained
+
+log = logging.getLogger("torchbeast")
 
 # Games played side by side, in batches of one forward pass.
 PARALLEL_GAMES = 8
+# Of a custom environment. An emulator ends its games after as many: 108,000 frames.
+MAX_GAME_STEPS = 27_000
 
 
 class Episode(NamedTuple):
@@ -26,12 +33,50 @@ class Episode(NamedTuple):
     episode_step: int
 
 
+class GameLimit(gymnasium.Wrapper):
+    """Ends games of a custom environment that last too long.
+
+    An environment's own time limit may be longer. Unlike Gymnasium's TimeLimit, it counts the steps
+    of a full game, over the ends of episodes at which the game is not over.
+    """
+
+    def __init__(self, env: gymnasium.Env, env_id: str) -> None:
+        super().__init__(env)
+        self._env_id = env_id
+        own = env.spec.max_episode_steps if env.spec is not None else None
+        self._limit = max(MAX_GAME_STEPS, own or 0)
+        self._steps = 0
+
+    def step(self, action: Any) -> Any:
+        """Takes one step; see gymnasium.Env."""
+        frame, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        is_over = (terminated or truncated) and info.get("game_over", True)
+        if not is_over and self._steps >= self._limit:
+            _report_limit(self._env_id, self._limit)
+            is_over = truncated = True
+            info = {**info, "game_over": True}
+        if is_over:
+            self._steps = 0
+        return frame, reward, terminated, truncated, info
+
+
+@functools.cache  # Once is enough.
+def _report_limit(env_id: str, limit: int) -> None:
+    log.warning(
+        "%s: a game that is not over after %s steps ends there, with the return it has",
+        env_id,
+        f"{limit:,}",
+    )
+
+
 def make_games(
     trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
 ) -> list[gymnasium.Env]:
     """Makes environments with the agent's preprocessing and actions.
 
-    Their episodes end where those of training do, so that the agent's memory is reset likewise.
+    Their episodes end where those of training do, so that the agent's memory is reset likewise;
+    and their games end after ``MAX_GAME_STEPS``, if not before.
     Raises UsageError if the game's pictures or actions are not what the agent knows.
     """
     config = trained.agent.config
@@ -47,7 +92,7 @@ def make_games(
                     render_mode=render_mode,
                 )
                 stack.callback(env.close)
-                envs.append(env)
+                envs.append(env if is_atari(find_game(env_id)) else GameLimit(env, env_id))
             num_actions = int(envs[0].action_space.n)  # type: ignore[attr-defined]
             shape = envs[0].observation_space.shape
             if shape != tuple(config.observation_shape):

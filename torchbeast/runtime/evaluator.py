@@ -54,6 +54,12 @@ class Failure(NamedTuple):
     reason: str
 
 
+class Notice(NamedTuple):
+    """From the evaluator: what it logs."""
+
+    text: str
+
+
 class Finished(NamedTuple):
     """From the evaluator: a request is done."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES, Evaluation, GameScore
-from torchbeast.runtime.evaluator import EvaluatorProcess, Failure, Finished, Pace, Request
+from torchbeast.runtime.evaluator import EvaluatorProcess, Failure, Finished, Notice, Pace, Request
 from torchbeast.training.checkpointer import passed_multiple
 from torchbeast.training.recorder import Recorder
 from torchbeast.training.setup import Setup
@@ -182,12 +182,14 @@ class AgentEvaluator:
         while self._is_busy and not is_stopped():
             self.update(POLL_INTERVAL_S)
 
-    def _take(self, message: GameScore | Failure | Finished) -> None:
+    def _take(self, message: GameScore | Failure | Notice | Finished) -> None:
         if isinstance(message, GameScore):
             self._recorder.record_score(self._step, self._seconds, message)
             self._scores.append(message)
         elif isinstance(message, Failure):
             self._report_once(message.what, f"{message.what} failed: {message.reason}")
+        elif isinstance(message, Notice):
+            log.warning("%s", message.text)
         else:
             if self._scores:
                 self._recorder.record_evaluation(Evaluation(message.step, tuple(self._scores)))

@@ -1,0 +1,48 @@
+"""Games that are hard to evaluate: ``tests.odd_games:Endless-v0`` and others, for Gymnasium."""
+
+import logging
+import time
+
+import gymnasium
+import numpy as np
+
+
+class Endless(gymnasium.Env):
+    """Each step pays 1. With ``life_steps`` a life, never a game, ends every so many steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 36, 36), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, life_steps=0):
+        self._life_steps = life_steps
+        self._steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((1, 36, 36), np.uint8), {}
+
+    def step(self, action):
+        self._steps += 1
+        is_dead = self._life_steps > 0 and self._steps % self._life_steps == 0
+        return np.zeros((1, 36, 36), np.uint8), 1.0, is_dead, False, {"game_over": False}
+
+
+class Warns(Endless):
+    """Ends with its first step, and says so."""
+
+    def step(self, action):
+        logging.getLogger("torchbeast").warning("a game of one step")
+        return np.zeros((1, 36, 36), np.uint8), 1.0, True, False, {}
+
+
+class Hangs(Endless):
+    """Hangs in its first step."""
+
+    def step(self, action):
+        time.sleep(1e6)
+
+
+gymnasium.register("Endless-v0", Endless)
+gymnasium.register("ManyLives-v0", Endless, kwargs={"life_steps": 7})
+gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
+gymnasium.register("Warns-v0", Warns)
+gymnasium.register("Hangs-v0", Hangs)
