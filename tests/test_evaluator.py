@@ -14,7 +14,7 @@ from torchbeast.envs import plan_envs
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.records.scores import GameScore
-from torchbeast.runtime.evaluator import EvaluatorProcess, Failure, Finished, Pace, Request
+from torchbeast.runtime.evaluator import Alive, EvaluatorProcess, Failure, Finished, Pace, Request
 
 TARGET = "tests.moving_target:MovingTarget-v0"
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -128,6 +128,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = self.cpu = 100.0
+        self.sent = []
         monkeypatch.setattr(evaluator.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(evaluator.time, "process_time", lambda: self.cpu)
 
@@ -140,6 +141,9 @@ class Clock:
         self.now += timeout
         return False
 
+    def send(self, message):
+        self.sent.append((self.now, message))
+
 
 @pytest.mark.parametrize("cores", [0.1, 0.5, 1.0])
 def test_the_process_stays_within_its_cores(monkeypatch, cores):
@@ -150,6 +154,15 @@ def test_the_process_stays_within_its_cores(monkeypatch, cores):
         clock.work(seconds)
         throttle.wait()
     assert clock.cpu - 100.0 == pytest.approx(cores * (clock.now - 100.0))
+
+
+def test_a_process_that_works_says_so_now_and_then(monkeypatch):
+    clock = Clock(monkeypatch)
+    throttle = evaluator.Throttle(clock)
+    for _ in range(7):
+        clock.work(0.4)
+        throttle.wait()
+    assert clock.sent == [(pytest.approx(101.2), Alive()), (pytest.approx(102.4), Alive())]
 
 
 def test_idle_time_is_not_saved_up(monkeypatch):

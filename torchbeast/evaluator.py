@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from torchbeast.runtime.evaluator import Failure, Finished, Notice, Pace, Request
+from torchbeast.runtime.evaluator import Alive, Failure, Finished, Notice, Pace, Request
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SEED = 0
 # Films end here, 200 seconds into most games: a film's pictures are in memory until it is written.
 MAX_FILM_STEPS = 3000
+# The shortest time between two messages that the process is alive.
+ALIVE_INTERVAL_S = 1.0
 # The steps of a game that a saliency sheet shows.
 SALIENCY_STEPS = range(60, 180, 20)
 
@@ -39,10 +41,14 @@ class TrainerLostError(Exception):
 
 
 class Throttle:
-    """Sleeps so that this process stays within its cores. Listens to the trainer meanwhile."""
+    """Sleeps so that this process stays within its cores. Listens to the trainer meanwhile.
+
+    Tells it that this process does not hang, too.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._told_at = time.monotonic()
         self.set_cores(1.0)
 
     def set_cores(self, cores: float) -> None:
@@ -57,8 +63,12 @@ class Throttle:
         Raises:
             TrainerLostError: the connection was closed.
         """
+        now = time.monotonic()
+        if now - self._told_at > ALIVE_INTERVAL_S:
+            send(self._connection, Alive())
+            self._told_at = now
         due = self._start + (time.process_time() - self._cpu_start) / self._cores
-        if self._connection.poll(max(0.0, due - time.monotonic())):
+        if self._connection.poll(max(0.0, due - now)):
             self.set_cores(receive(self._connection).cores)
 
 

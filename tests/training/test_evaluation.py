@@ -6,7 +6,7 @@ import pytest
 
 from torchbeast.core.learner import StepStats
 from torchbeast.records.scores import SCORE_FIELDS, Evaluation, GameScore
-from torchbeast.training import prepare
+from torchbeast.training import evaluation, prepare
 from torchbeast.training.checkpointer import Checkpointer, passed_multiple
 from torchbeast.training.evaluation import AgentEvaluator, describe
 from torchbeast.training.recorder import Recorder
@@ -145,6 +145,15 @@ def test_a_dead_evaluator_is_one_line_and_the_run_continues(make_run, caplog):
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
         "The evaluator ended (exit code -9); training continues without it"
     ]
+
+
+def test_a_run_does_not_wait_for_an_evaluator_that_hangs(make_run, monkeypatch, caplog):
+    monkeypatch.setattr(evaluation, "HANG_S", 2.0)
+    run = make_run("--evaluate_every=100", "--env=tests.odd_games:Hangs-v0", "--step_timeout_s=1")
+    run.evaluator.start()
+    run.learner.steps = 100
+    run.finish()
+    assert caplog.messages == ["The evaluator has hung for 2 s; the run ends without it"]
 
 
 def test_a_resumed_run_drops_the_scores_of_later_steps(make_config, finished_run):

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +61,10 @@ class Notice(NamedTuple):
     text: str
 
 
+class Alive(NamedTuple):
+    """From the evaluator, while it works: that it does not hang."""
+
+
 class Finished(NamedTuple):
     """From the evaluator: a request is done."""
 
@@ -80,6 +85,8 @@ class EvaluatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
         self._sending = threading.Lock()  # So that the connection is not closed meanwhile.
+        self.heard_at = 0.0
+        """When something was received last, by time.monotonic."""
 
     def start(self, niceness: int = NICENESS) -> None:
         """Starts the process, from the main thread: on Linux it ends with the thread, too.
@@ -125,9 +132,13 @@ class EvaluatorProcess:
             EOFError: the process is gone.
         """
         try:
-            return self._connection.recv() if self._connection.poll(timeout) else None
+            if not self._connection.poll(timeout):
+                return None
+            message = self._connection.recv()
         except OSError as error:
             raise EOFError from error
+        self.heard_at = time.monotonic()
+        return None if isinstance(message, Alive) else message
 
     def exit_code(self) -> int | None:
         """Returns the exit code of a process that is gone; None if it does not end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,8 @@ log = logging.getLogger("torchbeast")
 CHECKPOINT_NAME = "evaluated.tar"
 # How often the last evaluation's scores are asked for, and with that whether the user has left.
 POLL_INTERVAL_S = 0.2
+# At full speed an evaluator that is silent for so long hangs, unless a step may take longer.
+HANG_S = 300.0
 MAX_LISTED_GAMES = 8
 
 
@@ -59,6 +62,7 @@ class AgentEvaluator:
         self._schedule = setup.config.evaluation
         self._agent_type = setup.config.network.agent_type
         self._cores = min(1.0, self._schedule.evaluation_share * setup.cores)
+        self._hang_s = max(HANG_S, setup.config.step_timeout_s)
         self._recorder = recorder
         self._save_agent = save_agent
         self._checkpoint = recorder.path / CHECKPOINT_NAME
@@ -179,8 +183,13 @@ class AgentEvaluator:
             self._is_busy = False
 
     def _await(self, is_stopped: Callable[[], bool]) -> None:
+        start = time.monotonic()  # Until now it worked in its share of the cores.
         while self._is_busy and not is_stopped():
             self.update(POLL_INTERVAL_S)
+            if time.monotonic() - max(start, self._process.heard_at) > self._hang_s:
+                log.error("The evaluator has hung for %g s; the run ends without it", self._hang_s)
+                self.disconnect()
+                return
 
     def _take(self, message: GameScore | Failure | Notice | Finished) -> None:
         if isinstance(message, GameScore):
