@@ -238,16 +238,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
 
 
 def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSignals) -> int:
-    """Runs the servers until a signal comes or they cannot go on.
-
-    Args:
-        config: of the servers.
-        parent_pid: PolyBeast's, if that started this process.
-        signals: requests to stop.
-
-    Returns:
-        The exit code.
-    """
+    """Runs the servers until a signal comes, or they or the parent end. Returns the exit code."""
     supervisor = Supervisor(config)
     try:
         supervisor.start()
