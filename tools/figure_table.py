@@ -88,7 +88,7 @@ FIGURES = (
         },
     ),
     *map(card, ("Carnival", "DemonAttack", "MultiTaskPopArt", "SpaceInvaders")),
-    card("Pong", "notes.md"),
+    *(card(name, "notes.md") for name in ("Pong", "PongAttention")),
     *FILMS,
     *REPORT,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),

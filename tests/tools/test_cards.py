@@ -128,8 +128,9 @@ def test_a_card_says_what_is_subtracted_from_the_frames(shipped):
 
 def test_a_flag_of_value_zero_is_in_the_command(shipped):
     facts = card.read_facts(shipped)
-    args = {**facts.args, "seed": 0, "entropy_cost": 0.0}
+    args = {**facts.args, "seed": 0, "entropy_cost": 0.0, "cores": 1}
     command = card.command(facts._replace(meta={**facts.meta, "args": args}))
+    assert "--cores" not in command  # Others may use all they have.
     assert "--seed 0 " in command
     assert "--entropy_cost 0.0 " in command
 

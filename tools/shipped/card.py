@@ -127,7 +127,8 @@ def command(facts: Facts) -> str:
     args = facts.args
     preset = args.get("preset", "default")
     defaults = vars(parse([f"--preset={preset}"]))
-    ignored = IGNORED_FLAGS - {"seed"}
+    # It says how fast an agent learned, not what.
+    ignored = (IGNORED_FLAGS - {"seed"}) | {"cores"}
     if not args.get("use_popart"):
         ignored |= POPART_FLAGS
     parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
