@@ -21,7 +21,7 @@ from torchbeast.runtime.threads import StopSignals, work_threads_left
 
 log = logging.getLogger("torchbeast")
 
-# What a signal leads to that other processes get, too: they are gone.
+# Consequences of a signal that other processes get, too: servers, ranks and readers are gone.
 SIGNAL_ERRORS = (RunError, ConnectionError, EOFError)
 
 

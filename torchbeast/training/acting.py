@@ -70,7 +70,7 @@ def act(
         _fill_buffers(config, index, generation, weights, buffers, watchdog, pipe)
     except Exception:
         with contextlib.suppress(OSError):
-            pipe.send(traceback.format_exc())
+            pipe.send(traceback.format_exc().rstrip())
 
 
 def _fill_buffers(
