@@ -118,6 +118,9 @@ void Actor::CheckDeadline(Clock::time_point now) {
     given_up_.emplace(StreamError::Remedy::kReconnectCounted,
                       "it has not answered a step of " + std::to_string(options_.num_environments) +
                           " environments for " + Seconds(actor_options_.step_timeout));
+  } else if (!given_up_) {  // For gRPC the stream is open, although nothing could be read from it.
+    given_up_.emplace(StreamError::Remedy::kReconnectCounted,
+                      "it sent what cannot be parsed, or stopped in the middle of a message");
   }
   // What follows comes as the completion of what is cancelled.
   Await(Awaited::kNothing);

@@ -11,6 +11,7 @@ namespace torchbeast {
 namespace {
 
 constexpr size_t kMaxFailureBytes = 64 << 10;
+constexpr char kReplacementFailed[] = "\nIts replacement failed, too:\n";
 
 // Closes and destroys. What is wrong with an environment that goes is of no interest, except
 // Interrupted, which is returned.
@@ -113,7 +114,9 @@ void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::
   try {
     observation = Start(&slots_[index]);
   } catch (const std::exception& error) {
-    throw EnvironmentFailure(MakeFailure(index, error.what()));
+    rpcenv::Failure both = failure;
+    both.set_text(CleanText(reason + kReplacementFailed + error.what(), kMaxFailureBytes));
+    throw EnvironmentFailure(both);
   }
   Outcome outcome;
   outcome.truncated = true;

@@ -55,13 +55,27 @@ SpecNest DecodeSpecAt(const rpcenv::Spec& spec, int depth, int* num_nodes) {
   }
 }
 
+size_t KeyBytes(const SpecNest& spec) {
+  size_t bytes = 0;
+  if (spec.is_sequence()) {
+    for (const SpecNest& item : spec.sequence()) bytes += KeyBytes(item);
+  } else if (spec.is_mapping()) {
+    for (const auto& [key, item] : spec.mapping()) bytes += key.size() + KeyBytes(item);
+  }
+  return bytes;
+}
+
 }  // namespace
 
-void CheckNumLeaves(const SpecNest& spec) {
+void CheckLimits(const SpecNest& spec) {
   const size_t count = spec.num_leaves();
   if (count == 0) throw WireError("observation without arrays");
   if (count > static_cast<size_t>(kMaxLeaves)) {
     throw WireError("observation of more than " + std::to_string(kMaxLeaves) + " arrays");
+  }
+  if (KeyBytes(spec) > kMaxKeyBytes) {
+    throw WireError("observation whose keys have more than " + std::to_string(kMaxKeyBytes) +
+                    " bytes");
   }
 }
 
@@ -114,7 +128,7 @@ rpcenv::Spec EncodeSpec(const SpecNest& spec) {
 SpecNest DecodeSpec(const rpcenv::Spec& spec) {
   int num_nodes = 2 * kMaxLeaves;  // Containers included.
   SpecNest result = DecodeSpecAt(spec, 0, &num_nodes);
-  CheckNumLeaves(result);
+  CheckLimits(result);
   return result;
 }
 

@@ -13,12 +13,16 @@
 
 namespace torchbeast {
 
-// Far above any observation, far below what would let a peer exhaust memory with one message.
+// Far above any observation. gRPC parses a message before anything in it can be checked, and what
+// is parsed may take 32 times as much memory: empty submessages are 2 bytes long. So a hostile peer
+// can take 8 GiB with one message.
 inline constexpr int kMaxMessageBytes = 256 << 20;
 // Dimensions of an array; time and batch come in front.
 inline constexpr int kMaxSpecRank = 6;
 // Arrays in an observation. Each costs memory in every row of every rollout, even an empty one.
 inline constexpr int kMaxLeaves = 1024;
+// Of the keys of all mappings in an observation. Each row of each rollout has a copy of them.
+inline constexpr size_t kMaxKeyBytes = 64 << 10;
 
 // A message that does not follow the protocol; the text says how.
 class WireError : public std::runtime_error {
@@ -43,7 +47,7 @@ rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec);
 // where empty dimensions count as one.
 LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec);
 rpcenv::Spec EncodeSpec(const SpecNest& spec);
-// WireError also for more than kMaxLeaves arrays.
+// WireError also for what CheckLimits() refuses.
 SpecNest DecodeSpec(const rpcenv::Spec& spec);
 // "uint8[4, 84, 84]".
 std::string ToString(const LeafSpec& spec);
@@ -51,8 +55,8 @@ std::string ToString(const LeafSpec& spec);
 // The value of an integer array of one element; none for other arrays.
 std::optional<int64_t> SingleInteger(const LeafSpec& spec, const std::byte* data);
 
-// WireError unless there are 1 to kMaxLeaves arrays.
-void CheckNumLeaves(const SpecNest& spec);
+// WireError unless there are 1 to kMaxLeaves arrays, and keys of at most kMaxKeyBytes.
+void CheckLimits(const SpecNest& spec);
 
 // V actions of one type and shape.
 struct Actions {

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/un.h>
 
+#include <cctype>
 #include <cstring>
 #include <stdexcept>
 
@@ -23,6 +24,17 @@ bool IsLoopback(const std::string& host) {
   in6_addr v6;
   return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1 &&
          IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+// Whether gRPC would listen on another path than on this one.
+bool HasPercentCode(const std::string& path) {
+  for (size_t i = path.find('%'); i != std::string::npos; i = path.find('%', i + 1)) {
+    auto is_hex = [&](size_t k) {
+      return k < path.size() && std::isxdigit(static_cast<unsigned char>(path[k]));
+    };
+    if (is_hex(i + 1) && is_hex(i + 2)) return true;
+  }
+  return false;
 }
 
 ChannelSettings CommonSettings() {
@@ -58,6 +70,12 @@ bool CheckAddressIsLocal(const std::string& address) {
       throw std::invalid_argument("Socket path of " + std::to_string(path->size()) +
                                   " characters, the system allows " + std::to_string(kLimit) +
                                   ": " + *path);
+    }
+    if (HasPercentCode(*path)) {
+      throw std::invalid_argument(
+          "Socket path with % and two hexadecimal digits, which gRPC takes "
+          "for another character: " +
+          *path);
     }
     return true;
   }

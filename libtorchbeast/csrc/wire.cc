@@ -1,6 +1,7 @@
 #include "wire.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace torchbeast {
@@ -46,7 +47,7 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
     }
     return LeafSpec{tensor.dtype, tensor.shape};
   });
-  CheckNumLeaves(spec_);
+  CheckLimits(spec_);
   leaf_specs_ = spec_.flatten();
   leaves_.resize(leaf_specs_.size());
   for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -151,6 +152,10 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
   expect(reply.game_over_size(), "game_over");
   expect(reply.episode_step_size(), "episode_step");
   expect(reply.episode_return_size(), "episode_return");
+  // A reward that is no number would make the network's output none, too.
+  for (float reward : reply.reward()) {
+    if (!std::isfinite(reward)) throw WireError("reward of " + std::to_string(reward));
+  }
   if (static_cast<size_t>(reply.leaves_size()) != leaf_specs_.size()) {
     throw WireError("expected " + std::to_string(leaf_specs_.size()) + " arrays, got " +
                     std::to_string(reply.leaves_size()));

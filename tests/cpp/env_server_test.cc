@@ -194,6 +194,32 @@ TEST_F(EnvServerTest, AFailingEnvironmentIsReplacedAndNamed) {
   EXPECT_EQ(client.reply.episode_step(0), 1);
 }
 
+TEST_F(EnvServerTest, WhatBrokeAnEnvironmentIsSaidAlsoIfItsReplacementFails) {
+  std::atomic<int> num_made{0};
+  std::atomic<int> num_alive{0};
+  EnvServer server(
+      [&]() -> std::unique_ptr<Environment> {
+        if (num_made++ > 0) throw std::runtime_error("port is taken");
+        return std::make_unique<CountingEnvironment>(
+            [](int step) {
+              if (step == 1) throw std::runtime_error("simulator crashed");
+            },
+            &num_alive);
+      },
+      ServerOptions{directory_.Address()});
+  std::thread thread([&] { server.Run({}); });
+  WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(1));
+  ASSERT_TRUE(client.Step({0}));
+  ASSERT_TRUE(client.Step({0}));
+  EXPECT_EQ(client.reply.fatal().text(),
+            "simulator crashed\nIts replacement failed, too:\nport is taken");
+  EXPECT_EQ(client.reply.fatal().step(), 2U);
+  server.Stop();
+  thread.join();
+}
+
 TEST_F(EnvServerTest, AnEnvironmentThatCannotBeMadeEndsTheStreamWithItsText) {
   EnvServer server([]() -> std::unique_ptr<Environment> { throw std::runtime_error("no game"); },
                    ServerOptions{directory_.Address()});

@@ -1,12 +1,15 @@
 // An actor pool against servers that break the protocol in every way that comes to mind: it neither
 // crashes nor waits for ever, and says which server it was.
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "actor_pool.h"
 #include "rpcenv.grpc.pb.h"
@@ -81,6 +84,11 @@ class HostileServerTest : public ::testing::Test {
   std::string Run(HostileServer::Behaviour behaviour,
                   std::chrono::milliseconds connect_timeout = std::chrono::seconds(2)) {
     HostileServer server(directory_.Address(), std::move(behaviour));
+    return Run(connect_timeout);
+  }
+
+  // The same against a server that listens already.
+  std::string Run(std::chrono::milliseconds connect_timeout) {
     ActorOptions options;
     options.unroll_length = 2;
     options.connect_timeout = connect_timeout;
@@ -241,6 +249,9 @@ TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
       [](rpcenv::Reply* reply, bool first) {
         if (!first) reply->add_failures()->set_environment(7);
       },
+      [](rpcenv::Reply* reply, bool) {
+        reply->set_reward(0, std::numeric_limits<float>::quiet_NaN());
+      },
   };
   for (size_t i = 0; i < std::size(changes); ++i) {
     if (i == 0 || i == 1) {
@@ -253,6 +264,75 @@ TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
     const std::string error = Run(Answer(changes[i]));
     EXPECT_NE(error.find("malformed reply"), std::string::npos) << i << ": " << error;
   }
+}
+
+// Answers the opening message as it should, and every other one with bytes that are no message.
+class UnparsableServer {
+ public:
+  explicit UnparsableServer(const std::string& address) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+    builder.RegisterAsyncGenericService(&service_);
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~UnparsableServer() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    queue_->Shutdown();
+    thread_.join();
+  }
+
+ private:
+  // One stream after the other, one operation at a time.
+  void Serve() {
+    for (;;) {
+      grpc::GenericServerContext context;
+      grpc::GenericServerAsyncReaderWriter stream(&context);
+      service_.RequestCall(&context, &stream, queue_.get(), queue_.get(), nullptr);
+      if (!Completes()) break;
+      while (Answer(&stream)) {
+      }
+      stream.Finish(grpc::Status::OK, nullptr);
+      Completes();
+    }
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) {
+    }
+  }
+
+  bool Answer(grpc::GenericServerAsyncReaderWriter* stream) {
+    grpc::ByteBuffer bytes;
+    stream->Read(&bytes, nullptr);
+    rpcenv::Request request;
+    if (!Completes() ||
+        !grpc::SerializationTraits<rpcenv::Request>::Deserialize(&bytes, &request).ok()) {
+      return false;
+    }
+    const bool is_first = request.has_open();
+    const grpc::Slice slice(is_first ? GoodReply(request).SerializeAsString() : "\xff\xff\xff\xff");
+    stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    return Completes();
+  }
+
+  bool Completes() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_->Next(&tag, &ok) && ok;
+  }
+
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;
+};
+
+TEST_F(HostileServerTest, RepliesThatCannotBeParsedAreCounted) {
+  UnparsableServer server(directory_.Address());
+  const std::string error = Run(kLongEnough);
+  EXPECT_NE(error.find("cannot be parsed"), std::string::npos) << error;
+  EXPECT_NE(error.find("failed 2 times"), std::string::npos) << error;
 }
 
 TEST_F(HostileServerTest, ManyEmptyArraysAreRefused) {

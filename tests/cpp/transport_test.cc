@@ -27,5 +27,14 @@ TEST(TransportTest, RefusesWhatIsNoAddress) {
   }
 }
 
+TEST(TransportTest, RefusesSocketPathsThatGrpcWouldDecode) {
+  for (const char* address : {"unix:/tmp/a%41", "unix:%2f", "unix:/tmp/%%aF"}) {
+    EXPECT_THROW(CheckAddressIsLocal(address), std::invalid_argument) << address;
+  }
+  for (const char* address : {"unix:/tmp/100%", "unix:/tmp/50%x", "unix:/tmp/%4"}) {
+    EXPECT_TRUE(CheckAddressIsLocal(address)) << address;
+  }
+}
+
 }  // namespace
 }  // namespace torchbeast

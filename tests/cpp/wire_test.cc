@@ -186,6 +186,20 @@ TEST(SpecTest, RefusesTooManyArrays) {
   EXPECT_THROW(DecodeSpec(hollow), WireError);
 }
 
+TEST(SpecTest, RefusesLongKeys) {
+  auto nested = [](size_t key_bytes) {
+    rpcenv::Spec inner;
+    inner.mutable_mapping()->add_keys(std::string(key_bytes, 'k'));
+    *inner.mutable_mapping()->add_items()->mutable_array() =
+        EncodeArraySpec(LeafSpec{DType::kUint8, {1}});
+    rpcenv::Spec spec;
+    for (int i = 0; i < 2; ++i) *spec.mutable_sequence()->add_items() = inner;
+    return spec;
+  };
+  EXPECT_NO_THROW(DecodeSpec(nested(kMaxKeyBytes / 2)));
+  EXPECT_THROW(DecodeSpec(nested(kMaxKeyBytes / 2 + 1)), WireError);
+}
+
 // Damages `bytes` in a few places.
 std::string Mutate(std::string bytes, std::mt19937& random) {
   for (uint32_t n = 1 + random() % 4; n > 0 && !bytes.empty(); --n) {

@@ -13,7 +13,12 @@ class Counting:
     Episodes of 7 steps; the third ends by truncation. Reward = the action taken.
     """
 
+    is_made = False
+
     def __init__(self, start=0, **behaviour):
+        if behaviour.get("only_one") and Counting.is_made:
+            raise OSError("port is taken")
+        Counting.is_made = True
         self._count = start
         self._behaviour = behaviour
         self._stack = None

@@ -260,6 +260,17 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     assert "in step" in message
 
 
+@both_servers
+def test_what_broke_an_environment_is_said_also_if_its_replacement_fails(start_server):
+    address, _ = start_server(fail_at=3, only_one=True)
+    with Pool([address], max_environment_failures=1) as pool:
+        message = pool.wait_for_error()
+    assert "failed at its step 4" in message
+    first, _, second = message.partition("Its replacement failed, too:")
+    assert "KeyError: 'broken environment'" in first
+    assert "OSError: port is taken" in second
+
+
 def test_failures_after_whole_rollouts_count_too(start_server):
     address, _ = start_server(fail_at=4 * T)
     with Pool([address], max_environment_failures=2) as pool:

@@ -126,6 +126,8 @@ def test_unusable_addresses_are_refused(tmp_path):
         Server(Mock, "nonsense")
     with pytest.raises(ValueError, match="the system allows 107"):
         Server(Mock, "unix:/" + "x" * 120)
+    with pytest.raises(ValueError, match="with % and two hexadecimal digits"):
+        Server(Mock, f"unix:{tmp_path}/a%41")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:4000", "192.0.2.1:4000", "[::]:4000"])

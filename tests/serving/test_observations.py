@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from torchbeast.serving.messages import Reply, Request, WireError
+from torchbeast.serving.messages import MAX_KEY_BYTES, Reply, Request, WireError
 from torchbeast.serving.observations import ObservationEncoder, decode_actions, encode_spec
 
 
@@ -59,6 +59,13 @@ def test_observations_unlike_the_first_are_refused(observation, message):
     encoder.check({"a": 1, "b": 2})
     with pytest.raises(WireError, match=message):
         encoder.check(observation)
+
+
+def test_long_keys_are_refused():
+    half = MAX_KEY_BYTES // 2
+    ObservationEncoder(1, newest_plane=True).check(({"é" * (half // 2): 1}, {"b" * half: 2}))
+    with pytest.raises(WireError, match="keys have more than 65536 bytes"):
+        ObservationEncoder(1, newest_plane=True).check(({"é" * (half // 2): 1}, {"bb" * half: 2}))
 
 
 def make_request(dtype, shape, actions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -118,9 +118,11 @@ class EnvironmentBatch:
             FailedEnvironmentError: one cannot be made.
         """
         for index in range(len(self._streams)):
-            with self._fatal(index):
+            try:
                 row, arrays = self._start(index)
-                self._append(index, row, arrays, reply)
+            except Exception as error:
+                raise FailedEnvironmentError(self._fail(index, error)) from error
+            self._append(index, row, arrays, reply)
         assert self._encoder.structure is not None
         reply.schema.observation.CopyFrom(encode_spec(self._encoder.structure.first))
 
@@ -160,29 +162,24 @@ class EnvironmentBatch:
         return row._replace(done=False, game_over=False), self._encoder.check(row.frame)
 
     def _replace(self, index: int, error: Exception, reply: Any) -> None:
-        failure = self._describe(index, error)
+        failure = self._fail(index, error)
         stream = self._streams[index]
         if stream is not None:
             with contextlib.suppress(Exception):
                 stream.env.close()
-        with self._fatal(index):
+        try:
             row, arrays = self._start(index)
+        except Exception as second:
+            text = f"{_describe(error)}\nIts replacement failed, too:\n{_describe(second)}"
+            failure.text = clean_text(text)
+            raise FailedEnvironmentError(failure) from second
         self._append(index, row._replace(done=True, truncated=True), arrays, reply)
         reply.failures.append(failure)
 
-    @contextlib.contextmanager
-    def _fatal(self, index: int) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            raise FailedEnvironmentError(self._describe(index, error)) from error
-
-    def _describe(self, index: int, error: Exception) -> Any:
-        if isinstance(error, WireError):
-            text = str(error)
-        else:
-            text = "".join(traceback.format_exception(error))
-        return Failure(environment=index, step=self._steps[index], text=clean_text(text))
+    def _fail(self, index: int, error: Exception) -> Any:
+        """The message about an environment that failed."""
+        text = clean_text(_describe(error))
+        return Failure(environment=index, step=self._steps[index], text=text)
 
     def _append(self, index: int, row: EnvStep, arrays: list[np.ndarray], reply: Any) -> None:
         is_first = row.done or row.episode_step == 0
@@ -193,6 +190,13 @@ class EnvironmentBatch:
         reply.game_over.append(row.game_over)
         reply.episode_step.append(row.episode_step)
         reply.episode_return.append(row.episode_return)
+
+
+def _describe(error: Exception) -> str:
+    """Why an environment failed: what is wrong with its observation, or where it raised."""
+    if isinstance(error, WireError):
+        return str(error)
+    return "".join(traceback.format_exception(error))
 
 
 def clean_text(text: str) -> str:

@@ -16,6 +16,7 @@ PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = 256 << 20
 MAX_RANK = 6
 MAX_LEAVES = 1024
+MAX_KEY_BYTES = 64 << 10
 METHOD = "Step"
 
 _FILES = descriptor_pb2.FileDescriptorSet.FromString(

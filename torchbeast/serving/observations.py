@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchbeast.envs.stream import describe_array
-from torchbeast.serving.messages import DTYPES, MAX_LEAVES, MAX_RANK, NUMBERS, Spec, WireError
+from torchbeast.serving.messages import (
+    DTYPES,
+    MAX_KEY_BYTES,
+    MAX_LEAVES,
+    MAX_RANK,
+    NUMBERS,
+    Spec,
+    WireError,
+)
 
 # A frame stack has between two and this many planes.
 MAX_PLANES = 64
@@ -152,9 +160,20 @@ class ObservationEncoder:
             raise WireError(f"its observation has {len(arrays)} arrays, at most {MAX_LEAVES}")
         if max(array.ndim for array in arrays) > MAX_RANK:
             raise WireError(f"observation of more than {MAX_RANK} dimensions")
+        if _key_bytes(observation) > MAX_KEY_BYTES:
+            raise WireError(f"observation whose keys have more than {MAX_KEY_BYTES} bytes")
         self.structure = Structure(observation, tuple(map(describe_array, arrays)))
         self._may_move = [self._newest_plane and _may_be_frame_stack(array) for array in arrays]
         self._previous = [[None] * self._num_environments for _ in arrays]
+
+
+def _key_bytes(observation: Any) -> int:
+    """The size of the keys of all dicts in an observation."""
+    if isinstance(observation, dict):
+        return sum(len(key.encode()) + _key_bytes(item) for key, item in observation.items())
+    if isinstance(observation, (tuple, list)):
+        return sum(map(_key_bytes, observation))
+    return 0
 
 
 def _check_structure(first: Any, observation: Any, path: str = "") -> None:
