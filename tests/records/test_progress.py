@@ -101,7 +101,7 @@ def test_a_resumed_run_continues_its_counts(make, make_stats):
     first = make()
     first.record(make_stats(20, 1.0, 3.0))
     second = make()
-    second.load_state_dict({**first.state_dict(), "seconds": 1000.0}, 20)
+    second.load_state_dict({**first.state_dict(), "seconds": 1000.0}, [20, 0])
     assert second.snapshot(QUEUES).steps == 20
     second.record(make_stats(40, 5.0))
     snapshot = second.snapshot(QUEUES)

@@ -5,6 +5,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.loading import find_agent_type
 from torchbeast.runtime.allocation import environments_per_task
+from torchbeast.runtime.devices import Devices
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import available_cores
 from torchbeast.training import prepare
@@ -39,6 +40,14 @@ def test_wanted_inequality_reaches_servers_and_actors(make_config):
 
 def test_there_are_no_more_servers_than_environments(make_config):
     assert prepare(make_config("--num_servers=9")).plan.servers == 4
+
+
+def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
+    gpu = Devices(torch.device("cuda", 0), torch.device("cuda", 1))
+    monkeypatch.setattr("torchbeast.training.setup.choose_devices", lambda *_: gpu)
+    setup = prepare(make_config(), has_pool=False)
+    assert str(setup.devices) == "learning on cuda:0, acting on cpu"
+    assert prepare(make_config()).devices == gpu
 
 
 def test_without_a_pool_the_actors_are_per_game(make_config):

@@ -82,22 +82,23 @@ class Progress:
                 "seconds": self.seconds(),
                 "returns": [list(returns) for returns in self._returns],
                 "games": list(self._games),
-                "task_steps": list(self._task_steps),
             }
 
-    def load_state_dict(self, state: dict[str, Any], step: int) -> None:
-        """Restores what state_dict returned, at agent step ``step``.
+    def load_state_dict(self, state: dict[str, Any], task_steps: Sequence[int]) -> None:
+        """Restores what state_dict returned.
 
-        What an earlier version did not save starts at 0.
+        Args:
+            state: what an earlier version did not save in it starts at 0.
+            task_steps: agent steps of each game that the run has taken.
         """
         now = self._clock()
         self._start = now - state.get("seconds", 0.0)
-        self._points = collections.deque([(now, step)], maxlen=NUM_POINTS)
+        self._points = collections.deque([(now, sum(task_steps))], maxlen=NUM_POINTS)
         for returns, saved in zip(self._returns, state.get("returns", []), strict=False):
             # Earlier versions saved returns that were not finite.
             returns.extend(value for value in saved if math.isfinite(value))
         self._games = list(state.get("games", self._games))
-        self._task_steps = list(state.get("task_steps", self._task_steps))
+        self._task_steps = list(task_steps)
 
     def record(self, stats: StepStats) -> None:
         """Takes in one learner step."""

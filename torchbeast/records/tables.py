@@ -68,14 +68,19 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
             _rename(path)
             return
         # A killed run may have written half of its last row.
-        kept = [r for r in rows[1:] if r.count(",") == rows[0].count(",")]
+        kept = [r for r in rows[1:] if _num_cells(r) == _num_cells(rows[0])]
         kept = [r for r in kept if int(r.partition(",")[0]) <= last_step]
-    except ValueError as error:  # UnicodeDecodeError is one.
+    except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError.
         log.warning("%s is damaged (%s): renamed to %s", path, error, _rename(path).name)
         return
     temporary = path.with_suffix(".csv.tmp")
     temporary.write_text("\n".join([rows[0], *kept]) + "\n")
     temporary.replace(path)
+
+
+def _num_cells(row: str) -> int:
+    """Counts the cells of a line. A comma may be inside of one, such as in a host's name."""
+    return len(next(csv.reader([row])))
 
 
 def _rename(path: Path) -> Path:

@@ -78,8 +78,9 @@ class Recorder:
             lambda task, value: human_normalized(config.games[task], value),
         )
         if state.checkpoint is not None:
-            steps = state.checkpoint["steps"]
-            self.progress.load_state_dict(state.checkpoint.get("progress", {}), steps)
+            self.progress.load_state_dict(
+                state.checkpoint.get("progress", {}), state.checkpoint["task_steps"]
+            )
         self.hosts: Callable[[], tuple[HostSnapshot, ...]] = tuple
         """Returns the hosts that have joined."""
         self._games = config.games

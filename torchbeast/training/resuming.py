@@ -97,9 +97,8 @@ def _check_progress(progress: dict[str, Any], num_tasks: int) -> None:
     """Checks those fields of the progress that are used here. Each of them may be missing."""
     if not isinstance(progress, dict):
         raise ValueError("progress is not a dictionary")
-    for name in ("games", "task_steps"):
-        if name in progress:
-            _check_naturals(f"progress: {name}", progress[name], num_tasks)
+    if "games" in progress:
+        _check_naturals("progress: games", progress["games"], num_tasks)
     if not isinstance(progress.get("seconds", 0.0), int | float):
         raise ValueError("progress: seconds is not a number")
     if "returns" in progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,13 @@ from torchbeast.core.learner import StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
 from torchbeast.records.snapshot import HostSnapshot
+from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.training.outputs import NoOutputs, RunOutputs
 from torchbeast.training.setup import Setup
 from torchbeast.training.state import RunState, make_learner, resume_or_start
+
+log = logging.getLogger("torchbeast")
 
 # How long threads get to finish what they are at when a run ends.
 JOIN_TIMEOUT_S = 3.0
@@ -137,15 +141,35 @@ class TrainingRun:
             self.learner.close()
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
-            self._outputs.save(last_queues, is_interrupted=self._is_interrupted())
+            self._save(last_queues)
         if self.threads.error is not None and self._signals.received is None:
-            self.learner.check_weights()  # Else sampling from NaN would be named as the reason.
-            raise self.threads.error
+            raise self._find_reason(self.threads.error)
         signum = self._signals.received
         self._outputs.finish(self._is_interrupted, signum)
         if signum is None and self.learner.is_stopped:
             raise RunError("another rank stopped the run")
         return 0 if signum is None else 128 + signum
+
+    def _save(self, queues: dict[str, int]) -> None:
+        """Saves the run. What fails then does not hide the error that ended the run."""
+        try:
+            self._outputs.save(queues, is_interrupted=self._is_interrupted())
+        except Exception as error:
+            if self.threads.error is None:
+                raise
+            log.error("The run cannot be saved: %s", typed_line(error))
+
+    def _find_reason(self, error: BaseException) -> BaseException:
+        """Returns what ended the run: divergence, of which sampling from NaN is only a result, or
+        the error of a thread.
+        """
+        try:
+            self.learner.check_weights()
+        except RunError as divergence:
+            return divergence
+        except Exception as second:  # A GPU that has failed fails here, too.
+            log.debug("The weights cannot be checked: %s", typed_line(second))
+        return error
 
     def _make_last_step(self) -> None:
         """Lets all ranks of an interrupted run end with the same step, if they still can."""

@@ -6,6 +6,8 @@ import logging
 import os
 from typing import NamedTuple
 
+import torch
+
 from torchbeast.core.types import UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
@@ -81,6 +83,8 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     machine = config.machine
     num_actors = machine.num_actors * (1 if has_pool else num_tasks)
     devices = choose_devices(machine.disable_cuda, ranks.local_index, ranks.local_count)
+    if not has_pool:  # MonoBeast's actors compute on the CPU.
+        devices = devices._replace(inference=torch.device("cpu"))
     cores = machine.cores or max(1, available_cores() // ranks.local_count)
     if num_tasks > num_actors:
         raise UsageError(
