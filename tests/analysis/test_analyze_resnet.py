@@ -345,7 +345,7 @@ def test_steps_of_two_agents_are_chosen_evenly(tmp_path, count, match_steps, exp
 
 def test_agents_that_began_alike_are_told_from_others(tmp_path):
     for i, (name, seed) in enumerate((("a", 1), ("b", 1), ("c", 2), ("old", None))):
-        save_agent(tmp_path / name, (10,), seed=i)
+        save_agent(tmp_path / name, (10, 20), seed=i)
         if seed is not None:
             (tmp_path / name / "meta.json").write_text(json.dumps({"seed": seed}))
     agents = find_agents(tmp_path)
@@ -360,6 +360,18 @@ def test_agents_that_began_alike_are_told_from_others(tmp_path):
     arguments = ["--load_path", tmp_path, "--comp_between", "single_single", "--metric", "default"]
     assert run(*arguments, "--comp_seeds=same", "--save_dir", tmp_path / "out") == 0
     assert {(row["agent_a"], row["agent_b"]) for row in read(tmp_path / "out")} == {("a", "b")}
+
+
+@pytest.mark.parametrize("seeds", ["same", "other"])
+def test_controls_stay_whatever_the_seeds(tmp_path, seeds):
+    for i, name in enumerate("ab"):
+        save_agent(tmp_path / name, (10, 20), seed=i)
+        (tmp_path / name / "meta.json").write_text(json.dumps({"seed": i}))
+    assert run("--load_path", tmp_path, "--comp_between", "time_steps", "untrained", "--metric",
+               "default", f"--comp_seeds={seeds}", "--save_dir", tmp_path / "out") == 0  # fmt: skip
+    assert {row["comparison"] for row in read(tmp_path / "out")} == {"time_steps", "untrained"}
+    pairs = {(row["agent_a"], row["agent_b"]) for row in read(tmp_path / "out")}
+    assert pairs >= {("a", "a"), ("b", "b"), ("untrained0", "untrained1")}
 
 
 def test_steps_of_one_agent_follow_each_other(tmp_path):

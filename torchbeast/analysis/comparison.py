@@ -96,7 +96,12 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
 
 
 def have_seeds(a: RunAgent, b: RunAgent, wanted: str) -> bool:
-    """Whether the seeds of two agents are as ``wanted``: ``same``, ``other`` or ``all``."""
+    """Whether the seeds of two agents are as ``wanted``: ``same``, ``other`` or ``all``.
+
+    Untrained networks, and an agent beside itself, are controls for either.
+    """
+    if a is b or a.kind == UNTRAINED:
+        return True
     are_same = a.seed is not None and a.seed == b.seed
     return wanted == "all" or are_same == (wanted == "same")
 

@@ -81,7 +81,8 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         choices=("all", "same", "other"),
         default="all",
         help="same: only agents that were trained with the same --seed, which began with the same "
-        "weights. other: only agents that did not. (default: %(default)s)",
+        "weights. other: only agents that did not. time_steps and untrained are not concerned. "
+        "(default: %(default)s)",
     )
     add(
         "--match_num_models",
