@@ -6,7 +6,9 @@ import pytest
 import libtorchbeast
 from tests.processes import nothing_left, wait_until
 from torchbeast import serving
-from torchbeast.polybeast_env import find_server
+from torchbeast.polybeast_env import find_server, make_parser, read_config
+from torchbeast.runtime import threads
+from torchbeast.runtime.allocation import default_num_actors, default_num_servers, divide
 
 
 def test_the_cpp_server_serves_where_it_was_compiled(monkeypatch):
@@ -14,6 +16,16 @@ def test_the_cpp_server_serves_where_it_was_compiled(monkeypatch):
     assert find_server(pure_python=True) is serving.Server
     monkeypatch.setitem(sys.modules, "libtorchbeast", None)
     assert find_server(pure_python=False) is serving.Server
+
+
+@pytest.mark.parametrize("num_actors", [None, 60])
+@pytest.mark.parametrize("cores", [1, 2, 8, 11])
+def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, cores, num_actors):
+    monkeypatch.setattr(threads, "available_cores", lambda: cores)
+    weights = [1, 1, 1]
+    shares = divide(num_actors or default_num_actors(weights), weights)
+    config = read_config(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
+    assert len(config.served) == default_num_servers(cores, shares)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

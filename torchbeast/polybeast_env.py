@@ -22,7 +22,7 @@ from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
-from torchbeast.runtime.allocation import Served, parse_served, task_of
+from torchbeast.runtime.allocation import Served, default_num_servers, parse_served, task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import Restarts, fork_context, start_worker
@@ -212,7 +212,9 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     from torchbeast.runtime.threads import available_cores
 
     games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
-    num_servers = flags.num_servers or max(available_cores(), len(games))
+    # A learner on as many cores expects no more by default, however many environments it has.
+    cores = available_cores()
+    num_servers = flags.num_servers or default_num_servers(cores, [cores] * len(games))
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
     observation = build(ObservationConfig, vars(flags))

@@ -22,7 +22,7 @@ def add_server_flags(
     group.add_argument(
         "--num_servers",
         type=positive,
-        help="Server processes. (default: one per core, at least one per game)",
+        help="Server processes. (default: about one per core, equally many for each game)",
     )
     group.add_argument(
         "--tls_dir",
