@@ -90,13 +90,33 @@ class SupervisorConfig(NamedTuple):
     """Whether Python's server serves, even where the C++ server was compiled."""
 
 
-def find_server(*, pure_python: bool) -> Any:
-    """Returns the class of the server: C++ where it was compiled, unless Python's is wanted."""
-    if not pure_python:
-        with contextlib.suppress(ImportError):
-            from libtorchbeast import Server
+def load_cpp_server() -> Any:
+    """Returns the class of the C++ server; None where it was not compiled.
 
-            return Server
+    Raises:
+        RunError: it was compiled, but cannot be loaded.
+    """
+    try:
+        from libtorchbeast import Server
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        raise RunError(
+            f"the C++ server cannot be loaded ({error}): run make build or pip install ., or serve "
+            "with --pure_python"
+        ) from error
+    return Server
+
+
+def find_server(*, pure_python: bool) -> Any:
+    """Returns the class of the server: C++ where it was compiled, unless Python's is wanted.
+
+    Raises:
+        RunError: see :func:`load_cpp_server`.
+    """
+    cpp_server = None if pure_python else load_cpp_server()
+    if cpp_server is not None:
+        return cpp_server
     from torchbeast.serving import Server as PythonServer
 
     return PythonServer
@@ -132,7 +152,7 @@ def serve(
     try:
         server_class = find_server(pure_python=config.pure_python)
         server_class(env_init, address, served.task, config.tls).run()
-    except (RuntimeError, ValueError) as error:
+    except (RunError, RuntimeError, ValueError) as error:
         errors.send(str(error))
 
 
@@ -294,6 +314,9 @@ def main(argv: list[str] | None = None) -> int:
 
         end_with_parent()
     try:
+        if not flags.pure_python:
+            with default_interrupt():
+                load_cpp_server()  # To find out, before anything starts, whether it can be.
         if flags.join is not None:
             return join(flags)
         with default_interrupt():
