@@ -73,12 +73,12 @@ def test_hosts_join_leave_die_and_come_back(make_learner, run_pool, steps_go_on,
     all_end(family)
 
 
-def run_host(port, tls_dir=None):
+def run_host(port, tls_dir=None, games=None):
     """Runs a host in this process until it says something, and returns that, or raises."""
 
     async def run():
         said = asyncio.Queue()
-        config = HostConfig(f"localhost:{port}", "1", "h", 1, None, tls_dir, False)
+        config = HostConfig(f"localhost:{port}", "1", "h", 1, games, tls_dir, False)
         running = asyncio.ensure_future(Host(config, said.put_nowait).run())
         saying = asyncio.ensure_future(said.get())
         done, _ = await asyncio.wait(
@@ -152,6 +152,23 @@ def test_a_host_waits_for_its_learner_and_ends_when_it_is_refused():
 def test_a_learner_cannot_make_a_host_import_a_module(answers, reason):
     with answering(*answers) as port:
         assert reason in run_host(port)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([OFFER._replace(frame_height=0)], "it asks for frames of 0 x 84 pixels"),
+        ([OFFER._replace(frame_width=10**9)], "it asks for frames of 84 x 1000000000 pixels"),
+        ([OFFER, LEASE], "it deals 0 places, this host offered 1 server"),
+        (
+            [OFFER, LEASE._replace(places=tuple(Place(i, 0, "Mock", 1) for i in range(2)))],
+            "it deals 2 places, this host offered 1 server",
+        ),
+    ],
+)
+def test_a_learner_cannot_have_more_than_the_host_offers(answers, reason):
+    with answering(*answers) as port:
+        assert reason in run_host(port, games=("Mock",))
 
 
 def test_hosts_need_encryption_beyond_this_machine(assert_misuse):

@@ -25,10 +25,13 @@ from torchbeast.joining.messages import (
 from torchbeast.joining.stay import NotNowError, Stay, describe_lease, server_arguments
 from torchbeast.joining.tenancy import Timing
 from torchbeast.joining.tls import make_tls_context, split_address
+from torchbeast.runtime.text import counted
 
 # Between two attempts to join, in seconds; each is up to a half longer, so that many hosts do not
 # come at one moment.
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 30.0
+# Of a frame that a learner may ask for: more is a mistake, and would take all memory.
+MAX_FRAME_SIDE = 4096
 
 
 class HostConfig(NamedTuple):
@@ -141,10 +144,18 @@ class Host:
             ) from error
         if not all(map(hello.serves, offer.games)):
             raise MessageError("it offers games that this host does not serve")
+        sides = (offer.frame_height, offer.frame_width)
+        if not all(1 <= side <= MAX_FRAME_SIDE for side in sides):
+            raise MessageError(f"it asks for frames of {sides[0]} x {sides[1]} pixels")
         channel.send(describe_games(offer))
         lease: Lease = await self._receive(channel, Lease)
         if not {place.game for place in lease.places} <= set(offer.games):
             raise MessageError("it deals games that it did not offer")
+        if not 1 <= len(lease.places) <= config.num_servers:
+            raise MessageError(
+                f"it deals {counted(len(lease.places), 'place')}, this host offered "
+                f"{counted(config.num_servers, 'server')}"
+            )
         return offer, lease
 
     async def _receive(self, channel: Channel, kind: type) -> Any:
