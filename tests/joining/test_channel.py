@@ -97,21 +97,49 @@ def test_an_end_that_was_lost_before_the_other_came_closes_it(lost):
     asyncio.run(run())
 
 
+async def connect_encrypted(tls):
+    """The two ends of an encrypted connection."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    accepted, connected = Channel(), Channel()
+    accepting = loop.connect_accepted_socket(
+        lambda: accepted, ours, ssl=make_tls_context(tls, is_server=True)
+    )
+    context = make_tls_context(tls, is_server=False)
+    connecting = loop.create_connection(
+        lambda: connected, sock=theirs, ssl=context, server_hostname="localhost"
+    )
+    await asyncio.gather(accepting, connecting)
+    return accepted, connected
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_an_encrypted_connection_that_vanishes_while_it_becomes_a_tunnel_closes_it(make_tls, turns):
+    tls = make_tls("localhost")
+
+    async def run():
+        accepted, _ = await connect_encrypted(tls)
+        end, other = TunnelEnd(), TunnelEnd()
+        plain = await connect(other)
+        accepted.abort()
+        for _ in range(turns):  # The connection is lost in the first, its protocol told later.
+            await asyncio.sleep(0)
+        accepted.send(Ping())
+        accepted.become(end)
+        end.join(other)
+        assert await asyncio.wait_for(receive(plain, 1), 10) == b""
+        assert end.is_lost
+        plain.close()
+
+    asyncio.run(run())
+
+
 def test_an_encrypted_tunnel_may_be_closed_from_all_sides(make_tls):
     tls = make_tls("localhost")
 
     async def run():
-        loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
-        accepted, end = Channel(), TunnelEnd()
-        accepting = loop.connect_accepted_socket(
-            lambda: accepted, ours, ssl=make_tls_context(tls, is_server=True)
-        )
-        context = make_tls_context(tls, is_server=False)
-        connecting = loop.create_connection(
-            Channel, sock=theirs, ssl=context, server_hostname="localhost"
-        )
-        await asyncio.gather(accepting, connecting)
+        accepted, _ = await connect_encrypted(tls)
+        end = TunnelEnd()
         accepted.become(end)
         other = TunnelEnd()
         plain = await connect(other)

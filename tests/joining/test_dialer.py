@@ -1,13 +1,15 @@
+import asyncio
 import shutil
 import socket
 import time
 
 import pytest
 
+from tests.joining.conftest import TIMING
 from tests.processes import wait_until
 from torchbeast.core.types import UsageError
 from torchbeast.joining import dialer
-from torchbeast.joining.dialer import parse_addresses, read_addresses
+from torchbeast.joining.dialer import Dialer, Entry, parse_addresses, read_addresses
 
 
 @pytest.mark.parametrize(
@@ -115,3 +117,30 @@ def test_a_name_that_is_none_is_reported(make_learner, make_tls, tmp_path):
     learner = make_learner(tls_dir=make_tls("localhost"), num_places=1, env_addresses=str(path))
     wait_until(lambda: learner.sees("refused"))
     assert learner.events[0].host == "localhost..:4000"
+
+
+class LostTransport(asyncio.Transport):
+    """What Python 3.10 makes of an encrypted connection that is lost at once: it has no socket."""
+
+    def is_closing(self):
+        return False
+
+
+def test_a_server_whose_connection_is_lost_at_once_is_reported(monkeypatch):
+    async def connect(*_):
+        return LostTransport()
+
+    async def run():
+        reports = asyncio.Queue()
+        server = Dialer(
+            lambda: [Entry("localhost:4000", 0)], None, "unix:/tmp/unused", TIMING,
+            lambda _: None, lambda _: None, lambda *report: reports.put_nowait(report),
+        )  # fmt: skip
+        running = asyncio.ensure_future(server.run())
+        kind, host, _, reason = await asyncio.wait_for(reports.get(), 10)
+        assert (kind, host) == ("refused", "localhost:4000")
+        assert "hangs up" in reason
+        running.cancel()
+
+    monkeypatch.setattr(dialer, "connect", connect)
+    asyncio.run(run())

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from tests.processes import all_end, wait_until
+from tests.processes import all_end, nothing_left, wait_until
 from torchbeast import polybeast_env
 from torchbeast.core.types import RunError
 from torchbeast.joining.host import Host, HostConfig
@@ -169,6 +169,21 @@ def test_a_learner_cannot_make_a_host_import_a_module(answers, reason):
 def test_a_learner_cannot_have_more_than_the_host_offers(answers, reason):
     with answering(*answers) as port:
         assert reason in run_host(port, games=("Mock",))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_host_while_it_waits_for_an_environment(
+    start, tmp_path, monkeypatch, signum
+):
+    monkeypatch.setenv("HANGING", str(tmp_path / "hanging"))
+    game = "tests.hostile:HangsWhenMade-v0"
+    with answering(OFFER._replace(games=(game,))) as port:
+        run = start("polybeast_env", f"--join=localhost:{port}", f"--env={game}")
+        wait_until((tmp_path / "hanging").exists)
+        members = run.family()
+        run.process.send_signal(signum)
+        assert run.finish(timeout=60) == (-signum, "", "")
+        nothing_left(run, members, timeout=60)
 
 
 def test_hosts_need_encryption_beyond_this_machine(assert_misuse):
