@@ -197,7 +197,7 @@ def low_priority_work(count: int) -> Iterator[list[int]]:
 def end_to_end(
     arguments: list[str],
     savedir: str,
-    beside: Sequence[int],
+    beside: Sequence[int] = (),
     checkout: Path = ROOT,
     seconds: float = TRAINING_SECONDS,
 ) -> EndToEnd:
