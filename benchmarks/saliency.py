@@ -1,6 +1,6 @@
 """Saliency: masks in batches that recompute what they change, beside other ways.
 
-    python benchmarks/saliency.py [--model models/PongResNet] [--masks 40] [--repeats 5]
+    python benchmarks/saliency.py [--model models/Pong] [--masks 40] [--repeats 5]
 
 CPU seconds per frame of a game at density 2, for both maps (policy and value): every method runs
 on one thread, so that other work on the machine changes the figures little, and methods take turns.
@@ -82,7 +82,7 @@ def largest_difference(outputs, slow: np.ndarray, places: list[tuple[int, int]])
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, default=MODELS / "PongResNet")
+    parser.add_argument("--model", type=Path, default=MODELS / "Pong")
     parser.add_argument("--masks", type=int, default=40, help="Timed one at a time.")
     parser.add_argument("--repeats", type=int, default=5, help="The fastest of so many counts.")
     flags = parser.parse_args()

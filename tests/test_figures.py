@@ -75,7 +75,9 @@ def test_the_page_prints_the_commands(figure):
 def test_the_agents_of_the_commands_are_inputs(figure):
     inputs = find_inputs(figure, ROOT)
     for agent in (path.name for path in ROOT.glob("models/*") if path.is_dir()):
-        if any(re.search(rf"(=|/|,|--xpid ){agent}\b", command) for command in figure.commands):
+        if any(
+            re.search(rf"(=|/|,|--xpid ){agent}(?![\w-])", command) for command in figure.commands
+        ):
             assert any(name.startswith(f"models/{agent}/") for name in inputs), agent
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tools.figure import FILTERS, Figure, agents, card, curves, histories, notebook
 from tools.film_figures import FILMS
-from tools.report_figures import REPORT
+from tools.report_figures import MULTI, REPORT, SECOND_SEEDS, SINGLE
 
 # The cheap ones first: all together take about an hour on two idle cores.
 FIGURES = (
@@ -45,12 +45,12 @@ FIGURES = (
         "pong_curve",
         "docs/presets.md",
         (
-            "python -m torchbeast.analysis.plot_runs models/Pong models/PongResNet "
+            "python -m torchbeast.analysis.plot_runs models/PongShallow models/Pong "
             "models/PongAttention --reference docs/reference/torchbeast_paper_curves_2019.csv "
             "--output figures",
         ),
         (
-            *curves("Pong", "PongResNet", "PongAttention"),
+            *curves("PongShallow", "Pong", "PongAttention"),
             "docs/reference/torchbeast_paper_curves_2019.csv",
         ),
         {"docs/images/Pong_curve.png": "figures/returns_by_steps.png"},
@@ -72,27 +72,12 @@ FIGURES = (
         agents("PongAttention"),
         {"docs/images/Pong_attention.png": "attention/PongAttention/PongNoFrameskip-v4/000153.png"},
     ),
-    Figure(
-        "film",
-        "docs/watch.md",
-        (
-            "python -m torchbeast.polybeast --mode record --savedir models --xpid Pong "
-            "--movie movies",
-        ),
-        agents("Pong"),
-        {
-            f"movies/Pong_2000000_PongNoFrameskip-v4.{kind}": (
-                f"movies/Pong_2000000_PongNoFrameskip-v4.{kind}"
-            )
-            for kind in ("gif", "actions")
-        },
-    ),
-    *map(card, ("Carnival", "DemonAttack", "MultiTaskPopArt", "SpaceInvaders")),
-    *(card(name, "notes.md") for name in ("Pong", "PongAttention")),
+    *map(card, (*SINGLE, *SECOND_SEEDS, *MULTI)),
+    *(card(name, "notes.md") for name in ("PongShallow", "PongAttention")),
     *FILMS,
     *REPORT,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
-    notebook("model", agents("Pong")),
+    notebook("model", agents("PongShallow")),
     notebook("movies", histories("Pong")),
     notebook("action_analysis", (*agents("*"), *histories("Pong")[2:])),
     Figure(
@@ -156,10 +141,10 @@ FIGURES = (
         "stitching",
         "docs/filters.md",
         (
-            f"{FILTERS} --mode stitching --load_path models/Pong --other models/MultiTaskPopArt "
-            "--sample --seed 100",
+            f"{FILTERS} --mode stitching --load_path models/PongShallow --other "
+            "models/MultiTaskPopArt --sample --seed 100",
         ),
-        agents("Pong", "MultiTaskPopArt"),
+        agents("PongShallow", "MultiTaskPopArt"),
         {"docs/images/stitching.png": "stitching/stitching.png"},
     ),
     Figure(

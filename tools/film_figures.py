@@ -39,7 +39,10 @@ def films(agent: str, steps: int, *games: str) -> Figure:
 
 
 FILMS = (
+    films("AirRaid", 2_500_000, "AirRaid"),
     films("Carnival", 2_500_000, "Carnival"),
     films("DemonAttack", 2_500_000, "DemonAttack"),
+    films("NameThisGame", 2_500_000, "NameThisGame"),
+    films("Pong", 2_500_000, "Pong"),
     films("SpaceInvaders", 2_500_000, "SpaceInvaders"),
 )

@@ -1,7 +1,7 @@
 """The figures and tables of docs/report.md.
 
-``SINGLE`` and ``MULTI`` name the agents that it shows. An agent that is shipped is added here, and
-the page's text is written anew.
+``SINGLE``, ``SECOND_SEEDS`` and ``MULTI`` name the agents that it shows. An agent that is shipped
+is added here, and the page's text is written anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from tools.figure import FILTERS, Figure, agents, curves, histories
 
 PAGE = "docs/report.md"
-SINGLE = ("Carnival", "DemonAttack", "SpaceInvaders")
+SINGLE = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
+# Agents of one game that differ from one of the above in their seed only.
+SECOND_SEEDS = ("Pong-s2",)
 MULTI = ("MultiTaskPopArt",)
 REFERENCES = (
     "docs/reference/torchbeast_paper_curves_2019.csv",
@@ -20,6 +22,11 @@ PAIRS = {
     kind: [f"docs/reference/six_games/{run}-s{seed}" for seed in (1, 2)]
     for kind, run in (("PopArt", "popart"), ("clipped", "clipped"))
 }
+# By --comp_seeds: what is compared. Agents of one seed began with the same weights.
+FILTER_FIGURES = {
+    "same": ("single_single", "time_steps", "untrained"),
+    "other": ("single_single", "same_games", "untrained"),
+}
 SHEET_FRAMES = "--first_frame 130 --num_frames 16"
 
 
@@ -29,6 +36,7 @@ def directories(names: tuple[str, ...]) -> list[str]:
 
 ONE_GAME = f'"one game={",".join(directories(SINGLE))}"'
 SINGLE_DIRECTORIES = " ".join(directories(SINGLE))
+SECOND_DIRECTORIES = " ".join(directories(SECOND_SEEDS))
 MULTI_DIRECTORIES = " ".join(directories(MULTI))
 REFERENCE_FLAGS = " ".join(f"--reference {path}" for path in REFERENCES)
 
@@ -51,15 +59,33 @@ def sheet(game: str) -> Figure:
     )
 
 
+def filters(seeds: str, *kinds: str) -> Figure:
+    """Distances of the filters of agents that have the same seed, or other ones."""
+    directory = f"filters_{seeds}"
+    names = (*SINGLE, *SECOND_SEEDS)
+    return Figure(
+        f"report_filters_{seeds}",
+        PAGE,
+        (
+            f"{FILTERS} --load_path models --models {','.join(f'{n}={n}' for n in names)} "
+            f"--comp_between {' '.join(kinds)} --comp_seeds {seeds} --save_dir {directory}",
+            f"{FILTERS} --mode filter_comp_plot --save_dir {directory} --plot_summary "
+            "--save_figures",
+        ),
+        histories(*names),
+        {f"docs/images/report_filters_{seeds}.png": f"{directory}/summary_relative.png"},
+    )
+
+
 REPORT = (
     Figure(
         "report_agents",
         PAGE,
         (
-            f"python tools/agent_tables.py agents {SINGLE_DIRECTORIES} {MULTI_DIRECTORIES} "
-            "--output agents.md",
+            f"python tools/agent_tables.py agents {SINGLE_DIRECTORIES} {SECOND_DIRECTORIES} "
+            f"{MULTI_DIRECTORIES} --output agents.md",
         ),
-        (*agents(*SINGLE, *MULTI), *curves(*SINGLE, *MULTI)),
+        (*agents(*SINGLE, *SECOND_SEEDS, *MULTI), *curves(*SINGLE, *SECOND_SEEDS, *MULTI)),
         {},
         tables={"agents": "agents.md"},
     ),
@@ -110,15 +136,5 @@ REPORT = (
         {"docs/images/report_actions.png": "action_shares/action_shares.png"},
     ),
     *map(sheet, SINGLE),
-    Figure(
-        "report_filters",
-        PAGE,
-        (
-            f"{FILTERS} --load_path models --models {','.join(f'{n}={n}' for n in SINGLE)} "
-            "--comp_between single_single time_steps untrained --save_dir filters",
-            f"{FILTERS} --mode filter_comp_plot --save_dir filters --plot_summary --save_figures",
-        ),
-        histories(*SINGLE),
-        {"docs/images/report_filters.png": "filters/summary_relative.png"},
-    ),
+    *(filters(seeds, *kinds) for seeds, kinds in FILTER_FIGURES.items()),
 )

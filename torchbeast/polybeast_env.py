@@ -90,36 +90,14 @@ class SupervisorConfig(NamedTuple):
     """Whether Python's server serves, even where the C++ server was compiled."""
 
 
-def load_cpp_server() -> Any:
-    """Returns the class of the C++ server; None where it was not compiled.
-
-    Raises:
-        RunError: it was compiled, but cannot be loaded.
-    """
-    try:
-        from libtorchbeast import Server
-    except ModuleNotFoundError:
-        return None
-    except ImportError as error:
-        raise RunError(
-            f"the C++ server cannot be loaded ({error}): run make build or pip install ., or serve "
-            "with --pure_python"
-        ) from error
-    return Server
-
-
 def find_server(*, pure_python: bool) -> Any:
-    """Returns the class of the server: C++ where it was compiled, unless Python's is wanted.
+    """Returns the class of the server: C++ where it was compiled, unless Python's is wanted."""
+    from_cpp = None if pure_python else servers_lib.load_cpp_server()
+    if from_cpp is not None:
+        return from_cpp
+    from torchbeast.serving import Server
 
-    Raises:
-        RunError: see :func:`load_cpp_server`.
-    """
-    cpp_server = None if pure_python else load_cpp_server()
-    if cpp_server is not None:
-        return cpp_server
-    from torchbeast.serving import Server as PythonServer
-
-    return PythonServer
+    return Server
 
 
 def serve(
@@ -232,8 +210,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     from torchbeast.runtime.threads import available_cores
 
     games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
-    # A learner on as many cores expects no more by default, however many environments it has.
-    cores = available_cores()
+    cores = available_cores()  # A learner on as many expects no more servers by default.
     num_servers = flags.num_servers or default_num_servers(cores, [cores] * len(games))
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
@@ -316,7 +293,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if not flags.pure_python:
             with default_interrupt():
-                load_cpp_server()  # To find out, before anything starts, whether it can be.
+                servers_lib.load_cpp_server()  # Fails before anything starts, if it does.
         if flags.join is not None:
             return join(flags)
         with default_interrupt():

@@ -79,7 +79,7 @@ def test_what_is_no_checkpoint_is_one_clear_line(tmp_path, content):
 
 def test_missing_checkpoint_names_the_runs_there_are(tmp_path):
     checkpoint.save(tmp_path / "mine" / "model.tar", CONTENTS)
-    names = r"No checkpoint at .*other.*; runs in .*: mine; shipped agents: .*PopArt, Pong,"
+    names = r"No checkpoint at .*other.*; runs in .*: mine; shipped agents: .*PopArt, .*Pong,"
     with pytest.raises(UsageError, match=names):
         checkpoint.load(checkpoint.find_checkpoint(tmp_path, "other"))
 

@@ -20,11 +20,20 @@ GAME = "PongNoFrameskip-v4"
 TARGET = "tests.moving_target:MovingTarget-v0"
 
 
+def copy_run(path):
+    """Copies a shipped agent to where it looks like a run with ten intermediate checkpoints."""
+    shutil.copytree(MODELS / "PongShallow", path)
+    contents = checkpoint.load(path / "model.tar")
+    del contents["seed"]  # The copies of a run do not have all that its own checkpoint has.
+    for steps in range(200_000, 2_000_001, 200_000):
+        checkpoint.save(checkpoint.intermediate_path(path, steps), {**contents, "steps": steps})
+
+
 @pytest.fixture
 def shipped(tmp_path):
     """A shipped agent, made from one in models/ as from a run."""
     run = tmp_path / "Pong-s2"
-    shutil.copytree(MODELS / "Pong", run)
+    copy_run(run)
     (run / "scores.csv").write_text("step,game\n100,Pong\n")
     (run / "slices.csv").write_text(
         "date,first_step,last_step,seconds,cores,machine,exit_code\n"
@@ -56,10 +65,7 @@ def test_a_shipped_agent_has_five_copies_spread_over_training(shipped):
 
 def test_a_last_copy_that_is_the_final_one_takes_no_space(tmp_path):
     run, target = tmp_path / "run", tmp_path / "models" / "Pong"
-    shutil.copytree(MODELS / "Pong", run)
-    contents = checkpoint.load(run / "model.tar")
-    del contents["seed"]  # The copies of a run do not have all that its own checkpoint has.
-    checkpoint.save(run / "intermediate" / "model.002000000.tar", contents)
+    copy_run(run)
     shipping.ship(run, target)
     *others, last = sorted((target / "intermediate").iterdir())
     assert last.readlink() == Path("../model.tar")

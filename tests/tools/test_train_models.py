@@ -283,7 +283,7 @@ def test_another_machine_resumes_from_a_saved_state(tmp_path, make_runs):
 def test_an_agent_that_is_shipped_already_is_not_trained(tmp_path, make_runs):
     flags = "--preset small --learning_rate 0.001"
     for steps, seeds, expected in ((2e6, (2,), True), (3e6, (2,), False), (2e6, (1,), False)):
-        (run,) = make_runs(("Pong", int(steps), flags), seeds=seeds)
+        (run,) = make_runs(("PongShallow", int(steps), flags), seeds=seeds)
         assert records.is_finished(run, tmp_path / "runs") == expected
         _, row, _ = status.format_status([run], tmp_path / "runs").splitlines()
         assert ("2.00M" in row.split()[2] and "shipped" in row) == expected

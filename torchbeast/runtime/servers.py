@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.text import counted
@@ -142,6 +143,24 @@ def is_local(address: str) -> bool:
         return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def load_cpp_server() -> Any:
+    """Returns the class of the C++ server; None where it was not compiled.
+
+    Raises:
+        RunError: it was compiled, but cannot be loaded.
+    """
+    try:
+        from libtorchbeast import Server
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        raise RunError(
+            f"the C++ server cannot be loaded ({error}): run make build or pip install ., or serve "
+            "with --pure_python"
+        ) from error
+    return Server
 
 
 @contextlib.contextmanager
