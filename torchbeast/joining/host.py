@@ -7,7 +7,7 @@ import contextlib
 import random
 import signal
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from torchbeast.core.types import RunError
@@ -30,6 +30,7 @@ from torchbeast.runtime.text import counted
 # Between two attempts to join, in seconds; each is up to a half longer, so that many hosts do not
 # come at one moment.
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 30.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Of a frame that a learner may ask for: more is a mistake, and would take all memory.
 MAX_FRAME_SIDE = 4096
 
@@ -147,7 +148,10 @@ class Host:
         sides = (offer.frame_height, offer.frame_width)
         if not all(1 <= side <= MAX_FRAME_SIDE for side in sides):
             raise MessageError(f"it asks for frames of {sides[0]} x {sides[1]} pixels")
-        channel.send(describe_games(offer))
+        # The event loop, and with it the handlers of the signals, waits for custom environments.
+        with default_actions():
+            announcement = describe_games(offer)
+        channel.send(announcement)
         lease: Lease = await self._receive(channel, Lease)
         if not {place.game for place in lease.places} <= set(offer.games):
             raise MessageError("it deals games that it did not offer")
@@ -194,6 +198,23 @@ def describe_games(offer: Offer) -> Announcement:
     return Announcement(tuple(spaces))
 
 
+@contextlib.contextmanager
+def default_actions() -> Iterator[None]:
+    """Has a signal to stop end this process at once, unless it is ignored. A context manager.
+
+    There are no servers yet, and the processes that measure environments end with this one.
+    """
+    handlers = {signum: signal.getsignal(signum) for signum in STOP_SIGNALS}
+    changed = {s: handler for s, handler in handlers.items() if handler is not signal.SIG_IGN}
+    try:
+        for signum in changed:
+            signal.signal(signum, signal.SIG_DFL)
+        yield
+    finally:
+        for signum, handler in changed.items():
+            signal.signal(signum, handler)
+
+
 def run_until_signal(host: Host) -> None:
     """Runs a host until SIGINT, SIGTERM or SIGHUP comes.
 
@@ -206,7 +227,7 @@ def run_until_signal(host: Host) -> None:
 async def _run_until_signal(host: Host) -> None:
     loop = asyncio.get_running_loop()
     running = asyncio.ensure_future(host.run())
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in STOP_SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             loop.add_signal_handler(signum, running.cancel)
     with contextlib.suppress(asyncio.CancelledError):
