@@ -72,6 +72,14 @@ def test_a_group_is_named_without_the_seeds(tmp_path, names, expected):
     assert group.name == expected
 
 
+def test_runs_are_grouped_whatever_logs_them_and_wherever_their_servers_are(tmp_path):
+    logs = [(1, 1, 1, 1)]
+    write_run(tmp_path / "a-1", logs, env="Pong", start_servers=True)
+    elsewhere = {"join_address": "0.0.0.0:7000", "env_addresses": "servers.txt", "tls_dir": "tls"}
+    write_run(tmp_path / "a-2", logs, env="Pong", start_servers=False, logger="wandb", **elsewhere)
+    assert [str(group) for group in group_runs(find_runs([tmp_path]))] == ["a (2 seeds)"]
+
+
 def test_a_run_without_known_flags_is_a_group_of_its_own(tmp_path):
     for name in ("a1", "a2"):
         (write_run(tmp_path / name, [(1, 1, 1, 1)]) / "meta.json").unlink()

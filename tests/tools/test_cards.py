@@ -141,6 +141,13 @@ def test_a_flag_of_value_zero_is_in_the_command(shipped):
     assert "--entropy_cost 0.0 " in command
 
 
+def test_a_command_has_no_addresses_of_the_machines_that_trained(shipped):
+    facts = card.read_facts(shipped)
+    args = {**facts.args, "logger": "wandb", "join_address": "h:1", "tls_dir": "tls"}
+    command = card.command(facts._replace(meta={**facts.meta, "args": args}))
+    assert command == card.command(facts)
+
+
 def test_a_card_names_flags_that_are_newer_than_the_agent(shipped):
     facts = card.read_facts(shipped)
     assert card.format_new_flags(facts) == []  # It does not use PopArt.

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 from torchbeast.analysis.runs import RunRecords
 
-# Flags that say where a run is written and how it is watched, not what it learns; and those of
-# other modes, which every command line has.
+# Flags that say where a run is written, how it is watched and where its servers are, not what it
+# learns; and those of other modes, which every command line has.
 IGNORED_FLAGS = {
     *("seed", "xpid", "savedir", "mode", "disable_checkpoint", "checkpoint_interval_s"),
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
     *("evaluate_every", "evaluation_episodes", "evaluation_share", "record_every"),
     *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
     *("movie_steps", "intermediate_model_id"),
+    *("logger", "start_servers", "join_address", "env_addresses", "tls_dir"),
 }
 
 
