@@ -12,17 +12,29 @@ set -eu
 [ $# -ge 2 ] || { echo "usage: make_certificates.sh DIRECTORY NAME..." >&2; exit 2; }
 directory=$1
 shift
-names=$(printf ',DNS:%s' "$@")
+command -v openssl >/dev/null || { echo "error: openssl is missing: install the package openssl" >&2; exit 1; }
+names=
+for name in "$@"; do
+    case $name in
+        *:* | [0-9]*.[0-9]*.[0-9]*.*[0-9]) names=$names,IP:$name ;;
+        *) names=$names,DNS:$name ;;
+    esac
+done
 
 umask 077
 mkdir -p "$directory"
 cd "$directory"
+# What openssl says is of interest only if it fails.
+quietly() {
+    output=$("$@" 2>&1) || { echo "$output" >&2; exit 1; }
+}
 key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 if [ ! -e root.key ]; then
-    openssl req -x509 $key -keyout root.key -out root.pem -days 365 -subj "/CN=TorchBeast root" \
-        -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
+    quietly openssl req -x509 $key -keyout root.key -out root.pem -days 365 -subj "/CN=TorchBeast root" \
+        -addext "keyUsage=critical,keyCertSign,cRLSign"
 fi
-openssl req $key -keyout key.pem -out request.pem -subj "/CN=$1" 2>/dev/null
+# Not a host's name, which may be longer than a common name.
+quietly openssl req $key -keyout key.pem -out request.pem -subj "/CN=TorchBeast"
 # RFC 5280 wants the key's identifiers, and Python insists on them from 3.13 on.
 cat >extensions <<EOF
 subjectAltName=${names#,}
@@ -30,6 +42,6 @@ subjectKeyIdentifier=hash
 authorityKeyIdentifier=keyid
 basicConstraints=critical,CA:FALSE
 EOF
-openssl x509 -req -in request.pem -CA root.pem -CAkey root.key -CAcreateserial -out cert.pem -days 365 \
-    -extfile extensions 2>/dev/null
+quietly openssl x509 -req -in request.pem -CA root.pem -CAkey root.key -CAcreateserial -out cert.pem -days 365 \
+    -extfile extensions
 rm -f request.pem extensions root.srl

@@ -80,6 +80,9 @@ def test_kubernetes_connects_the_learner_with_all_replicas():
         for volume in objects["Job", "learner"]["spec"]["template"]["spec"]["volumes"]
         if "persistentVolumeClaim" in volume
     }
+    # Without it a tag "latest" is pulled from a registry, also where the image is on the node.
+    for workload in (envs, objects["Job", "learner"]):
+        assert container_of(workload)[0]["imagePullPolicy"] == "IfNotPresent"
     assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
 
 
@@ -131,6 +134,39 @@ def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     assert (tmp_path / "root.pem").read_bytes() == root
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
     assert subprocess.run([script[0], tmp_path], capture_output=True).returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+def test_certificates_are_also_for_addresses_and_long_names(tmp_path):
+    long_name = ".".join(["env" * 10] * 3)
+    names = [long_name, "10.0.0.1", "::1", "10.example"]
+    subprocess.run([DEPLOY / "make_certificates.sh", tmp_path, *names], check=True)
+    shown = subprocess.run(
+        ["openssl", "x509", "-in", tmp_path / "cert.pem", "-noout", "-ext", "subjectAltName"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert re.findall(r"DNS:([^,\s]+)", shown) == [long_name, "10.example"]
+    assert re.findall(r"IP Address:([^,\s]+)", shown) == ["10.0.0.1", "0:0:0:0:0:0:0:1"]
+
+
+def test_what_openssl_says_is_printed_if_it_fails_or_is_missing(tmp_path):
+    script = [DEPLOY / "make_certificates.sh", tmp_path / "tls", "a"]
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    environment = {"PATH": str(programs)}
+    run = ["/bin/sh", *script]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: openssl is missing: install the package openssl\n",
+    )
+    (programs / "openssl").write_text("#!/bin/sh\necho no entropy >&2\nexit 3\n")
+    (programs / "openssl").chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(run, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "no entropy\n")
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -41,7 +41,8 @@ making=
 
 leave() {
     code=$?
-    for place in $mounted; do umount -l "$place"; done
+    # The place of a mount that failed is among them.
+    for place in $mounted; do umount -l "$place" 2>/dev/null || true; done
     rm -rf --one-file-system "$work"
     [ -z "$making" ] || [ $code -eq 130 ] || { echo "error: no bare $making could be made here" >&2; exit 2; }
     exit $code
@@ -53,8 +54,10 @@ mount_into() { # mount_into PLACE MOUNT_ARGUMENTS...
     place=$1
     shift
     mkdir -p "$place"
-    mount "$@" "$place"
     mounted="$place $mounted"
+    mount "$@" "$place"
+    # Else its end would unmount this machine's own /dev/pts, where mounts are shared.
+    mount --make-rslave "$place"
 }
 
 # The directories of packages that pip's settings name, if any.

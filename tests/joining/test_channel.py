@@ -134,6 +134,41 @@ def test_an_encrypted_connection_that_vanishes_while_it_becomes_a_tunnel_closes_
     asyncio.run(run())
 
 
+class LostTransport:
+    """An encrypted transport of Python 3.10 that has lost its connection."""
+
+    def pause_reading(self):
+        raise AttributeError
+
+    resume_reading = get_write_buffer_size = pause_reading
+
+    def write(self, data):
+        pass
+
+    def is_closing(self):
+        return True
+
+    def abort(self):
+        pass
+
+
+def test_a_lost_transport_takes_no_messages_and_is_neither_paused_nor_resumed():
+    async def run():
+        channel = Channel()
+        channel.connection_made(LostTransport())
+        channel.send(Ping())
+        lost, other = TunnelEnd(), TunnelEnd()
+        lost.connection_made(LostTransport())
+        far = await connect(other)
+        other.join(lost)
+        other.pause_writing()
+        other.resume_writing()
+        other.abort()
+        far.close()
+
+    asyncio.run(run())
+
+
 def test_an_encrypted_tunnel_may_be_closed_from_all_sides(make_tls):
     tls = make_tls("localhost")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ class Channel(asyncio.Protocol):
         self._is_lost = False
         self._error: Exception | None = None
         self._transport: Any = None
+        self._successor: TunnelEnd | None = None
 
     async def receive(self, timeout: float) -> Any:
         """Waits for the next message.
@@ -58,14 +60,18 @@ class Channel(asyncio.Protocol):
         return self._transport is not None and not self._is_lost
 
     def send(self, message: NamedTuple) -> None:
-        """Sends a message; does not wait until it has left."""
-        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            self._transport.abort()
-        else:
-            self._transport.write(encode(message))
+        """Sends a message; does not wait until it has left. To a lost connection sends nothing."""
+        if self._is_lost:
+            return
+        with contextlib.suppress(AttributeError):  # See _pause().
+            if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                self._transport.abort()
+            else:
+                self._transport.write(encode(message))
 
     def become(self, end: TunnelEnd) -> None:
         """Hands the connection over to a tunnel, with all bytes that were not received."""
+        self._successor = end
         self._transport.set_protocol(end)
         end.connection_made(self._transport)
         if self._is_lost:
@@ -96,6 +102,25 @@ class Channel(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._is_lost, self._error = True, error
         self._changed.set()
+        # An encrypted transport may have planned this call before the tunnel took over.
+        if self._successor is not None:
+            self._successor.connection_lost(error)
+
+
+def _pause(transport: Any) -> None:
+    """Stops reading.
+
+    In Python 3.10 an encrypted transport whose connection is lost has nothing left to ask or to
+    pause, and raises AttributeError. The protocol hears of the loss in a later turn of the loop.
+    """
+    with contextlib.suppress(AttributeError):
+        transport.pause_reading()
+
+
+def _resume(transport: Any) -> None:
+    """Reads again. As for :func:`_pause`, the connection may be lost."""
+    with contextlib.suppress(AttributeError):
+        transport.resume_reading()
 
 
 def _close(transport: asyncio.WriteTransport) -> None:
@@ -159,7 +184,7 @@ class TunnelEnd(asyncio.Protocol):
                 return
             two._transport.write(one._early)
             one._early = b""
-            one._transport.resume_reading()
+            _resume(one._transport)
 
     def abort(self) -> None:
         """Closes both connections at once; what was not sent is lost."""
@@ -176,7 +201,7 @@ class TunnelEnd(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._transport = transport
         if self._other is None:
-            transport.pause_reading()
+            _pause(transport)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -194,9 +219,9 @@ class TunnelEnd(asyncio.Protocol):
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""
         if self._other is not None:
-            self._other._transport.pause_reading()
+            _pause(self._other._transport)
 
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
         if self._other is not None:
-            self._other._transport.resume_reading()
+            _resume(self._other._transport)

@@ -25,6 +25,7 @@ MAX_FILE_BYTES = 1 << 20
 # closed if KEEPALIVE_PROBES of them have no answer. The kernel of the other side answers also while
 # a server is in a long step.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 15, 5, 4
+HANGS_UP = "it hangs up: it probably refuses this side's certificate"
 
 
 class Entry(NamedTuple):
@@ -220,8 +221,12 @@ class Dialer:
         """Connects to a server. Raises OSError; UnicodeError if the host's name is none."""
         target = split_address("--env_addresses", address, self._tls_dir)
         transport = await connect(end, target, self._tls, self._timing.hello_s)
-        if not transport.is_closing():  # A server may hang up at once.
-            keep_alive(transport.get_extra_info("socket"))
+        if transport.is_closing():  # A server may hang up at once.
+            return
+        connection = transport.get_extra_info("socket")
+        if connection is None:  # Python 3.10 says so of a lost encrypted connection.
+            raise ConnectionResetError(HANGS_UP)
+        keep_alive(connection)
 
 
 class _Probe(asyncio.Protocol):
@@ -236,7 +241,7 @@ class _Probe(asyncio.Protocol):
         """Waits for the word. Raises ConnectionResetError if the connection ends before."""
         await self._changed.wait()
         if not self._has_answered:
-            raise ConnectionResetError("it hangs up: it probably refuses this side's certificate")
+            raise ConnectionResetError(HANGS_UP)
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio.Protocol."""
