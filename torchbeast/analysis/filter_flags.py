@@ -80,9 +80,9 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         "--comp_seeds",
         choices=("all", "same", "other"),
         default="all",
-        help="same: only agents that were trained with the same --seed, which began with the same "
-        "weights. other: only agents that did not. time_steps and untrained are not concerned. "
-        "(default: %(default)s)",
+        help="Which pairs of two trained agents are compared. same: those trained with the same "
+        "--seed, which began with the same weights. other: those that were not. Pairs of "
+        "time_steps and untrained are always compared. (default: %(default)s)",
     )
     add(
         "--match_num_models",
