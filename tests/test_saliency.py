@@ -108,6 +108,21 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
         assert sheet.size == (2 * (6 * 160 + 5 * 4), height)
 
 
+def test_agents_are_compared_on_the_same_game_behind_the_end_of_a_file_of_actions(
+    make_run, tmp_path
+):
+    make_run("one")
+    make_run("both", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True, scale=-1.0)
+    (tmp_path / "actions.txt").write_text("2 3 " * 4)
+    code = run(tmp_path, "--xpid=one", "--env", PONG, "--compare=both", "--num_frames=12",
+               "--actions=actions.txt", "--first_frame=0")  # fmt: skip
+    assert code == 0
+    paths = [tmp_path / name / "saliency" / PONG / "scores.npz" for name in ("one", "both")]
+    played = [scores["action_names"][scores["action"]] for scores in map(np.load, paths)]
+    assert np.array_equal(*played)
+    assert played[0][:4].tolist() == ["RIGHT", "LEFT", "RIGHT", "LEFT"]
+
+
 def test_all_pictures_of_a_film_have_one_scale(make_run, tmp_path, monkeypatch):
     peaks = []
     draw_step = drawing.draw_step

@@ -170,9 +170,9 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
     explainers = [Explainer(trained, game, config) for trained in agents]
     scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
     actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
-    if not actions and len(agents) > 1:
+    if len(agents) > 1:  # A file may end before the last frame.
         num_steps = flags.first_frame + flags.num_frames
-        actions = play_actions(agents[0], game, num_steps, seed=flags.seed)
+        actions = play_actions(agents[0], game, num_steps, seed=flags.seed, actions=actions)
     result = []
     for explainer, chosen in zip(explainers, scores, strict=True):
         watched = explainer.watch(

@@ -52,16 +52,18 @@ def read_actions(path: str | None, num_actions: int) -> list[int]:
     return actions
 
 
-def play_actions(trained: Trained, env_id: str, num_steps: int, *, seed: int) -> list[int]:
-    """Plays the first ``num_steps`` steps of a game, or until it ends, and returns the agent's
-    actions.
+def play_actions(
+    trained: Trained, env_id: str, num_steps: int, *, seed: int, actions: Sequence[int] = ()
+) -> list[int]:
+    """Plays the first ``num_steps`` steps of a game, or until it ends, and returns what was played:
+    ``actions``, and then those of the agent.
     """
-    actions = []
+    played = []
     with open_games(trained, env_id, seed=seed) as (env,):
-        loop = GameLoop(trained, env_id, [env], seed=seed)
+        loop = GameLoop(trained, env_id, [env], seed=seed, actions=actions)
         for _ in range(num_steps):
             ended = loop.step()
-            actions.append(int(loop.last_actions[0]))
+            played.append(int(loop.last_actions[0]))
             if ended:
                 break
-    return actions
+    return played
