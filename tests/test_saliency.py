@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from torchbeast import saliency
-from torchbeast.analysis.saliency import drawing, files
+from torchbeast.analysis.saliency import Explainer, drawing, files
 from torchbeast.evaluate.actions import action_names
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.evaluate.trained import Trained
@@ -199,6 +199,16 @@ def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, 
     assert_misuse(
         saliency.main, ["--savedir", tmp_path, *QUICK, "--xpid=mine", *arguments], message
     )
+
+
+def test_a_directory_that_cannot_be_made_is_named_before_the_game_is_watched(
+    make_run, tmp_path, monkeypatch, assert_misuse
+):
+    make_run("mine")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Explainer, "watch", lambda *_, **__: pytest.fail("It was watched"))
+    arguments = ["--savedir", tmp_path, *QUICK, "--xpid=mine", "--saliencydir=file"]
+    assert_misuse(saliency.main, arguments, "Not a directory")
 
 
 def test_an_agent_of_one_game_is_shown_another_with_a_warning(make_run, tmp_path, caplog):

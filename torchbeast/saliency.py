@@ -153,13 +153,15 @@ def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
     return Path(flags.saliencydir).expanduser() / xpid
 
 
-def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
+def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film, Path]]:
     """Watches all agents on the same game: the others play the first one's actions.
+
+    Makes a directory for the pictures of each before that.
 
     Raises UsageError.
     """
     from torchbeast.analysis.progress import track
-    from torchbeast.analysis.saliency import Explainer, parse_scores
+    from torchbeast.analysis.saliency import Explainer, files, parse_scores
     from torchbeast.analysis.saliency.drawing import make_film
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
     from torchbeast.evaluate.trained import choose_game
@@ -170,11 +172,17 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
     explainers = [Explainer(trained, game, config) for trained in agents]
     scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
     actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
+    directories = [
+        files.make_directory(
+            output_directory(flags, trained.xpid), flags.intermediate_model_id, game
+        )
+        for trained in agents
+    ]
     if len(agents) > 1:  # A file may end before the last frame.
         num_steps = flags.first_frame + flags.num_frames
         actions = play_actions(agents[0], game, num_steps, seed=flags.seed, actions=actions)
     result = []
-    for explainer, chosen in zip(explainers, scores, strict=True):
+    for explainer, chosen, directory in zip(explainers, scores, directories, strict=True):
         watched = explainer.watch(
             first_frame=flags.first_frame,
             num_frames=flags.num_frames,
@@ -182,7 +190,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film]]:
             actions=translate_actions(actions, game, agents[0], explainer.trained),
         )
         steps = list(track(watched, total=flags.num_frames, unit="frame"))
-        result.append((explainer, make_film(explainer.trained.xpid, steps, chosen)))
+        result.append((explainer, make_film(explainer.trained.xpid, steps, chosen), directory))
     return result
 
 
@@ -205,13 +213,10 @@ def show(flags: argparse.Namespace) -> None:
         viewer.check_html_path(page)
     keep_freed_pages()
     watched = watch_agents(flags)
-    films = [film for _, film in watched]
+    films = [film for _, film, _ in watched]
     peaks = find_peaks(films, flags.peak)
     checks: list[list[Check]] = []
-    for explainer, film in watched:
-        directory = files.make_directory(
-            output_directory(flags, film.name), flags.intermediate_model_id, explainer.game
-        )
+    for explainer, film, directory in watched:
         files.save_scores(
             directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
         )

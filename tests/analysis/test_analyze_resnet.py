@@ -7,7 +7,15 @@ import torch
 from matplotlib import pyplot
 from PIL import Image
 
-from torchbeast.analysis import analyze_resnet, comparison, excitation, filter_plots
+from torchbeast.analysis import (
+    ablation,
+    analyze_resnet,
+    comparison,
+    excitation,
+    filter_plots,
+    similarity,
+    stitching,
+)
 from torchbeast.analysis.agents import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
@@ -316,6 +324,27 @@ def test_a_place_for_results_that_cannot_be_had_is_one_line(directory, tmp_path,
         assert run(f"--mode={mode}", "--load_path", path, "--other", path, "--save_dir",
                    tmp_path / "file" / "x") == 2  # fmt: skip
         assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "module", "work"),
+    [
+        ("filter_comp", comparison, "compare_all"),
+        ("similarity", similarity, "compare_on_game"),
+        ("ablation", ablation, "measure_agent"),
+        ("stitching", stitching, "stitch_in_game"),
+    ],
+)
+def test_a_place_that_cannot_be_had_is_named_before_the_work(
+    directory, tmp_path, monkeypatch, capsys, mode, module, work
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(module, work, lambda *_: pytest.fail("The work began"))
+    path = checkpoint.intermediate_path(directory / "Pong", 300)
+    agents = [directory] if mode == "filter_comp" else [path, "--other", path]
+    arguments = [f"--mode={mode}", "--save_dir", tmp_path / "file" / "x", "--load_path", *agents]
+    assert run(*arguments) == 2
+    assert capsys.readouterr().err.endswith("file/x: Not a directory\n")
 
 
 def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsys):

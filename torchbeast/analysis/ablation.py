@@ -19,6 +19,7 @@ from scipy.stats import rankdata
 from torchbeast.analysis.agents import choose_known_games
 from torchbeast.analysis.moments import Moments, play_moments
 from torchbeast.analysis.progress import track
+from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.stages import Heads, StagedEncoder, State, read_heads
 from torchbeast.analysis.untrained import make_untrained
 from torchbeast.envs.games import short_name
@@ -247,6 +248,7 @@ def run(config: AblationConfig) -> list[Path]:
     chosen = [choose_known_games([player], config.games) for player in players]
     for player in players:
         list_filters(player.agent, config.layers)  # Refuses before anything is played.
+    make_directory(config.directory)
     effects = [
         measure_agent(player, games, config) for player, games in zip(players, chosen, strict=True)
     ]

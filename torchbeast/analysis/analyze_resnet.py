@@ -50,8 +50,10 @@ def filter_comp(flags: argparse.Namespace) -> None:
             seeds=flags.comp_seeds,
         )
         measures = choose_measures(flags, agents)
+        directory = results_directory(flags)
+        make_directory(directory)  # Before the work.
         rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
-    for path in comparison.save(rows, results_directory(flags)):
+    for path in comparison.save(rows, directory):
         print(path)
 
 
@@ -183,12 +185,13 @@ def compare_responses(flags: argparse.Namespace) -> None:
     ]
     check_alike(players, "compared")
     games = choose_known_games(players, flags.cka_game)
+    directory = (flags.save_dir or Path("similarity")).expanduser()
+    make_directory(directory)  # Before the games are played.
     rows = [
         row
         for game in games
         for row in similarity.compare_on_game(a, b, game, flags.cka_frames, control)
     ]
-    directory = (flags.save_dir or Path("similarity")).expanduser()
     for path in similarity.save(rows, directory, f"{a.xpid} and {b.xpid}"):
         print(path)
 

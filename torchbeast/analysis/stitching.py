@@ -19,6 +19,7 @@ from torchbeast.analysis.agents import check_alike, choose_known_games
 from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.moments import Moments, play_moments
 from torchbeast.analysis.progress import track
+from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.stages import Heads, StagedEncoder, read_heads
 from torchbeast.analysis.stitched_agent import MOMENTS_AT_ONCE, Front, StitchedAgent, fit_maps
 from torchbeast.analysis.untrained import make_untrained
@@ -182,5 +183,6 @@ def run(config: StitchingConfig) -> list[Path]:
     front, back, *controls = players = read_agents(config.front, config.back, *config.controls)
     check_agents(players, config.layers)
     games = choose_known_games(players, config.games)
+    make_directory(config.directory)  # Before the games are played.
     rows = [row for game in games for row in stitch_in_game(front, back, controls, game, config)]
     return stitching_report.save(rows, config.directory)
