@@ -347,6 +347,15 @@ def test_a_place_that_cannot_be_had_is_named_before_the_work(
     assert capsys.readouterr().err.endswith("file/x: Not a directory\n")
 
 
+def test_layers_of_different_shapes_are_named_with_both(tmp_path, assert_misuse):
+    save_agent(tmp_path / "grey", (10,))
+    save_agent(tmp_path / "rgb", (10,), observation_shape=(12, 84, 84))
+    one, other = (checkpoint.intermediate_path(tmp_path / name, 10) for name in ("grey", "rgb"))
+    arguments = ["--mode=_filter_comp", "--layer=0", "--load_path", one, "--other", other]
+    message = "cannot be compared: [16, 4, 3, 3] and [16, 12, 3, 3]; choose another --layer"
+    assert_misuse(analyze_resnet.main, arguments, message)
+
+
 def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsys):
     save_agent(tmp_path / "Pong", (100,))
     assert run("--load_path", tmp_path) == 2

@@ -155,6 +155,11 @@ def compare_two(flags: argparse.Namespace) -> None:
         a, b = (filters.read_weights(state["model_state_dict"])[layer] for state in states)
     except KeyError as error:
         raise UsageError(f"Both checkpoints must be of ResNets: no {error}") from error
+    if a.shape != b.shape:  # Of agents that see other frames.
+        raise UsageError(
+            f"The filters of {layer} cannot be compared: {list(a.shape)} and {list(b.shape)}; "
+            "choose another --layer"
+        )
     directory = (flags.save_dir or Path("filters")).expanduser()
     make_directory(directory)
     path = directory / f"pairwise_{layer}.npz"
