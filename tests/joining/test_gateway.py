@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import resource
 import socket
 import time
 
+import psutil
 import pytest
 
 from tests.joining.conftest import HELLO, SPACES
@@ -49,6 +51,36 @@ def test_hosts_are_refused_by_name_of_what_is_wrong(make_learner):
         assert refusal.is_final
         assert reason in refusal.reason
     wait_until(lambda: learner.sees("refused", 6))
+
+
+@pytest.fixture
+def few_files():
+    """Gives this process a soft limit of 150 open files more; those that it starts inherit it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 150, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_host_may_have_more_places_than_a_process_has_files_at_first(make_learner, few_files):
+    learner = make_learner(num_places=250)
+    client = learner.connect()
+    lease = take_places(client, HELLO._replace(servers=250))
+    client.send(Ready())
+    wait_until(lambda: learner.sees("joined"))
+    assert len(learner.events[0].places) == len(lease.places) == 250
+
+
+def test_places_for_which_no_files_are_left_are_said(make_learner):
+    before = psutil.Process().children()
+    learner = make_learner(num_places=100)
+    (gateway,) = set(psutil.Process().children()) - set(before)
+    client = learner.connect()
+    take_places(client, HELLO._replace(servers=100))
+    resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (50, 50))
+    client.send(Ready())
+    wait_until(lambda: learner.sees("refused"))
+    assert learner.events[0].reason == "its places cannot be opened: Too many open files"
 
 
 def test_a_refused_host_that_tries_again_is_reported_once(make_learner):

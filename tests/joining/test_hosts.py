@@ -12,9 +12,10 @@ import pytest
 
 from tests.processes import all_end, nothing_left, wait_until
 from torchbeast import polybeast_env
-from torchbeast.core.types import RunError
+from torchbeast.core.types import RunError, UsageError
 from torchbeast.joining.host import Host, HostConfig
 from torchbeast.joining.messages import Lease, Offer, Place, Refusal, encode
+from torchbeast.joining.process import listen
 
 OFFER = Offer(("Mock",), "deepmind", "gray_stack", 84, 84, False)
 LEASE = Lease((), 1, 300.0, 5.0, 30.0)
@@ -184,6 +185,17 @@ def test_a_signal_ends_a_host_while_it_waits_for_an_environment(
         run.process.send_signal(signum)
         assert run.finish(timeout=60) == (-signum, "", "")
         nothing_left(run, members, timeout=60)
+
+
+@pytest.mark.parametrize("host", ["learner..", "a" * 64 + ".org"])
+def test_a_mistyped_name_is_misuse(assert_misuse, tmp_path, host):
+    assert_misuse(
+        polybeast_env.main,
+        [f"--join={host}:4000", f"--tls_dir={tmp_path}"],
+        f"--join must be HOST:PORT, not {host}:4000",
+    )
+    with pytest.raises(UsageError, match="--join_address must be HOST:PORT, not"):
+        listen(f"{host}:4000", str(tmp_path))
 
 
 def test_hosts_need_encryption_beyond_this_machine(assert_misuse):

@@ -26,10 +26,14 @@ def identity(value, alive):
     return value
 
 
-def is_gone():
-    """Whether no child is left but the one that multiprocessing keeps."""
-    commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
-    return all("resource_tracker" in command for command in commands)
+@pytest.fixture(autouse=True)
+def no_child_is_left():
+    """No child is there after a test that was not there before, but multiprocessing's own."""
+    before = psutil.Process().children(recursive=True)
+    yield
+    left = set(psutil.Process().children(recursive=True)) - set(before)
+    commands = [" ".join(child.cmdline()) for child in left]
+    assert [command for command in commands if "resource_tracker" not in command] == []
 
 
 def test_results_have_the_order_of_the_tasks_whatever_the_number_of_processes():
@@ -39,7 +43,6 @@ def test_results_have_the_order_of_the_tasks_whatever_the_number_of_processes():
         results = run_isolated(tasks, num_processes=num_processes, on_progress=told.append)
         assert list(results.items()) == [(str(i), i) for i in range(7)]
     assert told[-1] == 7
-    assert is_gone()
 
 
 def test_a_child_is_another_process_without_torch():
@@ -67,7 +70,6 @@ def test_a_task_that_hangs_is_given_up():
     tasks = {"fine": succeed, "stuck": hang}
     with pytest.raises(RunError, match=r"^stuck: it has hung for 2 seconds$"):
         run_isolated(tasks, deadline_s=2)
-    assert is_gone()
 
 
 @pytest.mark.parametrize(
@@ -85,4 +87,3 @@ def test_whatever_a_task_does_is_one_line_with_its_name(name, message):
     with pytest.raises(RunError, match=f"^{env_id}: {message}") as error:
         run_isolated({env_id: functools.partial(measure_game, env_id, play)})
     assert "\n" not in str(error.value)
-    assert is_gone()

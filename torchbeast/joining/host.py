@@ -24,7 +24,7 @@ from torchbeast.joining.messages import (
 )
 from torchbeast.joining.stay import NotNowError, Stay, describe_lease, server_arguments
 from torchbeast.joining.tenancy import Timing
-from torchbeast.joining.tls import make_tls_context, split_address
+from torchbeast.joining.tls import make_tls_context, split_flag
 from torchbeast.runtime.text import counted
 
 # Between two attempts to join, in seconds; each is up to a half longer, so that many hosts do not
@@ -67,7 +67,7 @@ class Host:
         """
         self._config = config
         self._say = say
-        self._address = split_address("--join", config.learner, config.tls_dir)
+        self._address = split_flag("--join", config.learner, config.tls_dir)
         self._tls = make_tls_context(config.tls_dir, is_server=False)
         self._backoff = FIRST_BACKOFF_S
         self._reason = ""  # Why the last attempt failed: it is said once.

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.joining.config import GatewayConfig, HostEvent
-from torchbeast.joining.tls import make_tls_context, split_address
+from torchbeast.joining.tls import make_tls_context, split_flag
 
 # How long the process gets to tell the hosts that the learner ends.
 EXIT_TIMEOUT_S = 1.0
@@ -28,7 +28,7 @@ def listen(address: str, tls_dir: str | None) -> socket.socket:
     Raises:
         UsageError: the address or a certificate cannot be used.
     """
-    host, port = split_address("--join_address", address, tls_dir)
+    host, port = split_flag("--join_address", address, tls_dir)
     make_tls_context(tls_dir, is_server=True)  # To find out whether it can be made.
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -128,8 +128,11 @@ class Tenancy:
                 return "left", ""
             if isinstance(message, Ready) and not self._is_open:
                 self._is_open = True
-                for place_socket in self._sockets:
-                    await place_socket.open()
+                try:
+                    for place_socket in self._sockets:
+                        await place_socket.open()
+                except OSError as error:  # No file descriptor is left, for example.
+                    return "lost", f"its places cannot be opened: {error.strerror or error}"
                 on_ready()
             elif not isinstance(message, Ping):
                 raise MessageError("an unexpected message")

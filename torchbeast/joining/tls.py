@@ -61,3 +61,17 @@ def split_address(flag: str, address: str, tls_dir: str | None) -> tuple[str, in
     if not local and tls_dir is None:
         raise UsageError(f"{flag} {address} is beyond this machine: it needs --tls_dir")
     return host.removeprefix("[").removesuffix("]"), number
+
+
+def split_flag(flag: str, address: str, tls_dir: str | None) -> tuple[str, int]:
+    """Splits the ``HOST:PORT`` that a flag has: as :func:`split_address`.
+
+    Raises:
+        UsageError: besides, the host's name cannot be one: it has an empty part or a long one.
+    """
+    host, port = split_address(flag, address, tls_dir)
+    try:
+        host.encode("idna")  # As every connection does.
+    except UnicodeError as error:
+        raise UsageError(f"{flag} must be HOST:PORT, not {address}") from error
+    return host, port

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import logging
 import multiprocessing
+import resource
 import signal
 import sys
 import time
@@ -29,6 +30,13 @@ def end_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def raise_file_limit() -> None:
+    """Lets this process have as many open files as the system allows; a connection is one, too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS has an unlimited limit, and another.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def begin_worker() -> None:
