@@ -161,7 +161,8 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film, Path]
     Raises UsageError.
     """
     from torchbeast.analysis.progress import track
-    from torchbeast.analysis.saliency import Explainer, files, parse_scores
+    from torchbeast.analysis.results import checkpoint_directory, make_directory
+    from torchbeast.analysis.saliency import Explainer, parse_scores
     from torchbeast.analysis.saliency.drawing import make_film
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
     from torchbeast.evaluate.trained import choose_game
@@ -172,12 +173,11 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film, Path]
     explainers = [Explainer(trained, game, config) for trained in agents]
     scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
     actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
-    directories = [
-        files.make_directory(
-            output_directory(flags, trained.xpid), flags.intermediate_model_id, game
-        )
-        for trained in agents
-    ]
+    directories = []
+    for trained in agents:
+        root = output_directory(flags, trained.xpid)
+        directories.append(checkpoint_directory(root, flags.intermediate_model_id, game))
+        make_directory(directories[-1], "--saliencydir")
     if len(agents) > 1:  # A file may end before the last frame.
         num_steps = flags.first_frame + flags.num_frames
         actions = play_actions(agents[0], game, num_steps, seed=flags.seed, actions=actions)

@@ -199,3 +199,23 @@ def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
     other = write_run(tmp_path / "other", [(1, 1, 1, 1)])
     (other / "logs.csv").write_text("step,seconds,mean_episode_return/Alien\n1,1,1\n")
     assert_misuse(compare.main, [*runs, other], "no game in common")
+
+
+def test_groups_and_runs_of_one_name_are_told_apart(tmp_path):
+    logs = [(1, 1, 1, 1)]
+    for directory, beta in (("old", 0.1), ("new", 0.2)):
+        for seed in (1, 2):
+            write_run(tmp_path / directory / f"six-s{seed}", logs, env="six", seed=seed, beta=beta)
+    groups = group_runs(find_runs([tmp_path / "old", tmp_path / "new"]))
+    assert [str(group) for group in groups] == ["old/six (2 seeds)", "new/six (2 seeds)"]
+    write_run(tmp_path / "old" / "six", logs, env="six", beta=0.3)
+    groups = group_runs(find_runs([tmp_path / "old"]))
+    assert [group.name for group in groups] == ["six", "six-s1"]
+
+
+def test_an_environment_called_as_a_game_has_no_human_score(tmp_path):
+    path = write_run(tmp_path / "mine", [(1, 1, 14.6, 30.5)], env="my.games:Pong-v0,Breakout")
+    tasks = ["my.games:Pong-v0", "BreakoutNoFrameskip-v4"]
+    (path / "meta.json").write_text(json.dumps({"tasks": tasks}))
+    common = find_common(group_runs(find_runs([path])), unit="steps", policy="sampled")
+    assert common.normalized_games(1) == ["Breakout"]

@@ -248,3 +248,16 @@ def test_wrong_input_is_one_line_and_exit_code_2(savedir, tmp_path, capsys):
     for arguments in ([str(tmp_path / "empty")], [str(savedir), "--games=Breakout"]):
         assert plot_runs.main(arguments) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_runs_whose_directories_have_the_same_name_have_a_name_and_a_picture_each(savedir, capsys):
+    write_run(savedir / "old" / "b", ["10,60,-21,0.5,0,1"])
+    for directory in (savedir / "b", savedir / "old" / "b"):
+        (directory / "gradients.csv").write_text("step,fc.weight/norm\n10,1.5\n20,2.5\n")
+    paths = [str(savedir / name) for name in ("a", "b", "old/b")]
+    runs = plot_runs.read_runs([named_paths(path) for path in paths])
+    assert [run.name for run in runs] == ["a", f"{savedir.name}/b", "old/b"]
+    assert len(set(plot_runs.choose_colours(runs).values())) == 3
+    assert plot_runs.main(paths) == 0
+    names = {path.rsplit("/", 1)[1] for path in capsys.readouterr().out.split()}
+    assert {"gradients_old_b.png", f"gradients_{savedir.name}_b.png"} <= names

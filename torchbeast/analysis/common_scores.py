@@ -50,6 +50,8 @@ class CommonScores(NamedTuple):
     """steps or hours."""
     curves: dict[tuple[Path, str], Curve]
     """By the run's directory and the game."""
+    env_ids: dict[str, str]
+    """By game: an environment of the user's may be called as a game that has a human score."""
 
     def position(self, curve: Curve) -> np.ndarray:
         """Returns a curve's steps or hours, ``[N]``."""
@@ -111,8 +113,8 @@ class CommonScores(NamedTuple):
     def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
         """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
         return [
-            np.array([human_normalized(game, x) for x in self.returns(group, game, point)])
-            for game in games
+            np.array([human_normalized(env_id, x) for x in self.returns(group, game, point)])
+            for game, env_id in ((game, self.env_ids[game]) for game in games)
         ]
 
     def normalized_games(self, point: float) -> list[str]:
@@ -124,7 +126,7 @@ class CommonScores(NamedTuple):
         return [
             game
             for game in self.games
-            if human_normalized(game, 0.0) is not None
+            if human_normalized(self.env_ids[game], 0.0) is not None
             and all(len(self.returns(group, game, point)) for group in known)
         ]
 
@@ -156,4 +158,5 @@ def find_common(
         )
     source = Source(table or ("logs.csv" if missing else "scores.csv"), policy)
     curves = {(run.path, game): source.curve(run, game) for run in runs for game in games}
-    return CommonScores(groups, games, source, unit, curves)
+    env_ids = {game: runs[0].env_id(game) for game in games}
+    return CommonScores(groups, games, source, unit, curves, env_ids)

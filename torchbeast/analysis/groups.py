@@ -17,6 +17,7 @@ IGNORED_FLAGS = {
     *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
     *("movie_steps", "intermediate_model_id"),
     *("logger", "start_servers", "join_address", "env_addresses", "tls_dir"),
+    *("step_timeout_s", "max_environment_failures", "failure_window_s"),
 }
 
 
@@ -35,7 +36,8 @@ class Group(NamedTuple):
 def group_runs(runs: Sequence[RunRecords]) -> list[Group]:
     """Puts runs together that differ in their seed only, in the order of their first.
 
-    A run whose flags are unknown is a separate group.
+    Groups that would have the same name are called as their first run. A run whose flags are
+    unknown is a separate group.
     """
     groups: list[Group] = []
     for run in runs:
@@ -46,7 +48,11 @@ def group_runs(runs: Sequence[RunRecords]) -> list[Group]:
                 break
         else:
             groups.append(Group("", flags, (run,)))
-    return [group._replace(name=name_group(group.runs)) for group in groups]
+    names = [name_group(group.runs) for group in groups]
+    return [
+        group._replace(name=name if names.count(name) == 1 else group.runs[0].name)
+        for group, name in zip(groups, names, strict=True)
+    ]
 
 
 def name_group(runs: Sequence[RunRecords]) -> str:

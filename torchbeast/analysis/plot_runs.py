@@ -19,7 +19,14 @@ from matplotlib.ticker import EngFormatter
 
 from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.results import make_directory
-from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_reference
+from torchbeast.analysis.runs import (
+    Curve,
+    RunRecords,
+    distinct_ends,
+    find_runs,
+    name_apart,
+    read_reference,
+)
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import NamedPaths, Parser, named_paths
 from torchbeast.core.types import UsageError
@@ -55,7 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
 def read_runs(arguments: Sequence[NamedPaths]) -> list[RunRecords]:
     """Reads all runs; one that is given twice has its last name. Raises UsageError."""
     runs = [run for name, paths in arguments for run in find_runs(paths, name)]
-    return list({run.path.resolve(): run for run in runs}.values())
+    return name_apart(list({run.path.resolve(): run for run in runs}.values()))
 
 
 def choose_colours(runs: Sequence[RunRecords]) -> dict[str, Any]:
@@ -213,10 +220,11 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     with_popart = [game for game in games if any(run.moments(game) for run in runs)]
     if with_popart:
         written.append(save_panels(plot_moments(runs, with_popart), output / "popart.png"))
-    for run in runs:
+    for run, end in zip(runs, distinct_ends([run.path for run in runs]), strict=True):
         figure = plot_gradients(run)
         if figure is not None:
-            written.append(save_panels(figure, output / f"gradients_{run.path.resolve().name}.png"))
+            name = end.strip("/").replace("/", "_")
+            written.append(save_panels(figure, output / f"gradients_{name}.png"))
     return written
 
 

@@ -26,6 +26,18 @@ def make_directory(directory: Path, flag: str = "--save_dir") -> None:
         raise UsageError(f"{flag} {directory}: {error.strerror}") from error
 
 
+def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> Path:
+    """Returns the directory for results of one checkpoint in one game.
+
+    Args:
+        root: the agent's directory for results.
+        intermediate_id: each intermediate checkpoint has a separate directory, with the name of its
+            file; None for the last checkpoint.
+        game: the game.
+    """
+    return (root if intermediate_id is None else root / f"model.{intermediate_id:09d}") / game
+
+
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Writes a CSV file."""
     with open(path, "w", newline="") as file:

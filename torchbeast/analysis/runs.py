@@ -49,6 +49,7 @@ class RunRecords:
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
+        self.is_named = name is not None
         self.name = name or path.resolve().name
         try:
             self._logs = Table(path / "logs.csv")
@@ -71,10 +72,21 @@ class RunRecords:
         return float(self._logs.column("seconds", last)[0]) / 3600
 
     @functools.cached_property
+    def _meta(self) -> dict[str, Any]:
+        return read_meta(self.path / "model.tar")
+
+    @property
     def flags(self) -> dict[str, Any]:
-        """Returns the flags that the run was started with; empty where they are unknown."""
-        flags: dict[str, Any] = read_meta(self.path / "model.tar").get("args", {})
+        """The flags that the run was started with; empty where they are unknown."""
+        flags: dict[str, Any] = self._meta.get("args", {})
         return flags
+
+    def env_id(self, game: str) -> str:
+        """Returns the id of the environment that has a short name; the name where it is unknown."""
+        from torchbeast.envs.games import short_name
+
+        ids = (str(env_id) for env_id in self._meta.get("tasks", ()))
+        return next((env_id for env_id in ids if short_name(env_id) == game), game)
 
     @property
     def has_scores(self) -> bool:
@@ -142,12 +154,38 @@ class RunRecords:
         return Moments(self.name, *columns)
 
 
+def distinct_ends(paths: Sequence[Path]) -> list[str]:
+    """Returns as many of the last names of each path as tell it from the others.
+
+    >>> distinct_ends([Path("/old/Pong"), Path("/new/Pong"), Path("/new/AirRaid")])
+    ['old/Pong', 'new/Pong', 'AirRaid']
+    """
+    all_parts = [path.resolve().parts for path in paths]
+
+    def end(parts: tuple[str, ...]) -> str:
+        for count in range(1, len(parts)):
+            if sum(other[-count:] == parts[-count:] for other in all_parts) == 1:
+                return "/".join(parts[-count:])
+        return str(Path(*parts))
+
+    return [end(parts) for parts in all_parts]
+
+
+def name_apart(runs: Sequence[RunRecords]) -> list[RunRecords]:
+    """Gives runs that are called as their directories names of which no two are equal."""
+    unnamed = [run for run in runs if not run.is_named]
+    for run, name in zip(unnamed, distinct_ends([run.path for run in unnamed]), strict=True):
+        run.name = name
+    return list(runs)
+
+
 def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords]:
     """Finds the runs that ``paths`` are, or contain.
 
     Args:
         paths: runs, or directories of runs.
-        name: what to call all of them; by default each has the name of its directory.
+        name: what to call all of them; by default each has the name of its directory, after that of
+            the directory's parent where two would have the same.
 
     Raises:
         UsageError: there is none.
@@ -162,7 +200,8 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             raise UsageError(f"{path} is no run, and no directory of runs")
         directories += inside
     # A run may be named twice, as itself and by its directory.
-    return [RunRecords(d, name) for d in {d.resolve(): d for d in directories}.values()]
+    unique = {d.resolve(): d for d in directories}.values()
+    return name_apart([RunRecords(d, name) for d in unique])
 
 
 def read_reference(path: Path) -> dict[str, Curve]:

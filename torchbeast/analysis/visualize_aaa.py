@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast.analysis.results import make_directory
+from torchbeast.analysis.results import checkpoint_directory, make_directory
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
@@ -127,7 +127,8 @@ def visualize(flags: argparse.Namespace) -> None:
         )
     grid = make_grid(trained.agent)
     game = choose_game(trained, flags.env)
-    directory = Path(flags.save_dir).expanduser() / trained.xpid / game
+    root = Path(flags.save_dir).expanduser() / trained.xpid
+    directory = checkpoint_directory(root, flags.intermediate_model_id, game)
     make_directory(directory)
     with contextlib.ExitStack() as stack:
         movie = None

@@ -26,25 +26,6 @@ FRAMES_PER_SECOND = 15
 SHEET_COLUMNS = 6
 
 
-def make_directory(root: Path, intermediate_id: int | None, game: str) -> Path:
-    """Makes the directory of one checkpoint and game below ``root``, the agent's directory.
-
-    Each intermediate checkpoint has a separate directory, with the name of its file.
-
-    Raises:
-        UsageError: the directory cannot be made.
-    """
-    path = root
-    if intermediate_id is not None:
-        path /= f"model.{intermediate_id:09d}"
-    path /= game
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--saliencydir: {error}") from error
-    return path
-
-
 def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
     """Writes an ``.npz`` with the maps of each score, the agent's outputs and ``facts``."""
     steps = film.steps
