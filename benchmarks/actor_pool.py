@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def make_certificates(directory: str) -> Tls:
     return [Path(directory, f"{name}.pem").read_text() for name in ("cert", "key", "root")]
 
 
-def cpu_seconds(pids: list[int]) -> float:
+def cpu_seconds(pids: Sequence[int | None]) -> float:
     """User and system time of processes."""
     ticks = 0
     for pid in pids:
@@ -113,7 +114,7 @@ def run_pool(
     pool: ActorPool,
     queue: BatchingQueue,
     batcher: DynamicBatcher,
-    pids: list[int],
+    pids: Sequence[int | None],
     warm_up_steps: int,
     seconds: float,
 ) -> tuple[float, float]:

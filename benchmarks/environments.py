@@ -27,7 +27,8 @@ VECTOR_ENVS = 8
 def wrapper(game: str, actions: np.ndarray) -> None:
     env = make_env(f"{game}NoFrameskip-v4", seed=0)
     env.reset()
-    for action in actions % env.action_space.n:
+    num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    for action in actions % num_actions:
         _, _, terminated, truncated, _ = env.step(int(action))
         if terminated or truncated:
             env.reset()
@@ -43,12 +44,13 @@ def vector(game: str, actions: np.ndarray) -> None:
         use_fire_reset=True,
     )
     env.reset(seed=0)
-    for row in (actions % env.single_action_space.n).reshape(-1, VECTOR_ENVS):
+    num_actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
+    for row in (actions % num_actions).reshape(-1, VECTOR_ENVS):
         env.step(row)
 
 
 def emulator(game: str, actions: np.ndarray) -> None:
-    ale = make_env(f"{game}NoFrameskip-v4", seed=0).unwrapped.ale
+    ale = make_env(f"{game}NoFrameskip-v4", seed=0).unwrapped.ale  # type: ignore[attr-defined]
     moves = ale.getMinimalActionSet()
     for action in actions % len(moves):
         for _ in range(4):

@@ -40,12 +40,12 @@ def one_at_a_time(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def save_agents(directory: Path, num_agents: int, num_checkpoints: int) -> None:
-    multi = {"tasks": SIX, "num_actions": 18}
-    kinds = [multi, {**multi, "use_popart": True}]
-    kinds += [{"tasks": (SIX[i % len(SIX)],)} for i in range(num_agents - len(kinds))]
+    multi = AgentConfig(tasks=SIX, num_actions=18)
+    kinds = [multi, multi._replace(use_popart=True)]
+    kinds += [AgentConfig(tasks=(SIX[i % len(SIX)],)) for i in range(num_agents - len(kinds))]
     for i, kind in enumerate(kinds[:num_agents]):
         for step in range(1, num_checkpoints + 1):
-            agent = make_agent(AgentConfig(**kind))
+            agent = make_agent(kind)
             contents = {
                 "agent": agent.config._asdict(),
                 "model_state_dict": agent.state_dict(),

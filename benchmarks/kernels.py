@@ -49,8 +49,8 @@ def compare(name: str, work: Callable[[], Any], rows: int = 1) -> None:
             start = time.process_time()
             work()
             times.append(time.process_time() - start)
-    torchs, ours = (statistics.median(times[1:]) / rows * 1e6 for times in seconds.values())
-    print(f"{name:44}{torchs:8.0f} us{ours:8.0f} us{torchs / ours:7.2f} x", flush=True)
+    theirs, mine = (statistics.median(times[1:]) / rows * 1e6 for times in seconds.values())
+    print(f"{name:44}{theirs:8.0f} us{mine:8.0f} us{theirs / mine:7.2f} x", flush=True)
 
 
 def compare_pooling() -> None:
@@ -74,7 +74,7 @@ def compare_sections() -> None:
     sections = zip(agent.feat_convs, agent.resnet1, agent.resnet2, strict=True)
     for (inputs, outputs, side), section in zip(SECTIONS, sections, strict=True):
         pictures = make_pictures(inputs, side).requires_grad_(inputs > 4)
-        leaves = [p for part in section for p in part.parameters()]
+        leaves: list[Tensor] = [p for part in section for p in part.parameters()]
         if pictures.requires_grad:
             leaves.append(pictures)
 

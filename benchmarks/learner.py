@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -90,7 +91,7 @@ def measure(flags: argparse.Namespace) -> float:
     threads = threads or available_cores()
     torch.set_num_threads(max(1, available_cores() // threads))
     agent = make(flags, bfloat16, channels_last)
-    steps = []
+    steps: list[Any] = []
     learner = Learner(
         agent, LossConfig(), OptimizerConfig(total_steps=10**9), flags.batch_size, steps.append
     )

@@ -116,7 +116,8 @@ def batches(preset: Preset, num_updates: int, seed: int) -> Iterator[tuple[Tenso
 
 def updates_until_close(preset: Preset, seed: int) -> list[int]:
     """Updates until mu is within 10 % of the mean of the returns, by rule, on the same targets."""
-    rules = [*(Layer(beta_per, beta) for _, beta_per, beta in RULES), Sequential()]
+    rules: list[Layer | Sequential] = [Layer(beta_per, beta) for _, beta_per, beta in RULES]
+    rules.append(Sequential())
     counts = [0] * len(rules)
     for count, (targets, task) in enumerate(batches(preset, 100_000, seed), start=1):
         for i, rule in enumerate(rules):

@@ -23,7 +23,7 @@ def play_at_random(env_id: str, num_games: int, seed: int) -> np.ndarray:
     num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
     stream = EnvStream(env, task=0)
     stream.initial()
-    returns = []
+    returns: list[float] = []
     while len(returns) < num_games:
         row = stream.step(int(generator.integers(num_actions)))
         if row.game_over:

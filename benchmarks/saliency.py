@@ -12,9 +12,12 @@ scaled up. The last line is the time on all cores.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -22,11 +25,13 @@ import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
 
-from torchbeast.analysis.saliency import Perturbation
+from torchbeast.analysis.saliency import Outputs, Perturbation
 from torchbeast.analysis.saliency.scores import half_squared_change
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
+from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.evaluate.playing import GameLoop, make_games
 from torchbeast.evaluate.trained import read_trained
+from torchbeast.models import Agent
 from torchbeast.runtime.threads import available_cores
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -34,12 +39,12 @@ DENSITY, RADIUS = 2, 5
 HEADS = ("policy_logits", "baseline")
 
 
-def squared_change(before, after, field: str) -> float:
+def squared_change(before: AgentOutput, after: AgentOutput, field: str) -> float:
     return 0.5 * (getattr(after, field) - getattr(before, field)).square().sum().item()
 
 
 def one_at_a_time(
-    agent, inputs, places: list[tuple[int, int]], heads: tuple[str, ...]
+    agent: Agent, inputs: EnvOutput, places: list[tuple[int, int]], heads: tuple[str, ...]
 ) -> np.ndarray:
     """Scores ``[places, heads]``."""
     frame = inputs.frame[0, 0].numpy().astype(np.float32)
@@ -67,7 +72,7 @@ def choose_places(count: int) -> list[tuple[int, int]]:
     return [(i // side, i % side) for i in chosen.tolist()]
 
 
-def largest_difference(outputs, slow: np.ndarray, places: list[tuple[int, int]]) -> float:
+def largest_difference(outputs: Outputs, slow: np.ndarray, places: list[tuple[int, int]]) -> float:
     """Of both maps at ``places`` from the plain loop's scores, as a share of its peak."""
     maps = (
         half_squared_change(outputs.logits, outputs.masked_logits),
@@ -97,14 +102,16 @@ def main() -> None:
 
     cells = choose_places(flags.masks)
     places = [(DENSITY * row, DENSITY * column) for row, column in cells]
-    methods = {"one picture at a time": lambda: one_at_a_time(agent, loop.inputs, places, HEADS)}
+    methods: dict[str, Callable[[], Any]] = {
+        "one picture at a time": lambda: one_at_a_time(agent, loop.inputs, places, HEADS)
+    }
     for dtype in dict.fromkeys((torch.float32, choose_dtype("auto", torch.device("cpu")))):
         for local in (False, True):
             agent.compute_dtype = dtype
             made = Perturbation(agent, density=DENSITY, radius=RADIUS, local=local)
             kind = "what masks change" if local else "whole passes"
             name = f"{kind}, {str(dtype).removeprefix('torch.')}"
-            methods[name] = lambda made=made: made(loop.inputs, loop.state)
+            methods[name] = functools.partial(made, loop.inputs, loop.state)
     agent.compute_dtype = torch.float32
     seconds = {name: float("inf") for name in methods}
     results = {}
@@ -125,12 +132,12 @@ def main() -> None:
     torch.set_num_threads(available_cores())
     agent.compute_dtype = dtype
     fastest = Perturbation(agent, density=DENSITY, radius=RADIUS)
-    taken = []
+    times = []
     for _ in range(flags.repeats):
         start = time.perf_counter()
         fastest(loop.inputs, loop.state)
-        taken.append(time.perf_counter() - start)
-    print(f"the last on {available_cores()} cores: {min(taken):.2f} s a frame")
+        times.append(time.perf_counter() - start)
+    print(f"the last on {available_cores()} cores: {min(times):.2f} s a frame")
 
 
 if __name__ == "__main__":

@@ -142,7 +142,8 @@ def environment_alone(arguments: list[str]) -> float:
     for game in TrainingConfig.from_flags(vars(flags)).games:
         env = make_env(game, preprocessing=flags.preprocessing, seed=0)
         env.reset()
-        actions = np.random.default_rng(0).integers(env.action_space.n, size=ENVIRONMENT_STEPS)
+        num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
+        actions = np.random.default_rng(0).integers(num_actions, size=ENVIRONMENT_STEPS)
         start = time.process_time()
         for action in actions:
             _, _, terminated, truncated, _ = env.step(int(action))

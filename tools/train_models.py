@@ -15,7 +15,6 @@ import argparse
 import math
 import os
 import sys
-import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -106,11 +105,9 @@ def train(flags: argparse.Namespace, runs: list[plan.Run], signals: StopSignals)
         min_free_bytes=flags.min_free_mb * 10**6,
     )
     path = Path(flags.directory).absolute()
-    changed = threading.Event()
-    signals.notify = changed.set
     with lock(path), signals:
         training = trainer.Trainer(runs, path, settings)
-        training.train(lambda: signals.received is not None, changed.wait)
+        training.train(lambda: signals.received is not None)
     if training.left_out and signals.received is None:
         names = ", ".join(run.name for run in training.left_out)
         raise RunError(f"left out after {trainer.MAX_FAILURES} failures: {names}")

@@ -59,7 +59,7 @@ def train(tmp_path, monkeypatch):
         settings = trainer.Settings(slice_s, cores, "normal", min_free_bytes)
         training = trainer.Trainer(runs, tmp_path / "runs", settings)
         with locking.lock(tmp_path / "runs"):
-            training.train(stop, time.sleep)
+            training.train(stop)
         return training
 
     return run
@@ -224,7 +224,7 @@ processes.PROGRAM = (sys.executable, "tests/tools/stand_in.py")
 path = Path({str(tmp_path)!r})
 settings = trainer.Settings(600.0, {trainer.divide_cores(1, 1)}, "normal", 0)
 trainer.Trainer(plan.read_plan(path / "plan.toml"), path / "runs", settings).train(
-    lambda: False, __import__("time").sleep
+    lambda: False
 )
 """
     (tmp_path / "runs").mkdir()

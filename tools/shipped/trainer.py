@@ -79,12 +79,11 @@ class Trainer:
         """The runs that failed too often."""
         return [run for run in self._runs if self._failures[run] >= MAX_FAILURES]
 
-    def train(self, is_stopped: Callable[[], bool], wait: Callable[[float], object]) -> None:
+    def train(self, is_stopped: Callable[[], bool]) -> None:
         """Trains until nothing is left to train or it is stopped. Then all runs have saved.
 
         Args:
             is_stopped: whether the user wants it to end.
-            wait: waits some seconds, or less if something happens.
 
         Raises:
             RunError: the disk is full, or a process cannot be started.
@@ -100,7 +99,7 @@ class Trainer:
                 self._fill()
                 if not any(self._trainings):
                     return
-                wait(POLL_S)
+                time.sleep(POLL_S)
         finally:
             self._stop_all()
 
