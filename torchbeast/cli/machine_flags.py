@@ -65,8 +65,9 @@ def add_failure_flags(group: argparse._ArgumentGroup) -> None:
         "--max_environment_failures",
         type=positive,
         default=3,
-        help="How often an environment may raise an exception (in PolyBeast also: a server break "
-        "the protocol) within --failure_window_s before the run ends. (default: %(default)s)",
+        help="The run ends at this number of exceptions of one environment within "
+        "--failure_window_s. In PolyBeast also at this number of one server's protocol errors. "
+        "(default: %(default)s)",
     )
     group.add_argument(
         "--failure_window_s",
