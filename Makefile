@@ -5,10 +5,16 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 ARGS ?=
-STAMPS := $(VENV)/.stamps
+# Of the environment, or else of what it will be made with: another version needs everything anew.
+VERSION := $(shell { $(PYTHON) -V || python3 -V; } 2>/dev/null | cut -d . -f 1,2 | tr -cd 0-9.)
+STAMPS := $(VENV)/.stamps-$(VERSION)
 # Two more than there are cores: many tests wait.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto' -o -name '*.pyi')
+
+# Two programs that install packages would be in each other's way. The C++ tests are compiled side by
+# side all the same.
+.NOTPARALLEL:
 
 .PHONY: train test build lint docs pdf figures report format sanitize fuzz soak bench models wheel fresh clean help
 
@@ -36,7 +42,11 @@ train: build
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
+# A library that the extension modules need may have been replaced since, by an upgrade of the system.
 build: $(STAMPS)/build
+	@$(PYTHON) -c "import nest, libtorchbeast" 2>/dev/null || { \
+	    rm -f nest/*.so libtorchbeast/*.so && $(BUILD); \
+	}
 
 # Else make removes what stands between a target and its sources, and looks for packages each time.
 .SECONDARY:
@@ -50,9 +60,16 @@ $(STAMPS)/system-%: tools/install_system_packages.sh
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 # Python compiles a module when it is first imported. pip would compile all of torch, for a minute.
 INSTALL := $(PIP) install --no-compile
+# Editable: the checkout is what any program and any directory imports.
+BUILD := $(INSTALL) --no-build-isolation --no-deps --editable .
+CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 15) \
+    else "error: Python 3.10 to 3.14 is needed; %s is %d.%d" % (sys.executable, *v))
 
 $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
-	test -x $(PYTHON) || python3 -m venv $(VENV)
+	$(PYTHON) -m pip --version >/dev/null 2>&1 || { \
+	    python3 -c '$(CHECK_VERSION)' && python3 -m venv $(VENV); \
+	}
+	$(PYTHON) -c '$(CHECK_VERSION)'
 	$(INSTALL) -r requirements.txt
 	touch $@
 
@@ -64,9 +81,8 @@ $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train
 	$(INSTALL) -r docs/requirements.txt
 	touch $@
 
-# Editable: the checkout is what any program and any directory imports.
 $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
-	$(INSTALL) --no-build-isolation --no-deps --editable .
+	$(BUILD)
 	touch $@
 
 CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/cpp/fuzz/*.h)
@@ -98,9 +114,9 @@ PAGE ?= docs/popart.md
 
 pdf: $(STAMPS)/system-pdf
 	mkdir -p build
-	cd $(dir $(PAGE)) && pandoc $(notdir $(PAGE)) --from=gfm --standalone --shift-heading-level-by=-1 \
-	    --metadata document-css=false --pdf-engine=weasyprint --css=$(CURDIR)/tools/pdf.css \
-	    --output=$(CURDIR)/build/$(notdir $(PAGE:.md=.pdf))
+	cd "$(dir $(PAGE))" && pandoc "$(notdir $(PAGE))" --from=gfm --standalone --shift-heading-level-by=-1 \
+	    --metadata document-css=false --pdf-engine=weasyprint --css="$(CURDIR)/tools/pdf.css" \
+	    --output="$(CURDIR)/build/$(notdir $(PAGE:.md=.pdf))"
 
 figures: build $(STAMPS)/python-test
 	$(PYTHON) tools/figures.py $(ARGS)

@@ -34,6 +34,9 @@ PROTO = Path("libtorchbeast/proto/rpcenv.proto")
 INTERFACE = Path("libtorchbeast/_C.pyi")
 CSRC = Path("libtorchbeast/csrc")
 OBJECTS = Path("build/objects")
+# nanobind's source, included here: an object file has its source's path, and that of nanobind may
+# lead out of this directory.
+NANOBIND = OBJECTS / "nanobind.cc"
 # One wheel for Python 3.12 and all later versions; nanobind needs what 3.12 added to the ABI.
 STABLE_ABI = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
@@ -75,13 +78,15 @@ class BuildExtensions(build_ext):
 
     def build_extensions(self) -> None:
         nanobind_root = Path(nanobind.include_dir()).parent
+        NANOBIND.parent.mkdir(parents=True, exist_ok=True)
+        NANOBIND.write_text(f'#include "{nanobind_root.resolve()}/src/nb_combined.cpp"\n')
         compile_in_parallel(self.compiler)
         for extension in self.extensions:
             if STABLE_ABI:
                 extension.define_macros.append(("Py_LIMITED_API", "0x030C0000"))
             # Of its own: nanobind shares exception translators between modules of one domain.
             extension.define_macros.append(("NB_DOMAIN", extension.name.split(".")[0]))
-            extension.sources.append(os.path.relpath(nanobind_root / "src/nb_combined.cpp"))
+            extension.sources.append(str(NANOBIND))
             extension.include_dirs += [
                 str(nanobind_root / "include"),
                 str(nanobind_root / "ext/robin_map/include"),
@@ -128,7 +133,7 @@ class BuildExtensions(build_ext):
         extension.extra_link_args += pkg_config("--libs")
 
     def build_extension(self, extension: Extension) -> None:
-        # nb_combined.cpp is in both extensions, compiled with the flags of each.
+        # nanobind is in both extensions, compiled with the flags of each.
         temp, self.build_temp = self.build_temp, os.path.join(self.build_temp, extension.name)
         try:
             super().build_extension(extension)

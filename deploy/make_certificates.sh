@@ -6,7 +6,7 @@
 # NAME: the host names by which the learner reaches the environment servers, and the name by which hosts
 # that join reach the learner. DIRECTORY gets root.pem, cert.pem and key.pem, which all hosts need
 # (--tls_dir), and root.key, which no host needs: keep it to
-# make further certificates, or delete it. They are valid for a year.
+# make further certificates, or delete it. They are valid for a year, root.pem for ten.
 set -eu
 
 [ $# -ge 2 ] || { echo "usage: make_certificates.sh DIRECTORY NAME..." >&2; exit 2; }
@@ -30,7 +30,7 @@ quietly() {
 }
 key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 if [ ! -e root.key ]; then
-    quietly openssl req -x509 $key -keyout root.key -out root.pem -days 365 -subj "/CN=TorchBeast root" \
+    quietly openssl req -x509 $key -keyout root.key -out root.pem -days 3650 -subj "/CN=TorchBeast root" \
         -addext "keyUsage=critical,keyCertSign,cRLSign"
 fi
 # Not a host's name, which may be longer than a common name.

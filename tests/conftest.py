@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.processes import family
+from tests.processes import family, kill_family
 
 ROOT = Path(__file__).parent.parent
 # nohup and background jobs have these ignored, and what the tests start would inherit it.
@@ -71,6 +71,5 @@ def start(tmp_path_factory):
 
     yield run
     for run_ in runs:
-        for process in run_.family():
-            process.send_signal(signal.SIGKILL)
+        kill_family(run_.process)
         run_.process.communicate()

@@ -1,5 +1,6 @@
 """Watching runs that are processes: what they have written, and what is left of them."""
 
+import contextlib
 import csv
 import time
 
@@ -43,7 +44,15 @@ def all_end(members, timeout=300):
         wait_until(lambda: not any(map(is_alive, members)), timeout)
     finally:
         for process in filter(is_alive, members):  # They would hold the pipes of the run open.
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def kill_family(process):
+    """Kills a started process and all its descendants; one may end by itself meanwhile."""
+    for member in family(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
 
 
 def is_alive(process):

@@ -1,7 +1,6 @@
 """The evaluator, as a process and without one."""
 
 import signal
-import time
 from multiprocessing import Pipe
 
 import psutil
@@ -9,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.processes import wait_until
 from torchbeast import evaluator
 from torchbeast.envs import plan_envs
 from torchbeast.models import AgentConfig, make_agent
@@ -207,8 +207,7 @@ def test_the_process_answers_requests_until_its_connection_ends(make_request, pr
 
 def test_the_process_has_low_priority_and_leaves_ctrl_c_to_the_trainer(process):
     child = psutil.Process(process._process.pid)
-    while child.nice() != psutil.Process().nice() + 1:
-        time.sleep(0.01)
+    wait_until(lambda: child.nice() == min(19, psutil.Process().nice() + 1))
     child.send_signal(signal.SIGINT)
     process.send(Pace(1.0))
     assert child.is_running()

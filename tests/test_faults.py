@@ -2,6 +2,7 @@
 
 import signal
 
+import psutil
 import pytest
 
 from tests.processes import last_step, nothing_left, wait_until
@@ -20,7 +21,14 @@ def wait_for_steps(run, directory, more=1):
 
 def find(run, text):
     """A process of the run whose command line contains ``text``."""
-    return next(p for p in run.family() if any(text in word for word in p.cmdline()))
+
+    def matches(process):
+        try:
+            return any(text in word for word in process.cmdline())
+        except psutil.NoSuchProcess:
+            return False
+
+    return next(filter(matches, run.family()))
 
 
 @pytest.mark.parametrize("program", ["polybeast", "monobeast"])

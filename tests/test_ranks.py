@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.processes import all_end, family, last_step, read_logs, wait_until
+from tests.processes import all_end, family, kill_family, last_step, read_logs, wait_until
 
 RUN = [
     "--env=Pong,Breakout", "--use_popart", "--agent_type=atari", "--fixed_input_scale",
@@ -40,8 +40,7 @@ def torchrun(tmp_path):
 
     yield start
     for process in processes:
-        for member in family(process):
-            member.kill()
+        kill_family(process)
         process.communicate()
 
 

@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -97,11 +96,9 @@ def test_saliency_and_analysis_and_monobeast_run(start, savedir):
 
 
 def test_make_knows_its_targets():
-    # The rules as make reads them. `make -n` would run the makefile of the C++ tests.
-    rules = subprocess.run(
-        ["make", "-pq", "help"], cwd=ROOT, check=False, capture_output=True, text=True
-    ).stdout
-    for line in (ROOT / "Makefile").read_text().splitlines():
+    # `make -n` would run the makefile of the C++ tests.
+    rules = (ROOT / "Makefile").read_text()
+    for line in rules.splitlines():
         if line.startswith("\t@echo"):
             target = line.split()[2]
             assert re.search(rf"^{target}:", rules, re.MULTILINE), target

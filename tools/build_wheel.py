@@ -70,9 +70,7 @@ def add_licences(unpacked: Path, libraries: dict[str, Path]) -> int:
 
 def build(python: str, target: Path) -> Path:
     """Builds source archive and wheel into ``target``; returns the wheel's path."""
-    target.mkdir(exist_ok=True)
-    for old in target.glob("*.tar.gz"):
-        old.unlink()
+    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         venv.create(work / "venv", with_pip=True)
@@ -80,10 +78,11 @@ def build(python: str, target: Path) -> Path:
         pip = [tools / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
         run(*pip, "install", *TOOLS)
         # By way of the source archive, so that nothing of this directory gets in unseen.
-        run(tools / "python", "-m", "build", "--sdist", "--outdir", target, ROOT)
-        (archive,) = target.glob("*.tar.gz")
+        run(tools / "python", "-m", "build", "--sdist", "--outdir", work / "source", ROOT)
+        (archive,) = (work / "source").glob("*.tar.gz")
+        shutil.copy(archive, target)
         options = ["--quiet", "--no-deps", "--wheel-dir", work / "plain"]
-        run(python, "-m", "pip", "wheel", *options, archive.resolve())
+        run(python, "-m", "pip", "wheel", *options, archive)
         (plain,) = (work / "plain").glob("*.whl")
         run(tools / "wheel", "unpack", "--dest", work / "unpacked", plain)
         libraries = linked_libraries(work / "unpacked")

@@ -139,12 +139,23 @@ def read_records(root: Path) -> dict[str, Any]:
     return records
 
 
-def write_record(figure: Figure, root: Path) -> None:
-    """Records that a figure shows the present files."""
-    records = {**read_records(root), figure.name: make_record(figure, root)}
+def write_record(figure: Figure, root: Path, inputs: dict[str, str] | None = None) -> None:
+    """Records what a figure shows.
+
+    Args:
+        figure: from the table.
+        root: the checkout.
+        inputs: digests of the files that it was made from; None: the present ones.
+    """
+    record = make_record(figure, root)
+    if inputs is not None:
+        record["inputs"] = inputs
     path = root / RECORDS
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+    temporary = path.with_suffix(".json.tmp")
+    records = {**read_records(root), figure.name: record}
+    temporary.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+    temporary.replace(path)
 
 
 def prepare(figure: Figure, root: Path, directory: Path) -> None:
@@ -215,13 +226,15 @@ def reproduce(figure: Figure, root: Path, directory: Path) -> None:
         ValueError: the page has no place for a table.
     """
     prepare(figure, root, directory)
+    # Of the copies, before a command can change them: the checkout may change meanwhile.
+    inputs = digest_files(directory, find_inputs(figure, root))
     run_commands(figure, directory)
     for stored, made in figure.outputs.items():
         store(directory / made, root / stored)
     for name, made in figure.tables.items():
         assert figure.page is not None
         store_table(root / figure.page, name, (directory / made).read_text())
-    write_record(figure, root)
+    write_record(figure, root, inputs)
 
 
 def choose(names: list[str], page: str | None, only_stale: bool) -> list[Figure]:

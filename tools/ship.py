@@ -22,7 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.shipped.checkpoints import slim
 from tools.shipped.records import SLICES, check_files
 from torchbeast.cli.command import run_command
+from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
+from torchbeast.records.run_lock import is_locked
 
 # Files of a shipped agent: what an earlier one of that name had is removed.
 REPLACED = (
@@ -66,9 +68,11 @@ def ship(run: Path, target: Path, intermediate: int = DEFAULT_INTERMEDIATE) -> s
         A line that says what was copied.
 
     Raises:
-        UsageError: the run has no checkpoint or no records.
+        UsageError: the run has no checkpoint or no records, or it is being trained.
     """
     check_files(run)
+    if is_locked(run):
+        raise UsageError(f"{run} is being trained; stop that first")
     target.parent.mkdir(parents=True, exist_ok=True)
     # The old agent stays until the new one is complete.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".ship-") as temporary:

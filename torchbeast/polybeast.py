@@ -112,6 +112,10 @@ def check_compiled() -> None:
             raise UsageError(
                 "PolyBeast's C++ part was built from other sources: run make build or pip install ."
             ) from error
+        if not isinstance(error, ModuleNotFoundError):
+            raise UsageError(
+                f"PolyBeast's C++ part cannot be loaded ({error}): run make build or pip install ."
+            ) from error
         raise UsageError(
             "PolyBeast's C++ part is not compiled: run make build or pip install . (python -m "
             "torchbeast.monobeast works without it)"

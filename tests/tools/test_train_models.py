@@ -289,6 +289,40 @@ def test_an_agent_that_is_shipped_already_is_not_trained(tmp_path, make_runs):
         assert ("2.00M" in row.split()[2] and "shipped" in row) == expected
 
 
+def test_an_older_run_of_an_agent_that_was_shipped_since_is_not_trained(tmp_path, make_runs):
+    (run,) = make_runs(
+        ("PongShallow", int(2e6), "--preset small --learning_rate 0.001"), seeds=(2,)
+    )
+    stopped = records.Slice("2026-11-01T00:00:00Z", 0, 500, 60.0, 1, "machine", 143)
+    records.append_slice(tmp_path / run.name, stopped)
+    assert records.is_finished(run, tmp_path)
+    assert status.find_state(run, tmp_path) == "shipped"
+
+
+def test_a_state_is_resumed_after_a_start_that_failed(tmp_path, make_runs):
+    (run,) = make_runs(("Pong", 4_000_000, ""))
+    models = tmp_path / "models"
+    shutil.copytree(ROOT / "models" / "SpaceInvaders", models / "Pong" / "resume")
+    failed = records.Slice("2026-11-01T00:00:00Z", 0, 0, 1.0, 1, "machine", 1)
+    records.append_slice(tmp_path / "runs" / run.name, failed)
+    assert resumable.load_state(run, tmp_path / "runs", models)
+    assert (tmp_path / "runs" / run.name / "model.tar").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 40, b"date,first_step\n1\n", b"\xff\xfe\n"])
+def test_a_damaged_table_of_slices_loses_its_damaged_rows_only(tmp_path, damage):
+    slices = [records.Slice("2026-11-01T00:00:00Z", i, i + 1, 1.0, 1, "a", 0) for i in range(2)]
+    records.append_slice(tmp_path, slices[0])
+    with open(tmp_path / records.SLICES, "a") as file:
+        file.write("2026-11-01T00:00:00Z,1,x,1.0,1,a,0\n2026-11-01T0")
+    assert records.read_slices(tmp_path) == slices[:1]
+    (tmp_path / records.SLICES).write_bytes(damage)
+    assert records.read_slices(tmp_path) == []
+    if not damage:
+        records.append_slice(tmp_path, slices[1])
+        assert records.read_slices(tmp_path) == slices[1:]
+
+
 def test_a_row_that_is_being_written_is_not_read(tmp_path):
     path = tmp_path / "logs.csv"
     path.write_text("step,seconds,sps\n10,1,5\n20,2,5\n30,3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import json
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from tools.shipped.plan import MODELS, Run
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import parse_games
+from torchbeast.records.tables import Table
 
 SLICES = "slices.csv"
 # Rows of logs.csv have some hundred characters.
@@ -91,33 +93,38 @@ def check_files(agent: Path) -> None:
     for name in ("model.tar", "meta.json", "logs.csv"):
         if not (agent / name).exists():
             raise UsageError(f"{agent} has no {name}")
+    if not last_row(agent / "logs.csv"):
+        raise UsageError(f"{agent / 'logs.csv'} has no records yet")
 
 
 def read_slices(run: Path) -> list[Slice]:
     """Reads the slices of time in which the run in a directory was trained."""
-    path = run / SLICES
-    if not path.exists():
+    try:
+        rows = Table(run / SLICES).rows
+    except (OSError, UsageError):  # There is none, or it is damaged: the run itself is not.
         return []
-    with open(path, newline="") as file:
-        return [
-            Slice(
-                row["date"],
-                int(row["first_step"]),
-                int(row["last_step"]),
-                float(row["seconds"]),
-                int(row["cores"]),
-                row["machine"],
-                int(row["exit_code"]),
+    slices = []
+    for row in rows:
+        with contextlib.suppress(KeyError, ValueError):  # A damaged row.
+            slices.append(
+                Slice(
+                    row["date"],
+                    int(row["first_step"]),
+                    int(row["last_step"]),
+                    float(row["seconds"]),
+                    int(row["cores"]),
+                    row["machine"],
+                    int(row["exit_code"]),
+                )
             )
-            for row in csv.DictReader(file)
-        ]
+    return slices
 
 
 def append_slice(run: Path, done: Slice) -> None:
     """Adds a row to the run's slices.csv."""
     path = run / SLICES
     run.mkdir(parents=True, exist_ok=True)
-    is_new = not path.exists()
+    is_new = not path.exists() or path.stat().st_size == 0
     with open(path, "a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if is_new:
@@ -143,10 +150,12 @@ def machine() -> str:
 
 def is_finished(run: Run, directory: Path) -> bool:
     """Whether a run has reached its target and ended as it should: nothing is left to train."""
-    path = directory / run.name
-    if not path.exists():
-        return is_shipped(run)
-    slices = read_slices(path)
+    return is_done(run, directory) or is_shipped(run)
+
+
+def is_done(run: Run, directory: Path) -> bool:
+    """Whether a run has reached its target in a directory."""
+    slices = read_slices(directory / run.name)
     return bool(slices) and slices[-1].exit_code == 0 and slices[-1].last_step >= run.steps
 
 

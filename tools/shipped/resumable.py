@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 from tools.shipped.checkpoints import slim
-from tools.shipped.locking import is_locked
 from tools.shipped.plan import MODELS, Run
 from tools.shipped.records import SLICES, check_files
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
+from torchbeast.records.run_lock import is_locked
 
 TABLES = ("logs.csv", "scores.csv", SLICES)
 
@@ -58,7 +58,7 @@ def save_state(run: Run, directory: Path, models: Path = MODELS) -> Path:
 
 
 def load_state(run: Run, directory: Path, models: Path = MODELS) -> bool:
-    """Copies a run's state from models/ where the directory has no run of that name.
+    """Copies a run's state from models/ where the directory has no checkpoint of that run.
 
     Args:
         run: the run.
@@ -69,12 +69,13 @@ def load_state(run: Run, directory: Path, models: Path = MODELS) -> bool:
         Whether a state was copied.
     """
     source, target = _state_path(run, models), directory / run.name
-    if target.exists() or not source.exists():
+    if (target / "model.tar").exists() or not source.exists():
         return False
     # A copy that is interrupted must not look like a run.
     partial = directory / f".{run.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(source, partial)
+    shutil.rmtree(target, ignore_errors=True)  # A start that failed left its slices.csv, perhaps.
     partial.rename(target)
     return True
 

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.shipped.locking import is_locked
 from tools.shipped.plan import MODELS, Run
-from tools.shipped.records import Progress, is_finished, read_progress, read_slices
+from tools.shipped.records import Progress, is_done, is_finished, read_progress, read_slices
 from tools.shipped.trainer import MAX_FAILURES, STOPPED
 from torchbeast.envs.scores import human_normalized
+from torchbeast.records.run_lock import is_locked
 from torchbeast.runtime.text import human_count, human_return, human_time
 
 COLUMNS = ("agent", "seed", "steps", "target", "%", "hours", "steps/s", "left", "state", "returns")
@@ -51,7 +51,7 @@ def find_state(run: Run, directory: Path) -> str:
     """Returns what a run is doing: shipped, done, training, failing, waiting."""
     path = directory / run.name
     if is_finished(run, directory):
-        return "done" if path.exists() else "shipped"
+        return "done" if is_done(run, directory) else "shipped"
     if is_locked(path):  # As the trainer locks the directory of all, each run locks its own.
         return "training"
     last = [row.exit_code for row in read_slices(path)[-MAX_FAILURES:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -147,7 +148,10 @@ class Trainer:
             is_last = waiting is None or self._share(waiting) > self._share(training.run)
             # Starting costs time, too: a busy machine would never get beyond it. A run that took no
             # step although it had the time stays furthest behind; its end counts as failure.
-            if training.is_starved or (is_last and training.has_stepped):
+            if training.is_starved:
+                _say(f"{training.run.name}: took no step, had no processor time; it goes on")
+                training.extend()
+            elif is_last and training.has_stepped:
                 training.extend()
             else:
                 training.stop()
@@ -195,4 +199,5 @@ class Trainer:
 
 
 def _say(text: str) -> None:
-    print(f"{now()} {text}", flush=True)
+    with contextlib.suppress(OSError):  # Nobody may be there to read it; the runs are to be saved.
+        print(f"{now()} {text}", flush=True)

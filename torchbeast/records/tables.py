@@ -28,10 +28,10 @@ class Table:
         try:
             with open(path, newline="") as file:
                 reader = csv.DictReader(file)
+                self.fields = list(reader.fieldnames or [])
                 rows = list(reader)
         except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{path} is damaged: {error}") from error
-        self.fields = list(reader.fieldnames or [])
         # Missing cells are None, superfluous ones have the key None.
         self.rows = [row for row in rows if None not in row.values() and None not in row]
 
