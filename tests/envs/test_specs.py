@@ -5,7 +5,7 @@ import pytest
 from tests.float_pictures import FloatPictures
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
-from torchbeast.envs.info import name_actions
+from torchbeast.envs.info import action_names, name_actions
 from torchbeast.envs.specs import describe_custom
 
 
@@ -44,6 +44,10 @@ def test_actions_that_do_not_start_at_0_are_refused(monkeypatch):
     monkeypatch.setattr(FloatPictures, "observation_space", spaces.Box(0, 255, (1, 8, 8), np.uint8))
     with pytest.raises(UsageError, match=r"has actions from -1 on; .*TransformAction$"):
         describe_custom("tests.float_pictures:FloatPictures-v0")
+    monkeypatch.setattr(FloatPictures, "action_space", spaces.Box(0, 1, (2,)))
+    for look in (describe_custom, action_names):
+        with pytest.raises(UsageError, match="has no discrete actions: Box"):
+            look("tests.float_pictures:FloatPictures-v0")
 
 
 def test_pictures_that_differ_are_refused():

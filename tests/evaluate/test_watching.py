@@ -9,6 +9,7 @@ from PIL import Image
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
+from torchbeast.envs.mock import Mock
 from torchbeast.evaluate import movies, playing, watching
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
@@ -69,9 +70,19 @@ def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
         watching.record(config(savedir, "--sample"), signals)
     assert signals.received == signal.SIGINT
     path = savedir / "mine" / "movies" / f"mine_640_{PONG}.gif"
-    assert "the first 20 steps" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "the first 20 steps" in said.out
+    assert said.err.startswith("Saving the film (Ctrl-C again")
     assert len(path.with_suffix(".actions").read_text().split()) == 20
     assert path.exists()
+
+
+@pytest.mark.parametrize("picture", [None, np.zeros((20, 30), np.uint8)])
+def test_an_environment_that_draws_nothing_is_one_clear_line(picture):
+    env = Mock()
+    env.render = lambda: picture
+    with pytest.raises(UsageError, match=r"^'Mock' cannot be drawn: its render\(\) returns no"):
+        watching.picture_of(env)
 
 
 def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):

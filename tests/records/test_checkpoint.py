@@ -103,6 +103,14 @@ def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
     assert checkpoint.find_checkpoint(tmp_path, "Pong", step).is_relative_to(tmp_path)
 
 
+def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_path):
+    run = tmp_path / "Pong"
+    (run / "movies").mkdir(parents=True)  # A film of the shipped agent is no run.
+    assert checkpoint.find_checkpoint(tmp_path, "Pong").is_relative_to(checkpoint.SHIPPED)
+    (run / "meta.json").touch()
+    assert checkpoint.find_checkpoint(tmp_path, "Pong") == run / "model.tar"
+
+
 def test_later_formats_are_refused(tmp_path):
     path = tmp_path / "model.tar"
     torch.save({"format": checkpoint.FORMAT_VERSION + 1, **CONTENTS}, path)

@@ -1,4 +1,5 @@
 import logging
+import os
 import subprocess
 
 import pytest
@@ -61,6 +62,20 @@ def test_a_directory_is_checked_before_it_is_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"Cannot write to --savedir .*file is no directory"):
         check_writable(str(tmp_path / "file"), "b")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="Root may enter every directory")
+def test_a_directory_that_may_not_be_entered_is_misuse(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(UsageError, match="no permission"):
+        check_writable(str(tmp_path / "closed" / "runs"), "b")
+
+
+def test_a_disk_that_is_full_at_the_start_is_misuse(make, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "meta.json.tmp").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: .*No space left"):
+        make()
 
 
 def test_latest_follows_the_directory(make, tmp_path):

@@ -3,7 +3,7 @@ import multiprocessing
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.run_lock import lock_run
+from torchbeast.records.run_lock import lock_run, reserve_name
 
 
 def hold(savedir, pipe):
@@ -44,3 +44,12 @@ def test_a_place_that_cannot_be_written_is_misuse(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is no directory"), lock_run(str(tmp_path / "file"), "a"):
         pass
+
+
+def test_runs_that_start_in_the_same_second_have_different_names(tmp_path):
+    names = [reserve_name(str(tmp_path / "runs"), "torchbeast-1") for _ in range(3)]
+    assert names == ["torchbeast-1", "torchbeast-1-2", "torchbeast-1-3"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == names
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is no directory"):
+        reserve_name(str(tmp_path / "file"), "a")

@@ -1,9 +1,16 @@
+import multiprocessing
+import os
+import threading
+
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime import workers
+from torchbeast.training import actors as training_actors
 from torchbeast.training.acting import ActorConfig
 from torchbeast.training.actors import ActorProcesses
 from torchbeast.training.shared import RolloutBuffers, SharedWeights
@@ -34,3 +41,50 @@ def test_an_environment_that_raises_again_and_again_ends_the_run(monkeypatch, ca
     assert first.startswith("actor 0 (Raises) failed, restarting it (1 of 3 failures within 600 s)")
     assert "(2 of 3 failures within 600 s)" in second
     assert all("in fail" in message for message in (first, second, last))  # Of the traceback.
+
+
+class StartsAProcess(gymnasium.Env):
+    """Needs a process of its own, which daemons may not have."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        child = multiprocessing.get_context("fork").Process(target=os.getpid)
+        child.start()
+        child.join()
+
+    def reset(self, **_):
+        return np.zeros((1, 8, 8), np.uint8), {}
+
+    def step(self, _):
+        return np.zeros((1, 8, 8), np.uint8), 0.0, False, False, {}
+
+
+gymnasium.register("StartsAProcess-v0", StartsAProcess)
+
+
+def test_an_environment_may_start_processes():
+    with make_actors("tests.training.test_actors:StartsAProcess-v0") as actors:
+        thread = threading.Thread(target=actors.run)
+        thread.start()
+        try:
+            assert actors.get(1) is not None
+        finally:
+            actors.stop()
+            thread.join()
+
+
+def test_an_actor_that_cannot_be_started_ends_those_before_it(monkeypatch):
+    def start_worker(process):
+        started.append(process)
+        if len(started) == 2:
+            raise OSError("Too many open files")
+        process.start()
+
+    started = []
+    monkeypatch.setattr(training_actors, "start_worker", start_worker)
+    actors = make_actors(RAISES, tasks=(0, 0, 0))
+    with pytest.raises(OSError, match="Too many open files"), actors:
+        pass
+    assert started[0].exitcode is not None

@@ -25,6 +25,14 @@ def make_checkpointer():
         recorder.close()
 
 
+@pytest.fixture
+def after_a_step(make_config, finished_run, make_checkpointer):
+    """The checkpointer of a run that was resumed and has learned from a step since."""
+    checkpointer = make_checkpointer(make_config())
+    checkpointer._learner.steps += 1
+    return checkpointer
+
+
 def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpointer):
     path = finished_run / "model.tar"
     before = checkpoint.load(path)
@@ -39,6 +47,18 @@ def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpoi
     assert torch.equal(after["random_state"], before["random_state"])
     assert after["progress"]["games"] == before["progress"]["games"]
     assert after["task_steps"] == [40]
+
+
+def test_a_run_without_a_new_step_keeps_both_checkpoints(
+    make_config, finished_run, make_checkpointer
+):
+    paths = [finished_run / name for name in ("model.tar", "model.previous.tar")]
+    paths[1].write_text("the one before")
+    before = [path.read_bytes() for path in paths]
+    checkpointer = make_checkpointer(make_config())
+    assert checkpointer.save()
+    assert checkpointer.saved_step == 40
+    assert [path.read_bytes() for path in paths] == before
 
 
 @pytest.mark.parametrize(("interval", "saved"), [(0, True), (600, False)])
@@ -60,22 +80,21 @@ def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkp
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
-    make_config, finished_run, make_checkpointer, caplog
+    finished_run, after_a_step, caplog
 ):
     before = (finished_run / "model.tar").read_bytes()
     # A directory in the place of the temporary file: not even root can write there.
     (finished_run / "model.tar.tmp").mkdir()
-    assert not make_checkpointer(make_config()).save()
+    assert not after_a_step.save()
     assert "Cannot save" in caplog.text
     assert (finished_run / "model.tar").read_bytes() == before
 
 
-def test_the_checkpoint_before_is_kept(make_config, finished_run, make_checkpointer):
+def test_the_checkpoint_before_is_kept(finished_run, after_a_step):
     before = (finished_run / "model.tar").read_bytes()
-    checkpointer = make_checkpointer(make_config())
-    checkpointer._learner.steps += 1
     for _ in range(2):
-        assert checkpointer.save()
+        assert after_a_step.save()
+        after_a_step._learner.steps += 1
         assert (finished_run / "model.previous.tar").read_bytes() == before
         before = (finished_run / "model.tar").read_bytes()
     assert sorted(p.name for p in finished_run.glob("model*")) == [
@@ -85,24 +104,21 @@ def test_the_checkpoint_before_is_kept(make_config, finished_run, make_checkpoin
 
 
 @pytest.mark.parametrize("damaged", ["a weight", "an average of the optimizer"])
-def test_what_is_not_finite_is_never_saved(
-    make_config, finished_run, make_checkpointer, caplog, damaged
-):
+def test_what_is_not_finite_is_never_saved(finished_run, after_a_step, caplog, damaged):
     before = (finished_run / "model.tar").read_bytes()
-    checkpointer = make_checkpointer(make_config())
-    learner = checkpointer._learner
+    learner = after_a_step._learner
     bias = learner.agent.policy.bias
     average = learner._rule._optimizer.state[bias]["square_avg"]
     (bias.data if damaged == "a weight" else average)[0] = float("inf")
-    assert not checkpointer.save()
+    assert not after_a_step.save()
     assert "is not finite" in caplog.text
     assert (finished_run / "model.tar").read_bytes() == before
 
 
 def test_a_run_that_cannot_be_resumed_names_the_checkpoint_before(
-    make_config, finished_run, make_checkpointer
+    make_config, finished_run, after_a_step
 ):
-    make_checkpointer(make_config()).save()
+    after_a_step.save()
     (finished_run / "model.tar").write_bytes(b"damaged")
     with pytest.raises(UsageError, match=r"model\.previous\.tar beside it"):
         resume_or_start(prepare(make_config()))

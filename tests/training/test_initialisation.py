@@ -53,6 +53,17 @@ def test_weights_of_a_run_are_taken_and_told(make_config, save_agent, caplog):
     assert "Initialised anew: baseline" in text
 
 
+def test_a_run_without_a_checkpoint_begins_with_the_shipped_agent_of_its_name(
+    make_config, tmp_path, caplog
+):
+    caplog.set_level("INFO")
+    (tmp_path / "PongShallow").mkdir()
+    (tmp_path / "PongShallow" / "meta.json").touch()  # It was killed before its first checkpoint.
+    arguments = [f"--env={PONG}", "--xpid=PongShallow", "--init_from=PongShallow"]
+    begin_run(make_config(*arguments))
+    assert str(checkpoint.SHIPPED) in caplog.text
+
+
 def test_new_games_are_measured_and_known_ones_stay_as_they_were(make_config, save_agent, caplog):
     source = save_agent(measured=True, use_popart=True, num_actions=18, tasks=(PONG, "Other"))
     games = f"--env={BREAKOUT},{PONG}"

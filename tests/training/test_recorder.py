@@ -1,6 +1,9 @@
 import json
+import time
 
+from torchbeast.core.step_stats import StepStats
 from torchbeast.training import prepare
+from torchbeast.training import recorder as training_recorder
 from torchbeast.training.recorder import Recorder
 from torchbeast.training.state import RunState, make_learner, resume_or_start
 
@@ -16,6 +19,31 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
     assert (meta["xpid"], meta["seed"], meta["tasks"]) == ("run", 9, ["Mock"])
     assert meta["num_actions"] == 4
     assert meta["threads"]["learner_threads"] == 1
+
+
+def test_loggers_get_the_first_and_the_last_learner_step_and_one_a_second(
+    make_config, finished_run, monkeypatch
+):
+    setup = prepare(make_config())
+    state = resume_or_start(setup)
+    recorder = Recorder(setup, state, queue_size=2)
+    learner = make_learner(setup, state, recorder.record_step, lambda: None)
+    written = []
+    monkeypatch.setattr(recorder._writer, "scalars", lambda _, step: written.append(step))
+    now = [time.monotonic() + 10.0]
+    monkeypatch.setattr(training_recorder.time, "monotonic", lambda: now[0])
+    stats = StepStats(
+        **dict.fromkeys(StepStats._fields[:11], 0.0), games=[], task_steps=[10],
+        task_grad_norms={}, task_entropies={},
+    )  # fmt: skip
+    for step in range(10, 60):
+        recorder.record_step(stats._replace(steps=step))
+        now[0] += 0.1
+    recorder.finish({"learner": 0, "inference": 0}, learner)
+    recorder.close()
+    assert written[0] == 10
+    assert written[-1] == 59
+    assert 5 <= len(written) <= 7
 
 
 def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, capsys):

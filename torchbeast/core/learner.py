@@ -10,6 +10,7 @@ gradients of the other ranks (:mod:`torchbeast.core.parts`) and updates the weig
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
@@ -189,6 +190,10 @@ class Learner:
                 **stats._asdict(),
             )
         )
+
+    def between_batches(self) -> AbstractContextManager[None]:
+        """Makes a context in which no batch is being learned from."""
+        return self._gate.between_batches()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all that is needed to resume, as tensors and plain values."""

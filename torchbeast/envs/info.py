@@ -8,7 +8,7 @@ import gymnasium
 
 from torchbeast.envs.environment import make_env
 from torchbeast.envs.games import all_games, is_atari, parse_games
-from torchbeast.envs.specs import atari_actions
+from torchbeast.envs.specs import atari_actions, check_actions
 
 
 def action_names(env_id: str) -> list[str]:
@@ -16,6 +16,7 @@ def action_names(env_id: str) -> list[str]:
     if is_atari(env_id):
         return list(atari_actions(env_id))
     with contextlib.closing(make_env(env_id)) as env:
+        check_actions(env_id, env)
         return name_actions(env)
 
 

@@ -115,6 +115,18 @@ def _describe_custom(env_ids: list[str], deadline_s: float) -> dict[str, CustomS
     return {**specs, **run_isolated(tasks, deadline_s=deadline_s)} if tasks else specs
 
 
+def check_actions(env_id: str, env: gymnasium.Env) -> int:
+    """Returns the number of an environment's actions. Raises UsageError if no agent fits them."""
+    if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+        raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
+    if env.action_space.start != 0:
+        raise UsageError(
+            f"'{env_id}' has actions from {env.action_space.start} on; agents take them from 0 "
+            "on: convert them with gymnasium.wrappers.TransformAction"
+        )
+    return int(env.action_space.n)
+
+
 def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> CustomSpec:
     """Describes a custom environment by making it in this process.
 
@@ -130,13 +142,7 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> Cu
     """
     env = make_env(env_id)
     with contextlib.closing(env):
-        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
-            raise UsageError(f"'{env_id}' has no discrete actions: {env.action_space}")
-        if env.action_space.start != 0:
-            raise UsageError(
-                f"'{env_id}' has actions from {env.action_space.start} on; agents take them from 0 "
-                "on: convert them with gymnasium.wrappers.TransformAction"
-            )
+        num_actions = check_actions(env_id, env)
         shape = env.observation_space.shape
         if not shape or len(shape) != 3:
             raise UsageError(f"'{env_id}' has no picture [C, H, W] to look at: shape {shape}")
@@ -146,4 +152,4 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> Cu
                 f"'{env_id}' has pictures of {dtype}; agents take uint8 from 0 to 255: convert "
                 "them with gymnasium.wrappers.TransformObservation"
             )
-        return CustomSpec(int(env.action_space.n), tuple(shape))
+        return CustomSpec(num_actions, tuple(shape))

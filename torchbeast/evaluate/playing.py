@@ -15,6 +15,7 @@ import torch
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
 from torchbeast.envs.games import find_game, is_atari
+from torchbeast.envs.specs import check_actions
 from torchbeast.evaluate.trained import Trained
 
 log = logging.getLogger("torchbeast")
@@ -93,7 +94,7 @@ def make_games(
                 )
                 stack.callback(env.close)
                 envs.append(env if is_atari(find_game(env_id)) else GameLimit(env, env_id))
-            num_actions = int(envs[0].action_space.n)  # type: ignore[attr-defined]
+            num_actions = check_actions(env_id, envs[0])
             shape = envs[0].observation_space.shape
             if shape != tuple(config.observation_shape):
                 raise UsageError(

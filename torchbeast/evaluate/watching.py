@@ -21,12 +21,24 @@ from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import Episode, GameLoop, make_games, open_games
 from torchbeast.evaluate.trained import Trained, choose_games, load_trained
 from torchbeast.records.checkpoint import run_path
+from torchbeast.runtime.text import first_line
 from torchbeast.runtime.threads import StopSignals
 
 
 def picture_of(env: gymnasium.Env) -> np.ndarray:
-    """Returns the game's picture, in colour, twice as large."""
-    return magnify(np.asarray(env.render()))
+    """Returns the game's picture, in colour, twice as large.
+
+    Raises:
+        UsageError: the environment draws none, though it takes a ``render_mode``.
+    """
+    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    try:
+        picture = np.asarray(env.render())
+    except Exception as error:
+        raise UsageError(f"'{name}' cannot be drawn: {first_line(error)}") from error
+    if picture.ndim != 3 or picture.shape[-1] != 3:
+        raise UsageError(f"'{name}' cannot be drawn: its render() returns no picture [H, W, 3]")
+    return magnify(picture)
 
 
 class Captioned(gymnasium.Wrapper):
@@ -154,9 +166,9 @@ def film_game(
             movie.append(picture_of(env))
             ended = loop.step()
             played.append(int(loop.last_actions[0]))
-    actions_path = path.with_suffix(".actions")
-    if played:
-        actions_path.write_text("\n".join(map(str, played)) + "\n")
+        actions_path = path.with_suffix(".actions")
+        if played:  # Before the film, which takes a while to write.
+            actions_path.write_text("\n".join(map(str, played)) + "\n")
     return Film(path, actions_path, len(played), ended[0][1] if ended else None)
 
 
@@ -173,6 +185,16 @@ def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSigna
     games = choose_games(trained, config.env)
     paths = [movie_path(config, trained, game, len(games)) for game in games]
     actions = read_actions(config.actions, trained.agent.config.num_actions)
+
+    def is_over(step: int) -> bool:
+        if signals.received is not None:
+            print(
+                f"Saving the film (Ctrl-C again after {signals.REPEAT_S:.0f} s ends the program at "
+                "once)",
+                file=sys.stderr,
+            )
+        return signals.received is not None or step == config.movie_steps
+
     with signals:
         for game, path in zip(games, paths, strict=True):
             if signals.received is not None:
@@ -183,7 +205,7 @@ def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSigna
                 path,
                 greedy=config.greedy,
                 seed=config.seed,
-                is_over=lambda step: signals.received is not None or step == config.movie_steps,
+                is_over=is_over,
                 actions=actions,
             )
             if film.num_steps:

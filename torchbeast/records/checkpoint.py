@@ -26,6 +26,8 @@ import torchbeast
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
+# Each of these makes a directory that of a run. Without them it may have films of a shipped agent.
+RUN_FILES = ("model.tar", "intermediate", "meta.json")
 # Agents that come with a checkout; an installed wheel has none.
 SHIPPED = Path(torchbeast.__file__).resolve().parent.parent / "models"
 # Raised when what a checkpoint holds changes its meaning.
@@ -69,13 +71,13 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
     if "/" in xpid or xpid.endswith(".tar"):
         places.append(Path(xpid).expanduser())
     for place in places:
-        if place.is_file() and intermediate_id is None:
+        if os.path.isfile(place) and intermediate_id is None:
             return place
-        run = run_of(place) if place.is_file() else place
+        run = run_of(place) if os.path.isfile(place) else place
         found = model_path(run.parent, run.name, intermediate_id)
         # A shipped agent must not hide that a run's checkpoint is missing.
-        is_run = (run / "model.tar").exists() or (run / "intermediate").is_dir()
-        if found.exists() or (is_run and place != SHIPPED / xpid):
+        is_run = any(map(os.path.exists, (run / name for name in RUN_FILES)))
+        if os.path.exists(found) or (is_run and place != SHIPPED / xpid):
             return found
     return model_path(savedir, xpid, intermediate_id)
 

@@ -39,7 +39,8 @@ def check_writable(savedir: str, xpid: str) -> None:
         UsageError: it cannot.
     """
     path = Path(savedir).expanduser().absolute() / xpid
-    nearest = next(place for place in (path, *path.parents) if place.exists())
+    # Not Path.exists(), which raises for what is in a directory that this user may not enter.
+    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
     if not nearest.is_dir():
         raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
     if not os.access(nearest, os.W_OK):
@@ -69,31 +70,34 @@ class FileWriter:
         loggers: Mapping[str, Logger] | None = None,
     ) -> None:
         self.path = Path(savedir).expanduser().absolute() / xpid
+        self._fields = fields
+        self._failed: set[str] = set()
+        config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
         check_writable(savedir, xpid)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+            self._open(meta, last_step)
+            self._loggers = Loggers(
+                {"tensorboard": TensorBoardLogger(), **(loggers or {})},
+                RunInfo(xpid, self.path, config, last_step),
+            )
+        except OSError as error:  # The disk is full, for example.
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
+
+    def _open(self, meta: dict[str, Any], last_step: int | None) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         self._handler = _QuietFileHandler(self.path / "out.log")
         self._handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
         self._write_meta(meta)
-        self._fields = fields
-        self._failed: set[str] = set()
-        resume_table(self.path / "logs.csv", last_step, header=",".join(fields))
+        resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
         resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
-        self._append("logs.csv", fields)
+        self._append("logs.csv", self._fields)
         self._link_latest()
-        config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
-        self._loggers = Loggers(
-            {"tensorboard": TensorBoardLogger(), **(loggers or {})},
-            RunInfo(xpid, self.path, config, last_step),
-        )
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,34 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def reserve_name(savedir: str, xpid: str) -> str:
+    """Makes the directory of a new run.
+
+    Args:
+        savedir: the directory of all runs.
+        xpid: what to call it.
+
+    Returns:
+        The name, with a number if another run has it, which may have started in the same second.
+
+    Raises:
+        UsageError: the directory cannot be made.
+    """
+    for number in itertools.count(1):
+        name = xpid if number == 1 else f"{xpid}-{number}"
+        check_writable(savedir, name)
+        path = run_path(savedir, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+            break
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
+    return name
 
 
 @contextlib.contextmanager

@@ -51,8 +51,10 @@ def fork_context(*modules: str) -> ForkServerContext:
     """Makes a ``multiprocessing`` context whose children are forks of a fresh process with
     ``modules``.
 
-    That process has no threads, and ends with this one, however this one ends.
+    That process has no threads, and ends with this one, however this one ends. Each child has pipes
+    to this process.
     """
+    raise_file_limit()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torchbeast.runtime.fork_server", *modules])
     return context

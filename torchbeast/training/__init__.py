@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from torchbeast.records.run_lock import lock_run
+from torchbeast.records.run_lock import lock_run, reserve_name
 from torchbeast.runtime.ranks import join_ranks, read_ranks
 from torchbeast.training.config import TrainingConfig
 from torchbeast.training.run import TrainingRun
@@ -37,6 +37,9 @@ def open_run(config: TrainingConfig, *, has_pool: bool = True) -> Iterator[Setup
     setup = prepare(config, read_ranks(), has_pool=has_pool)
     with contextlib.ExitStack() as stack:
         if setup.ranks.is_first:
+            if config.output.xpid is None:
+                xpid = reserve_name(config.output.savedir, setup.xpid)
+                setup = setup._replace(xpid=xpid)
             stack.enter_context(lock_run(config.output.savedir, setup.xpid))
         stack.enter_context(join_ranks(setup.ranks, setup.devices.learner))
         yield setup

@@ -63,8 +63,12 @@ class ActorProcesses:
         self._wake_lock = threading.Lock()
 
     def __enter__(self) -> ActorProcesses:
-        for index in range(len(self._actors)):
-            self._start(index)
+        try:
+            for index in range(len(self._actors)):
+                self._start(index)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,7 +134,7 @@ class ActorProcesses:
 
     def _start(self, index: int) -> None:
         ours, theirs = self._context.Pipe()
-        self._actors[index] = self._context.Process(
+        process = self._context.Process(
             target=act,
             args=(
                 self._config,
@@ -142,9 +146,12 @@ class ActorProcesses:
                 theirs,
             ),
             name=f"actor-{index}",
-            daemon=True,
+            # An environment may start processes, which a daemon may not. It ends with this one all
+            # the same.
+            daemon=False,
         )
-        start_worker(self._actors[index])
+        start_worker(process)
+        self._actors[index] = process
         theirs.close()  # So that the pipe ends with the actor.
         self._pipes[index] = ours
         self._waiting.append(index)

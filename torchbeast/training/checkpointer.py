@@ -52,7 +52,7 @@ class Checkpointer:
             directory: the run's own directory.
             setup: the run.
             seed: the run's seed.
-            learner: its state is saved.
+            learner: its state is saved. It is new, or in the state of the checkpoint that is there.
             progress: its counts are saved.
         """
         self._directory = directory
@@ -64,6 +64,7 @@ class Checkpointer:
         self._next_save = time.monotonic() + self._config.checkpoint_interval_s
         self.saved_step: int | None = None
         """Agent steps of the last checkpoint that was written; None before the first."""
+        self._known_step = learner.steps  # Of the checkpoint that is there.
 
     @property
     def path(self) -> Path:
@@ -89,15 +90,19 @@ class Checkpointer:
             return True
         if self._learner.is_diverged:
             return False
-        contents = {
-            **self._agent_contents(),
-            "progress": self._progress.state_dict(),
-            "seed": self._seed,
-            "random_state": torch.get_rng_state(),
-        }
+        if self._learner.steps == self._known_step and self.path.exists():
+            self.saved_step = self._known_step  # The previous checkpoint is kept, too.
+            return True
+        with self._learner.between_batches():  # Weights and counts are of one moment.
+            contents = {
+                **self._agent_contents(),
+                "progress": self._progress.state_dict(),
+                "seed": self._seed,
+                "random_state": torch.get_rng_state(),
+            }
         if not self._write(self.path, contents, keep_previous=True):
             return False
-        self.saved_step = contents["steps"]
+        self.saved_step = self._known_step = contents["steps"]
         return True
 
     def keep_copy_if_due(self, stats: StepStats) -> None:

@@ -37,6 +37,8 @@ log = logging.getLogger("torchbeast")
 REPORT_INTERVAL_S = 5.0
 # Seconds between two looks at the run: the display is refreshed, silent games are noticed.
 LOOK_INTERVAL_S = 1.0
+# Between two learner steps that go to TensorBoard and the other loggers.
+SCALARS_INTERVAL_S = 1.0
 # Learner steps between two rows of gradients.csv.
 GRADIENT_INTERVAL = 20
 # The first skipped updates are all announced, later ones in intervals.
@@ -104,15 +106,28 @@ class Recorder:
         self._has_popart = config.network.use_popart
         self._next_look = time.monotonic() + LOOK_INTERVAL_S
         self._next_report = self._next_look
+        self._next_scalars = time.monotonic()
+        self._unwritten: StepStats | None = None
 
     def record_step(self, stats: StepStats) -> None:
         """Takes in the statistics of a learner step."""
         self.progress.record(stats)
         if stats.fault is not None:
             _warn_of_skipped(stats)
-        self._writer.scalars(step_scalars(stats, self._names), stats.steps)
+        # Of the learner steps in between, curves would show nothing but the size of their files.
+        self._unwritten = stats
+        if time.monotonic() >= self._next_scalars:
+            self._write_step()
         for game in stats.games:
             self._writer.scalars(game_scalars(game, self._names), stats.steps)
+
+    def _write_step(self) -> None:
+        """Hands the newest learner step to the loggers, unless that was done."""
+        if self._unwritten is not None:
+            self._next_scalars = time.monotonic() + SCALARS_INTERVAL_S
+            scalars = step_scalars(self._unwritten, self._names)
+            self._writer.scalars(scalars, self._unwritten.steps)
+            self._unwritten = None
 
     def record_gradients(self, learner: Learner) -> None:
         """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
@@ -174,6 +189,7 @@ class Recorder:
         """Writes the last records; returns a line per game with its mean return."""
         if self._trace is not None:
             self._trace.close()
+        self._write_step()
         self._report(self._take_snapshot(queues, learner))
         self._display.close()
         return self.progress.summary()

@@ -52,6 +52,16 @@ def test_a_logger_that_fails_is_named_once_and_left_out(run, caplog):
     assert sum(call[0] == "scalars" for call in recorded(run)) == 1 + 5
 
 
+def test_a_logger_that_is_left_out_hears_of_the_end(run, monkeypatch):
+    monkeypatch.setattr(dispatch, "MAX_WAITING", 3)
+    loggers = Loggers(load_loggers(f"{MODULE}:SlowLogger"), run)
+    for step in range(10):
+        loggers.scalars({"x": 1.0}, step)
+    (run.directory / "go").touch()
+    loggers.close()
+    assert recorded(run)[-1] == ["close"]
+
+
 def test_a_slow_logger_does_not_keep_the_others_waiting(run, caplog, monkeypatch):
     monkeypatch.setattr(dispatch, "MAX_WAITING", 3)
     slow, quick = run.directory / "slow", run.directory / "quick"

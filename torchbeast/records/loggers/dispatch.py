@@ -108,10 +108,11 @@ class _Worker:
 
     def _run(self) -> None:
         try:
-            while (item := self._waiting.get()) is not None:
-                if self._is_out.is_set():
-                    return
+            while (item := self._waiting.get()) is not None and not self._is_out.is_set():
                 self._logger.scalars(item.values, item.step)
+        except Exception as error:
+            self._leave_out(first_line(error))
+        try:  # One that was left out, too: a service should hear that the run has ended for it.
             self._logger.close()
         except Exception as error:
             self._leave_out(first_line(error))
