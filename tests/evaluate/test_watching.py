@@ -62,7 +62,7 @@ def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
     class Interrupting(watching.MovieWriter):
         def append(self, picture):
             super().append(picture)
-            if len(self._pictures) == 20:
+            if len(self._gif) == 20:
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
