@@ -131,20 +131,32 @@ def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):
     assert not (run.path / "scores.csv").exists()
 
 
-def test_a_dead_evaluator_is_one_line_and_the_run_continues(make_run, caplog):
+def test_a_dead_evaluator_is_replaced_a_few_times(make_run, monkeypatch, caplog):
+    monkeypatch.setattr(evaluation, "MAX_RESTARTS", 1)
     before = children()
-    run = make_run("--evaluate_every=100")
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
     run.evaluator.start()
-    (process,) = set(children()) - set(before)
-    process.kill()
-    run.evaluator.update(timeout=60)
     for steps in (100, 200):
+        (process,) = set(children()) - set(before)
+        process.kill()
+        run.evaluator.update(timeout=60)
         run.reach(steps)
-        run.evaluator.update()
-    run.finish()
+        run.finish()
+        assert {row["step"] for row in read_scores(run.path)} == {"100"}
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
-        "The evaluator ended (exit code -9); training continues without it"
+        "The evaluator ended (exit code -9), restarting it (1 of 1 times)",
+        "The evaluator ended (exit code -9); training continues without it",
     ]
+
+
+def test_an_evaluator_that_hangs_while_the_agent_trains_is_replaced(make_run, monkeypatch, caplog):
+    monkeypatch.setattr(evaluation, "HANG_S", 1.0)
+    run = make_run("--evaluate_every=100", "--env=tests.odd_games:Hangs-v0", "--step_timeout_s=1")
+    run.evaluator.start()
+    run.reach(100)
+    while "restarting" not in caplog.text:
+        run.evaluator.update(timeout=0.1)
+    assert caplog.messages == ["The evaluator has hung for 2 s, restarting it (1 of 3 times)"]
 
 
 def test_a_run_does_not_wait_for_an_evaluator_that_hangs(make_run, monkeypatch, caplog):

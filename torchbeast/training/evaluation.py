@@ -24,6 +24,8 @@ CHECKPOINT_NAME = "evaluated.tar"
 POLL_INTERVAL_S = 0.2
 # At full speed an evaluator that is silent for so long hangs, unless a step may take longer.
 HANG_S = 300.0
+# A run of days should not lose its evaluations to a process that was killed once.
+MAX_RESTARTS = 3
 MAX_LISTED_GAMES = 8
 
 
@@ -69,6 +71,8 @@ class AgentEvaluator:
         self._process = EvaluatorProcess()
         self._is_alive = False
         self._is_busy = False
+        self._restarts = 0
+        self._requested_at = 0.0
         # The last request. Of the agent that the run starts from nothing is wanted.
         self._job = Job(score=True, film=True, saliency=True)
         self._step, self._seconds = first_step, 0.0
@@ -77,8 +81,10 @@ class AgentEvaluator:
 
     def start(self) -> None:
         """Starts the process if anything is ever due."""
-        if not any(self._schedule.intervals):
-            return
+        if any(self._schedule.intervals):
+            self._start_process()
+
+    def _start_process(self) -> None:
         try:
             self._process.start()
             self._is_alive = True
@@ -115,16 +121,37 @@ class AgentEvaluator:
             try:
                 message = self._process.receive(timeout)
             except EOFError:
-                self._is_alive = self._is_busy = False
-                log.error(
-                    "The evaluator ended (exit code %s); training continues without it",
-                    self._process.exit_code(),
-                )
+                self._replace(f"ended (exit code {self._process.exit_code()})")
                 return
             if message is None:
+                # In its share of the cores it sleeps after each step, in proportion to that.
+                limit = self._hang_s * (1 + 1 / self._cores)
+                if self._is_busy and self._silence() > limit:
+                    self._replace(f"has hung for {limit:g} s")
                 return
             self._take(message)
             timeout = 0.0
+
+    def _silence(self) -> float:
+        """Seconds since the process was asked or said something."""
+        return time.monotonic() - max(self._requested_at, self._process.heard_at)
+
+    def _replace(self, what_happened: str) -> None:
+        """Starts a process in the place of one of no use. What that was doing is left out."""
+        self._is_alive = self._is_busy = False
+        self._scores = []
+        if self._restarts == MAX_RESTARTS:
+            log.error("The evaluator %s; training continues without it", what_happened)
+            return
+        self._restarts += 1
+        log.error(
+            "The evaluator %s, restarting it (%s of %s times)",
+            what_happened,
+            self._restarts,
+            MAX_RESTARTS,
+        )
+        self._process.close()
+        self._start_process()
 
     def finish(self, learner: Learner, is_stopped: Callable[[], bool]) -> None:
         """Evaluates the final agent, at full speed since nothing trains any more.
@@ -178,6 +205,7 @@ class AgentEvaluator:
             saliency=job.saliency,
             cores=cores,
         )
+        self._requested_at = time.monotonic()
         self._is_busy = True  # Before the answer can come.
         if not self._process.send(request):
             self._is_busy = False
