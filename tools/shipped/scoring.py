@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from torchbeast.analysis import aggregates
 from torchbeast.core.types import UsageError
@@ -15,6 +18,7 @@ from torchbeast.envs.scores import human_normalized
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import read_trained
 from torchbeast.records.scores import POLICIES
+from torchbeast.runtime.threads import available_cores
 
 FILE = "evaluation.json"
 EPISODES = 30
@@ -93,21 +97,34 @@ def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluat
     if known is not None and known.seed == seed and _count(known) == episodes:
         return known
     trained = read_trained(agent / "model.tar", agent.name)
-    games = {
-        game: {
-            policy: [
-                episode.episode_return
-                for episode in play(trained, game, episodes, greedy=policy == "greedy", seed=seed)
-            ]
-            for policy in POLICIES
+    tasks = trained.agent.config.tasks
+    # A process for each core: a game with one thread is played as in --mode test.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(available_cores(), len(tasks) * len(POLICIES)), context) as pool:
+        played = {
+            game: {
+                policy: pool.submit(_play_games, agent, game, policy, episodes, seed)
+                for policy in POLICIES
+            }
+            for game in tasks
         }
-        for game in trained.agent.config.tasks
-    }
+        games = {
+            game: {policy: returns.result() for policy, returns in of_game.items()}
+            for game, of_game in played.items()
+        }
     document = {"model": trained.model_id, "seed": seed, "games": games}
     path.write_text(json.dumps(document, indent=1) + "\n")
     evaluation = read_evaluation(agent)
     assert evaluation is not None
     return evaluation
+
+
+def _play_games(agent: Path, game: str, policy: str, episodes: int, seed: int) -> list[float]:
+    """Returns of an agent's full games; runs in a process of its own."""
+    torch.set_num_threads(1)
+    trained = read_trained(agent / "model.tar", agent.name)
+    played = play(trained, game, episodes, greedy=policy == "greedy", seed=seed)
+    return [episode.episode_return for episode in played]
 
 
 def read_evaluation(agent: Path) -> Evaluation | None:
