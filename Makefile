@@ -66,10 +66,10 @@ CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) 
     else "error: Python 3.10 to 3.14 is needed; %s is %d.%d" % (sys.executable, *v))
 
 $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
-	$(PYTHON) -m pip --version >/dev/null 2>&1 || { \
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { \
 	    python3 -c '$(CHECK_VERSION)' && python3 -m venv $(VENV); \
 	}
-	$(PYTHON) -c '$(CHECK_VERSION)'
+	@$(PYTHON) -c '$(CHECK_VERSION)'
 	$(INSTALL) -r requirements.txt
 	touch $@
 
