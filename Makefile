@@ -45,7 +45,7 @@ test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 # A library that the extension modules need may have been replaced since, by an upgrade of the system.
 build: $(STAMPS)/build
 	@$(PYTHON) -c "import nest, libtorchbeast" 2>/dev/null || { \
-	    rm -f nest/*.so libtorchbeast/*.so && $(BUILD); \
+	    rm -f nest/*.so libtorchbeast/*.so tests/cpp/build/*/tests && $(BUILD); \
 	}
 
 # Else make removes what stands between a target and its sources, and looks for packages each time.
@@ -66,10 +66,9 @@ CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) 
     else "error: Python 3.10 to 3.14 is needed; %s is %d.%d" % (sys.executable, *v))
 
 $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
-	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { \
-	    python3 -c '$(CHECK_VERSION)' && python3 -m venv $(VENV); \
+	@{ $(PYTHON) -c '$(CHECK_VERSION)' && $(PYTHON) -m pip --version; } >/dev/null 2>&1 || { \
+	    python3 -c '$(CHECK_VERSION)' && python3 -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
 	}
-	@$(PYTHON) -c '$(CHECK_VERSION)'
 	$(INSTALL) -r requirements.txt
 	touch $@
 

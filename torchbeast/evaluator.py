@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Of games and of sampled actions, in every evaluation the same: differences are the agent's.
 SEED = 0
-# Films end here, 200 seconds into most games: a film's pictures are in memory until it is written.
+# Films end here, 200 seconds into most games.
 MAX_FILM_STEPS = 3000
 # The shortest time between two messages that the process is alive.
 ALIVE_INTERVAL_S = 1.0

@@ -52,6 +52,13 @@ def test_a_film_that_failed_leaves_what_was_there(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]
 
 
+def test_a_full_disk_leaves_no_part_of_a_film(tmp_path):
+    (tmp_path / ".a.gif.tmp.gif").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write(tmp_path / "a.gif", 30, 15)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_film_without_pictures_leaves_what_was_there(tmp_path):
     path = tmp_path / "a.gif"
     path.write_bytes(b"before")

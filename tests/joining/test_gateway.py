@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import socket
+import sys
 import time
 
 import psutil
@@ -53,6 +54,9 @@ def test_hosts_are_refused_by_name_of_what_is_wrong(make_learner):
     wait_until(lambda: learner.sees("refused", 6))
 
 
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="Reads /proc, calls prlimit")
+
+
 @pytest.fixture
 def few_files():
     """Gives this process a soft limit of 150 open files more; those that it starts inherit it."""
@@ -62,6 +66,7 @@ def few_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+@needs_linux
 def test_a_host_may_have_more_places_than_a_process_has_files_at_first(make_learner, few_files):
     learner = make_learner(num_places=250)
     client = learner.connect()
@@ -71,6 +76,7 @@ def test_a_host_may_have_more_places_than_a_process_has_files_at_first(make_lear
     assert len(learner.events[0].places) == len(lease.places) == 250
 
 
+@needs_linux
 def test_places_for_which_no_files_are_left_are_said(make_learner):
     before = psutil.Process().children()
     learner = make_learner(num_places=100)

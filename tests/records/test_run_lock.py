@@ -53,3 +53,6 @@ def test_runs_that_start_in_the_same_second_have_different_names(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is no directory"):
         reserve_name(str(tmp_path / "file"), "a")
+    (tmp_path / "logs").symlink_to(tmp_path / "not mounted")
+    with pytest.raises(UsageError, match="Cannot write to --savedir"):
+        reserve_name(str(tmp_path / "logs" / "torchbeast"), "a")

@@ -4,6 +4,7 @@ import logging
 import psutil
 import pytest
 
+from tests.processes import wait_until
 from torchbeast.core.learner import StepStats
 from torchbeast.records.scores import SCORE_FIELDS, Evaluation, GameScore
 from torchbeast.training import evaluation, prepare
@@ -154,9 +155,24 @@ def test_an_evaluator_that_hangs_while_the_agent_trains_is_replaced(make_run, mo
     run = make_run("--evaluate_every=100", "--env=tests.odd_games:Hangs-v0", "--step_timeout_s=1")
     run.evaluator.start()
     run.reach(100)
-    while "restarting" not in caplog.text:
+
+    def is_replaced():
         run.evaluator.update(timeout=0.1)
+        return "restarting" in caplog.text
+
+    wait_until(is_replaced)
     assert caplog.messages == ["The evaluator has hung for 2 s, restarting it (1 of 3 times)"]
+
+
+def test_an_evaluator_that_died_of_the_last_request_is_asked_again(make_run):
+    before = children()
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
+    run.evaluator.start()
+    run.reach(100)
+    (process,) = set(children()) - set(before)
+    process.kill()
+    run.finish()
+    assert {row["step"] for row in read_scores(run.path)} == {"100"}
 
 
 def test_a_run_does_not_wait_for_an_evaluator_that_hangs(make_run, monkeypatch, caplog):

@@ -62,6 +62,8 @@ def test_a_run_without_a_checkpoint_begins_with_the_shipped_agent_of_its_name(
     arguments = [f"--env={PONG}", "--xpid=PongShallow", "--init_from=PongShallow"]
     begin_run(make_config(*arguments))
     assert str(checkpoint.SHIPPED) in caplog.text
+    with pytest.raises(UsageError, match="No checkpoint at"):  # Another run is not completed.
+        begin_run(make_config(f"--env={PONG}", "--init_from=PongShallow"))
 
 
 def test_new_games_are_measured_and_known_ones_stay_as_they_were(make_config, save_agent, caplog):

@@ -29,7 +29,9 @@ def test_loggers_get_the_first_and_the_last_learner_step_and_one_a_second(
     recorder = Recorder(setup, state, queue_size=2)
     learner = make_learner(setup, state, recorder.record_step, lambda: None)
     written = []
-    monkeypatch.setattr(recorder._writer, "scalars", lambda _, step: written.append(step))
+    monkeypatch.setattr(
+        recorder._writer, "scalars", lambda values, step: written.append((step, values))
+    )
     now = [time.monotonic() + 10.0]
     monkeypatch.setattr(training_recorder.time, "monotonic", lambda: now[0])
     stats = StepStats(
@@ -37,13 +39,16 @@ def test_loggers_get_the_first_and_the_last_learner_step_and_one_a_second(
         task_grad_norms={}, task_entropies={},
     )  # fmt: skip
     for step in range(10, 60):
-        recorder.record_step(stats._replace(steps=step))
+        norms = {0: 7.0} if step == 35 else {}
+        recorder.record_step(stats._replace(steps=step, task_grad_norms=norms))
         now[0] += 0.1
     recorder.finish({"learner": 0, "inference": 0}, learner)
     recorder.close()
-    assert written[0] == 10
-    assert written[-1] == 59
-    assert 5 <= len(written) <= 7
+    steps = [step for step, values in written if "losses/entropy" in values]
+    assert (steps[0], steps[-1]) == (10, 59)
+    assert 5 <= len(steps) <= 7
+    # What few steps have is kept for the next one that is written.
+    assert [v["losses/grad_norm/Mock"] for _, v in written if "losses/grad_norm/Mock" in v] == [7.0]
 
 
 def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, capsys):

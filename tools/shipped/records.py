@@ -121,10 +121,16 @@ def read_slices(run: Path) -> list[Slice]:
 
 
 def append_slice(run: Path, done: Slice) -> None:
-    """Adds a row to the run's slices.csv."""
+    """Adds a row to the run's slices.csv. A damaged table is put aside."""
     path = run / SLICES
     run.mkdir(parents=True, exist_ok=True)
-    is_new = not path.exists() or path.stat().st_size == 0
+    header = ",".join(Slice._fields)
+    if path.exists():
+        with open(path, "rb") as file:
+            is_damaged = file.readline() != f"{header}\n".encode()
+        if is_damaged:
+            path.replace(path.with_suffix(".damaged"))
+    is_new = not path.exists()
     with open(path, "a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if is_new:

@@ -19,6 +19,7 @@ from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import read_trained
 from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.threads import available_cores
+from torchbeast.runtime.workers import begin_worker
 
 FILE = "evaluation.json"
 EPISODES = 30
@@ -100,7 +101,8 @@ def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluat
     tasks = trained.agent.config.tasks
     # A process for each core: a game with one thread is played as in --mode test.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(available_cores(), len(tasks) * len(POLICIES)), context) as pool:
+    workers = min(available_cores(), len(tasks) * len(POLICIES))
+    with ProcessPoolExecutor(workers, context, initializer=begin_worker) as pool:
         played = {
             game: {
                 policy: pool.submit(_play_games, agent, game, policy, episodes, seed)
@@ -108,10 +110,14 @@ def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluat
             }
             for game in tasks
         }
-        games = {
-            game: {policy: returns.result() for policy, returns in of_game.items()}
-            for game, of_game in played.items()
-        }
+        try:
+            games = {
+                game: {policy: returns.result() for policy, returns in of_game.items()}
+                for game, of_game in played.items()
+            }
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     document = {"model": trained.model_id, "seed": seed, "games": games}
     path.write_text(json.dumps(document, indent=1) + "\n")
     evaluation = read_evaluation(agent)

@@ -158,5 +158,10 @@ def find_common(
         )
     source = Source(table or ("logs.csv" if missing else "scores.csv"), policy)
     curves = {(run.path, game): source.curve(run, game) for run in runs for game in games}
-    env_ids = {game: runs[0].env_id(game) for game in games}
+    env_ids = {}
+    for game in games:
+        ids = [run.env_id(game) for run in runs]
+        # Where one run's environment has no human score, the game has none.
+        without = [env_id for env_id in ids if human_normalized(env_id, 0.0) is None]
+        env_ids[game] = (without or ids)[0]
     return CommonScores(groups, games, source, unit, curves, env_ids)

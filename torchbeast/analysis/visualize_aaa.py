@@ -34,7 +34,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--save_dir",
         default="attention",
-        help="Directory for <xpid>/<env>/<step>.png. (default: %(default)s)",
+        help="Directory for <xpid>/<env>/<step>.png; an intermediate checkpoint has a directory "
+        "model.<id> in <xpid>. (default: %(default)s)",
     )
     return parser
 

@@ -45,15 +45,16 @@ class MovieWriter:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        is_complete = kind is None and (self._gif is not None or self._mp4 is not None)
         try:
-            for writer in (self._mp4, self._gif):
-                if writer is not None:
-                    writer.close()
-            self._file.close()
-            if kind is None and (self._gif or self._mp4 is not None):
+            with self._file:
+                if self._mp4 is not None:
+                    self._mp4.close()
+                elif self._gif is not None and is_complete:
+                    self._gif.close()
+            if is_complete:
                 self._temporary.replace(self._path)
         finally:
-            self._file.close()
             self._temporary.unlink(missing_ok=True)
 
     @property

@@ -166,9 +166,9 @@ def film_game(
             movie.append(picture_of(env))
             ended = loop.step()
             played.append(int(loop.last_actions[0]))
-        actions_path = path.with_suffix(".actions")
-        if played:  # Before the film, which takes a while to write.
-            actions_path.write_text("\n".join(map(str, played)) + "\n")
+    actions_path = path.with_suffix(".actions")
+    if played:
+        actions_path.write_text("\n".join(map(str, played)) + "\n")
     return Film(path, actions_path, len(played), ended[0][1] if ended else None)
 
 

@@ -69,18 +69,16 @@ def reserve_name(savedir: str, xpid: str) -> str:
     Raises:
         UsageError: the directory cannot be made.
     """
-    for number in itertools.count(1):
-        name = xpid if number == 1 else f"{xpid}-{number}"
-        check_writable(savedir, name)
-        path = run_path(savedir, name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.mkdir()
-            break
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
+    check_writable(savedir, xpid)
+    try:
+        run_path(savedir, xpid).parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            name = xpid if number == 1 else f"{xpid}-{number}"
+            with contextlib.suppress(FileExistsError):
+                run_path(savedir, name).mkdir()
+                break
+    except OSError as error:
+        raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
     return name
 
 

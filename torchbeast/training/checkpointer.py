@@ -63,7 +63,7 @@ class Checkpointer:
         self._progress = progress
         self._next_save = time.monotonic() + self._config.checkpoint_interval_s
         self.saved_step: int | None = None
-        """Agent steps of the last checkpoint that was written; None before the first."""
+        """Agent steps of the checkpoint that has the newest weights; None before :meth:`save`."""
         self._known_step = learner.steps  # Of the checkpoint that is there.
 
     @property

@@ -140,6 +140,7 @@ class AgentEvaluator:
         """Starts a process in the place of one of no use. What that was doing is left out."""
         self._is_alive = self._is_busy = False
         self._scores = []
+        self._job = Job(score=False, film=False, saliency=False)  # It is not done.
         if self._restarts == MAX_RESTARTS:
             log.error("The evaluator %s; training continues without it", what_happened)
             return
@@ -161,18 +162,23 @@ class AgentEvaluator:
             is_stopped: whether the user does not want to wait for it.
         """
         seconds = self._recorder.progress.seconds()
-        wanted = Job(*(interval > 0 for interval in self._schedule.intervals))
-        if self._step == learner.steps:
-            wanted = Job(*(x and not done for x, done in zip(wanted, self._job, strict=True)))
         self.update()
-        if not self._is_alive or not (self._is_busy or any(wanted)):
+        if not self._is_alive or not (self._is_busy or any(self._left(learner.steps))):
             return
         log.info("Evaluating the final agent (Ctrl-C ends this)")
         self._process.send(Pace(1.0))
         self._await(is_stopped)
+        wanted = self._left(learner.steps)
         if self._is_alive and any(wanted) and not is_stopped():
             self._request(wanted, learner.steps, seconds, cores=1.0)
             self._await(is_stopped)
+
+    def _left(self, step: int) -> Job:
+        """Returns what is wanted of the agent of a step and was not asked for."""
+        wanted = Job(*(interval > 0 for interval in self._schedule.intervals))
+        if self._step != step:
+            return wanted
+        return Job(*(x and not done for x, done in zip(wanted, self._job, strict=True)))
 
     def disconnect(self) -> None:
         """Makes the process end soon."""

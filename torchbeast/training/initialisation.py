@@ -87,8 +87,8 @@ def load_source(setup: Setup, name: str) -> Source:
         UsageError: there is no such agent, or it does not fit the run.
     """
     path = checkpoint.find_agent(setup.config.output.savedir, name)
-    if not path.exists():
-        # This run itself, perhaps, which has no checkpoint yet and the name of a shipped agent.
+    if not path.exists() and setup.xpid in (name, name.rpartition(":")[0]):
+        # This run itself, which has no checkpoint yet, and the name of a shipped agent.
         shipped = checkpoint.find_agent(checkpoint.SHIPPED, name)
         path = shipped if shipped.exists() else path
     agent = from_contents(checkpoint.load(path), path, setup.agent.agent_type)

@@ -108,13 +108,17 @@ class Recorder:
         self._next_report = self._next_look
         self._next_scalars = time.monotonic()
         self._unwritten: StepStats | None = None
+        self._task_grad_norms: dict[int, float] = {}
+        self._task_entropies: dict[int, float] = {}
 
     def record_step(self, stats: StepStats) -> None:
         """Takes in the statistics of a learner step."""
         self.progress.record(stats)
         if stats.fault is not None:
             _warn_of_skipped(stats)
-        # Of the learner steps in between, curves would show nothing but the size of their files.
+        # Curves would not show the learner steps in between, but for values that few of them have.
+        self._task_grad_norms |= stats.task_grad_norms
+        self._task_entropies |= stats.task_entropies
         self._unwritten = stats
         if time.monotonic() >= self._next_scalars:
             self._write_step()
@@ -122,12 +126,18 @@ class Recorder:
             self._writer.scalars(game_scalars(game, self._names), stats.steps)
 
     def _write_step(self) -> None:
-        """Hands the newest learner step to the loggers, unless that was done."""
-        if self._unwritten is not None:
-            self._next_scalars = time.monotonic() + SCALARS_INTERVAL_S
-            scalars = step_scalars(self._unwritten, self._names)
-            self._writer.scalars(scalars, self._unwritten.steps)
-            self._unwritten = None
+        """Hands the newest learner step to the loggers, unless that was done.
+
+        With it goes what is measured of single games in some steps only, the newest of each.
+        """
+        stats, self._unwritten = self._unwritten, None
+        if stats is None:
+            return
+        self._next_scalars = time.monotonic() + SCALARS_INTERVAL_S
+        norms, self._task_grad_norms = self._task_grad_norms, {}
+        entropies, self._task_entropies = self._task_entropies, {}
+        stats = stats._replace(task_grad_norms=norms, task_entropies=entropies)
+        self._writer.scalars(step_scalars(stats, self._names), stats.steps)
 
     def record_gradients(self, learner: Learner) -> None:
         """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
