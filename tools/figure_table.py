@@ -74,24 +74,25 @@ FIGURES = (
     ),
     *map(card, (*SINGLE, *SECOND_SEEDS, *MULTI)),
     *(card(name, "notes.md") for name in ("PongShallow", "PongAttention")),
+    card("MultiTaskPopArtShallow"),
     *FILMS,
     *REPORT,
     notebook("figures", (*curves("*"), "docs/reference/torchbeast_paper_curves_2019.csv")),
     notebook("model", agents("PongShallow")),
     notebook("movies", histories("Pong")),
-    notebook("action_analysis", (*agents("*"), *histories("Pong")[2:])),
+    notebook("action_analysis", (*agents(*SINGLE, *MULTI), *histories("Pong")[2:])),
     Figure(
         "carnival",
         "docs/saliency.md",
         (
-            "python -m torchbeast.saliency --savedir models --xpid MultiTaskPopArt --env "
+            "python -m torchbeast.saliency --savedir models --xpid MultiTaskPopArtShallow --env "
             "CarnivalNoFrameskip-v4 --num_frames 30 --density 3 --score policy value action "
             "advantage task:Pong task:SpaceInvaders --check --html carnival.html",
         ),
-        agents("MultiTaskPopArt"),
+        agents("MultiTaskPopArtShallow"),
         {
             "docs/examples/carnival.html": "carnival.html",
-            "docs/images/Carnival_check.png": "models/MultiTaskPopArt/saliency/"
+            "docs/images/Carnival_check.png": "models/MultiTaskPopArtShallow/saliency/"
             "CarnivalNoFrameskip-v4/check.png",
         },
     ),
@@ -109,18 +110,17 @@ FIGURES = (
         "similarity",
         "docs/filters.md",
         (
-            f"{FILTERS} --mode similarity --load_path models/PongResNet200k --other "
-            "models/PongSpaceInvadersPopArt --control models/PongResNet200k models/PongResNet "
-            "--cka_frames 96",
+            f"{FILTERS} --mode similarity --load_path models/Pong --other models/MultiTaskPopArt "
+            "--control models/Pong models/Pong-s2 --cka_frames 96",
         ),
-        agents("PongResNet200k", "PongSpaceInvadersPopArt", "PongResNet"),
+        agents("Pong", "MultiTaskPopArt", "Pong-s2"),
         {"docs/images/similarity.png": "similarity/similarity.png"},
     ),
     Figure(
         "ablation",
         "docs/filters.md",
-        (f"{FILTERS} --mode ablation --load_path models/MultiTaskPopArt --cka_frames 64",),
-        agents("MultiTaskPopArt"),
+        (f"{FILTERS} --mode ablation --load_path models/MultiTaskPopArtShallow --cka_frames 64",),
+        agents("MultiTaskPopArtShallow"),
         {"docs/images/ablation.png": "ablation/ablation.png"},
     ),
     Figure(
@@ -128,24 +128,14 @@ FIGURES = (
         "docs/saliency.md",
         (
             "python -m torchbeast.saliency --savedir models --xpid SpaceInvaders --compare "
-            "PongSpaceInvadersPopArt --env SpaceInvadersNoFrameskip-v4 --first_frame 130 "
+            "MultiTaskPopArt --env SpaceInvadersNoFrameskip-v4 --first_frame 130 "
             "--num_frames 16 --sheet sheet.png --movie film.gif",
         ),
-        agents("SpaceInvaders", "PongSpaceInvadersPopArt"),
+        agents("SpaceInvaders", "MultiTaskPopArt"),
         {
             "docs/images/SpaceInvaders_saliency.png": "sheet.png",
             "movies/SpaceInvaders_saliency.gif": "film.gif",
         },
-    ),
-    Figure(
-        "stitching",
-        "docs/filters.md",
-        (
-            f"{FILTERS} --mode stitching --load_path models/PongShallow --other "
-            "models/MultiTaskPopArt --sample --seed 100",
-        ),
-        agents("PongShallow", "MultiTaskPopArt"),
-        {"docs/images/stitching.png": "stitching/stitching.png"},
     ),
     Figure(
         "stitching_resnet",

@@ -38,6 +38,9 @@ def films(agent: str, steps: int, *games: str) -> Figure:
     )
 
 
+SIX = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
+SIX_FILMS = tuple(f"movies/MultiTaskPopArt_6000000_{game}NoFrameskip-v4.gif" for game in SIX)
+ALL_GAMES = "movies/MultiTaskPopArt.gif"
 FILMS = (
     films("AirRaid", 2_500_000, "AirRaid"),
     films("Carnival", 2_500_000, "Carnival"),
@@ -45,4 +48,12 @@ FILMS = (
     films("NameThisGame", 2_500_000, "NameThisGame"),
     films("Pong", 2_500_000, "Pong"),
     films("SpaceInvaders", 2_500_000, "SpaceInvaders"),
+    films("MultiTaskPopArt", 6_000_000, *SIX),
+    Figure(
+        "six_games_film",
+        "docs/movies.md",
+        (f"python tools/mosaic.py {' '.join(SIX_FILMS)} --shrink 2 --output {ALL_GAMES}",),
+        (*SIX_FILMS, *agents("MultiTaskPopArt")),
+        {ALL_GAMES: ALL_GAMES},
+    ),
 )

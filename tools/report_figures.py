@@ -24,8 +24,8 @@ PAIRS = {
 }
 # By --comp_seeds: what is compared. Agents of one seed began with the same weights.
 FILTER_FIGURES = {
-    "same": ("single_single", "time_steps", "untrained"),
-    "other": ("single_single", "same_games", "untrained"),
+    "same": ("single_single", "single_multipop", "time_steps", "untrained"),
+    "other": ("single_single", "single_multipop", "same_games", "untrained"),
 }
 SHEET_FRAMES = "--first_frame 130 --num_frames 16"
 
@@ -62,13 +62,14 @@ def sheet(game: str) -> Figure:
 def filters(seeds: str, *kinds: str) -> Figure:
     """Distances of the filters of agents that have the same seed, or other ones."""
     directory = f"filters_{seeds}"
-    names = (*SINGLE, *SECOND_SEEDS)
+    names = (*SINGLE, *SECOND_SEEDS, *MULTI)
     return Figure(
         f"report_filters_{seeds}",
         PAGE,
         (
             f"{FILTERS} --load_path models --models {','.join(f'{n}={n}' for n in names)} "
-            f"--comp_between {' '.join(kinds)} --comp_seeds {seeds} --save_dir {directory}",
+            f"--comp_between {' '.join(kinds)} --comp_seeds {seeds} --metric default optimal "
+            f"rebasin cka --cka_frames 96 --save_dir {directory}",
             f"{FILTERS} --mode filter_comp_plot --save_dir {directory} --plot_summary "
             "--save_figures",
         ),

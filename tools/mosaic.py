@@ -1,0 +1,94 @@
+"""Joins films in one: ``python tools/mosaic.py A.gif B.gif ... --output all.gif``.
+
+The films run side by side, in rows. One that ends early shows its last picture from then on. One
+that is smaller than the largest stands in the middle of its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageSequence
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from torchbeast.cli.command import run_command
+from torchbeast.cli.parsing import positive
+from torchbeast.core.types import UsageError
+from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.evaluate.pictures import side_by_side
+
+GAP = 4
+
+
+def read_film(path: Path, shrink: int = 1) -> list[np.ndarray]:
+    """Returns the pictures of a GIF, uint8 ``[H, W, 3]``, every ``shrink``th pixel of them.
+
+    Raises UsageError.
+    """
+    try:
+        with Image.open(path) as film:
+            pictures = [np.asarray(p.convert("RGB")) for p in ImageSequence.Iterator(film)]
+    except OSError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return [picture[::shrink, ::shrink] for picture in pictures]
+
+
+def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Puts a picture into the middle of a black one."""
+    result = np.zeros((height, width, 3), np.uint8)
+    top, left = (height - picture.shape[0]) // 2, (width - picture.shape[1]) // 2
+    result[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+    return result
+
+
+def join_films(films: Sequence[Sequence[np.ndarray]], columns: int) -> Iterator[np.ndarray]:
+    """Yields the pictures of all films in rows.
+
+    Args:
+        films: each has at least one picture, uint8 ``[H, W, 3]``.
+        columns: films in a row; what is left of the last row is black.
+    """
+    height, width = (max(film[0].shape[axis] for film in films) for axis in (0, 1))
+    nothing = np.zeros((height, width, 3), np.uint8)
+    for time in range(max(map(len, films))):
+        shown = (film[min(time, len(film) - 1)] for film in films)
+        places = [centre(picture, height, width) for picture in shown]
+        places += [nothing] * (-len(places) % columns)
+        rows = [side_by_side(places[i : i + columns], GAP) for i in range(0, len(places), columns)]
+        # Turned by 90 degrees, a column of rows is a row.
+        yield side_by_side([row.swapaxes(0, 1) for row in rows], GAP).swapaxes(0, 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("films", nargs="+", type=Path, metavar="GIF")
+    parser.add_argument("--columns", type=positive, default=3, help="(default: %(default)s)")
+    parser.add_argument(
+        "--shrink",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="take every Nth pixel; films of --mode record have each pixel twice "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--fps", type=positive, default=15, help="(default: %(default)s)")
+    parser.add_argument("--output", type=Path, required=True, help="a .gif or .mp4")
+    flags = parser.parse_args()
+
+    def work(_: object) -> None:
+        films = [read_film(path, flags.shrink) for path in flags.films]
+        with MovieWriter(flags.output, flags.fps) as movie:
+            for picture in join_films(films, flags.columns):
+                movie.append(np.ascontiguousarray(picture))
+        print(flags.output)
+
+    return run_command("mosaic", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
