@@ -152,10 +152,10 @@ FIGURES = (
         "ablation_resnet",
         "docs/filters.md",
         (
-            f"{FILTERS} --mode ablation --load_path models/PongSpaceInvadersPopArt --other "
-            "models/PongResNet --cka_frames 64 --save_dir ablation_resnet",
+            f"{FILTERS} --mode ablation --load_path models/MultiTaskPopArt --other models/Pong "
+            "--cka_frames 64 --save_dir ablation_resnet",
         ),
-        agents("PongSpaceInvadersPopArt", "PongResNet"),
+        agents("MultiTaskPopArt", "Pong"),
         {"docs/images/ablation_resnet.png": "ablation_resnet/ablation.png"},
     ),
 )
