@@ -24,7 +24,7 @@ from tools.shipped.records import SLICES, check_files
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
-from torchbeast.records.run_lock import is_locked
+from torchbeast.runtime.locks import is_locked
 
 # Files of a shipped agent: what an earlier one of that name had is removed.
 REPLACED = (

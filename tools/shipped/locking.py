@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tools.shipped.plan import ROOT
 from torchbeast.core.types import UsageError
-from torchbeast.records.run_lock import lock_directory
+from torchbeast.runtime.locks import lock_directory
 
+# --status holds the lock for a moment.
 TIMEOUT_S = 1.0
-POLL_S = 0.2
 
 
 @contextlib.contextmanager
@@ -24,17 +23,12 @@ def lock(directory: Path) -> Iterator[None]:
     """
     if directory.resolve().is_relative_to(ROOT):
         raise UsageError(f"--directory {directory} is inside the work tree; choose one outside")
-    deadline = time.monotonic() + TIMEOUT_S
     with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(lock_directory(directory))
-                break
-            except BlockingIOError:
-                # --status holds the lock for a moment.
-                if time.monotonic() > deadline:
-                    raise UsageError(f"Another process trains the agents in {directory}") from None
-                time.sleep(POLL_S)
-            except OSError as error:
-                raise UsageError(f"--directory {directory}: {error.strerror}") from error
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(lock_directory(directory, timeout_s=TIMEOUT_S))
+        except BlockingIOError:
+            raise UsageError(f"Another process trains the agents in {directory}") from None
+        except OSError as error:
+            raise UsageError(f"--directory {directory}: {error.strerror}") from error
         yield

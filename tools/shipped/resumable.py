@@ -16,7 +16,7 @@ from tools.shipped.plan import MODELS, Run
 from tools.shipped.records import SLICES, check_files
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
-from torchbeast.records.run_lock import is_locked
+from torchbeast.runtime.locks import is_locked
 
 TABLES = ("logs.csv", "scores.csv", SLICES)
 

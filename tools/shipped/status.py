@@ -10,7 +10,7 @@ from tools.shipped.plan import MODELS, Run
 from tools.shipped.records import Progress, is_done, is_finished, read_progress, read_slices
 from tools.shipped.trainer import MAX_FAILURES, STOPPED
 from torchbeast.envs.scores import human_normalized
-from torchbeast.records.run_lock import is_locked
+from torchbeast.runtime.locks import is_locked
 from torchbeast.runtime.text import human_count, human_return, human_time
 
 COLUMNS = ("agent", "seed", "steps", "target", "%", "hours", "steps/s", "left", "state", "returns")

@@ -1,59 +1,15 @@
-"""Locks of directories: one process at a time writes to that of a run."""
+"""The directory of a run has one name, and one process at a time writes to it."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.checkpoint import run_path
 from torchbeast.records.file_writer import check_writable
-
-
-@contextlib.contextmanager
-def lock_directory(path: Path) -> Iterator[None]:
-    """Keeps other processes from a directory, which is made where it is missing.
-
-    The kernel releases the lock when the process ends, however it ends. A file system without locks
-    has none.
-
-    Raises:
-        BlockingIOError: another process has the lock.
-        OSError: the directory cannot be made or read.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # A file system without locks.
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def is_locked(path: Path) -> bool:
-    """Returns whether another process has the lock of a directory."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # A file system without locks.
-    finally:
-        os.close(descriptor)
-    return False
+from torchbeast.runtime.locks import lock_directory
 
 
 def reserve_name(savedir: str, xpid: str) -> str:
@@ -95,6 +51,7 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     path = run_path(savedir, xpid).absolute()
     with contextlib.ExitStack() as stack:
         try:
+            path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(lock_directory(path))
         except BlockingIOError:
             raise UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import os
 import re
@@ -13,12 +12,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.locks import lock_directory
 from torchbeast.runtime.text import counted
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
@@ -187,27 +186,15 @@ def lock_sockets(path: str) -> Iterator[None]:
     Raises:
         RuntimeError: another process holds the lock for seconds.
     """
-    try:
-        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        yield  # Nobody can bind in it.
-        return
-    try:
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    name = os.path.dirname(path)
-                    raise RuntimeError(f"Another process holds the lock on {name}") from None
-                time.sleep(0.01)
-            except OSError:
-                break  # A file system without locks.
+    name = os.path.dirname(path)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock_directory(Path(name or "."), timeout_s=LOCK_TIMEOUT_S))
+        except BlockingIOError:
+            raise RuntimeError(f"Another process holds the lock on {name}") from None
+        except OSError:
+            pass  # Nobody can bind in it.
         yield
-    finally:
-        os.close(directory)
 
 
 def somebody_listens(path: str) -> bool:
