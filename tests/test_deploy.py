@@ -107,6 +107,16 @@ def test_the_image_has_what_the_build_needs():
     assert {"setup.py", "nest", "libtorchbeast", "torchbeast", "requirements.txt"} <= kept
 
 
+def read_names(certificate):
+    """What openssl says of the names that a certificate is for."""
+    return subprocess.run(
+        ["openssl", "x509", "-in", certificate, "-noout", "-ext", "subjectAltName"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
 def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     script = [DEPLOY / "make_certificates.sh", tmp_path]
@@ -124,12 +134,7 @@ def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     for names in (["env-a", "env-b"], ["env-c"]):
         subprocess.run([*script, *names], check=True)
         subprocess.run(verify, check=True, capture_output=True)
-        shown = subprocess.run(
-            ["openssl", "x509", "-in", tmp_path / "cert.pem", "-noout", "-ext", "subjectAltName"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        shown = read_names(tmp_path / "cert.pem")
         assert re.findall(r"DNS:(\S+?)(?:,|$)", shown, re.M) == names
     assert (tmp_path / "root.pem").read_bytes() == root
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
@@ -141,12 +146,7 @@ def test_certificates_are_also_for_addresses_and_long_names(tmp_path):
     long_name = ".".join(["env" * 10] * 3)
     names = [long_name, "10.0.0.1", "::1", "10.example"]
     subprocess.run([DEPLOY / "make_certificates.sh", tmp_path, *names], check=True)
-    shown = subprocess.run(
-        ["openssl", "x509", "-in", tmp_path / "cert.pem", "-noout", "-ext", "subjectAltName"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    shown = read_names(tmp_path / "cert.pem")
     assert re.findall(r"DNS:([^,\s]+)", shown) == [long_name, "10.example"]
     assert re.findall(r"IP Address:([^,\s]+)", shown) == ["10.0.0.1", "0:0:0:0:0:0:0:1"]
 
