@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tools.report_figures import MULTI, SECOND_SEEDS, SINGLE
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import read_trained
 from torchbeast.records import checkpoint
@@ -33,7 +34,8 @@ def test_every_shipped_agent_is_whole(path):
     assert (path.parent / "logs.csv").exists()
     assert "optimizer_state_dict" not in checkpoint.load(path)
     steps = [int(p.name.split(".")[1]) for p in sorted(path.parent.glob("intermediate/*.tar"))]
-    assert len(steps) >= 2
+    if path.parent.name in (*SINGLE, *SECOND_SEEDS, *MULTI):
+        assert len(steps) >= 2
     for step in steps:
         assert load(checkpoint.intermediate_path(path.parent, step)).model_id == str(step)
     assert all(torch.isfinite(p).all() for p in trained.agent.parameters())

@@ -45,19 +45,20 @@ def curves(*names: str) -> tuple[str, ...]:
     return tuple(f"models/{name}/{file}" for name in names for file in ("logs.csv", "meta.json"))
 
 
-def card(name: str, *notes: str) -> Figure:
+def card(name: str, *notes: str, has_copies: bool = True) -> Figure:
     """The card of a shipped agent, with the scores that are recorded beside it.
 
     Args:
         name: the agent's.
         notes: names of files beside the card with text for it.
+        has_copies: whether the agent is shipped with intermediate checkpoints.
     """
     return Figure(
         f"card_{name}",
         None,
         (f"python tools/model_card.py models/{name}",),
         (
-            *histories(name),
+            *(histories(name) if has_copies else agents(name)),
             *(f"models/{name}/{file}" for file in ("evaluation.json", "*.csv", *notes)),
         ),
         {

@@ -100,20 +100,38 @@ class SharedWeights:
     killed; a lock in shared memory would stay locked. Only one thread per process may use it.
     """
 
+    # Each tensor begins at a multiple of this many bytes, so that it can have any type.
+    _ALIGNMENT = 64
+
     def __init__(self, agent: Any) -> None:
-        self._state = {
-            name: value.detach().cpu().clone().share_memory_()
-            for name, value in agent.state_dict().items()
-        }
+        self._layout: dict[str, tuple[int, int, torch.dtype, torch.Size]] = {}
+        end = 0
+        for name, value in agent.state_dict().items():
+            start = -(-end // self._ALIGNMENT) * self._ALIGNMENT
+            end = start + value.numel() * value.element_size()
+            self._layout[name] = (start, end, value.dtype, value.shape)
+        # One block: each shared tensor takes a file descriptor, and a process can be sent 256.
+        self._bytes = torch.zeros(end, dtype=torch.uint8).share_memory_()
         self._version = torch.zeros((), dtype=torch.int64).share_memory_()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._state = self._views()
+        self.publish(agent, 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": multiprocessing.reduction.DupFd(self._file.fileno())}
+        state = {**self.__dict__, "_file": multiprocessing.reduction.DupFd(self._file.fileno())}
+        del state["_state"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._file = os.fdopen(state["_file"].detach(), "w+b")
+        self._state = self._views()
+
+    def _views(self) -> dict[str, torch.Tensor]:
+        return {
+            name: self._bytes[start:end].view(dtype).view(shape)
+            for name, (start, end, dtype, shape) in self._layout.items()
+        }
 
     @torch.no_grad()
     def publish(self, agent: Any, version: int) -> None:
