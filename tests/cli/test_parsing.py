@@ -54,6 +54,7 @@ def test_servers_accept_the_flag_of_2019():
         (["--epsilon=0"], "must be above 0"),
         (["--grad_norm_clipping=0"], "must be above 0"),
         ([f"--seed={2**63}"], "must be less than 2^63"),
+        (["--unroll_length=1e19"], "must be less than 2^63"),
     ],
 )
 def test_values_that_cannot_train_are_refused(arguments, message, capsys):

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchbeast.core.losses import Losses
 from torchbeast.core.optimizer import OptimizerConfig, check_optimizer_state, optimizer_kind
 from torchbeast.core.update import Gradients, UpdateRule
 
@@ -50,3 +51,14 @@ def test_another_optimizer_begins_without_averages(kinds):
     rule.load_state_dict(saved)
     assert rule.state_dict()["state"] == {}
     step(agent, rule)
+
+
+@pytest.mark.parametrize("by_task", [False, True])
+def test_a_parameter_that_the_loss_does_not_use_has_the_gradient_0(by_task):
+    agent, rule = make_rule()
+    per_step = agent.policy(torch.ones(1, 2)).sum(-1, keepdim=True)
+    others = [torch.zeros(1, 1)] * (len(Losses._fields) - 1)
+    losses = Losses(per_step, *others)._replace(task=torch.zeros(1, 1, dtype=torch.int64))
+    gradients = rule.gradients(losses, by_task=by_task).total
+    is_zero = [bool((gradient == 0).all()) for gradient in gradients]
+    assert is_zero == [False, False, True, True]  # The weights and biases of policy, baseline.

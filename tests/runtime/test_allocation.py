@@ -62,6 +62,7 @@ def test_shares_are_those_that_the_weights_ask_for_to_less_than_one_environment(
 def test_a_game_of_small_weight_keeps_an_environment():
     assert divide(6, [1000, 1, 1]) == (4, 1, 1)
     assert divide(3, [1000, 1, 1]) == (1, 1, 1)
+    assert divide(4, [1e308, 1e308]) == (2, 2)
 
 
 def test_monobeast_has_the_same_shares():

@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import time
 
 import psutil
 import pytest
@@ -70,6 +71,18 @@ def test_a_task_that_hangs_is_given_up():
     tasks = {"fine": succeed, "stuck": hang}
     with pytest.raises(RunError, match=r"^stuck: it has hung for 2 seconds$"):
         run_isolated(tasks, deadline_s=2)
+
+
+def end_before_its_child(alive):
+    if os.fork() == 0:
+        time.sleep(10)
+        os._exit(0)
+    os._exit(3)
+
+
+def test_the_end_of_a_process_is_told_though_a_child_of_it_goes_on():
+    with pytest.raises(RunError, match=r"^a: its process ended itself with exit code 3$"):
+        run_isolated({"a": end_before_its_child}, deadline_s=300)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 import multiprocessing
 import os
+import signal
+import sys
 import threading
+import time
 
 import gymnasium
 import numpy as np
@@ -62,6 +65,45 @@ class StartsAProcess(gymnasium.Env):
 
 
 gymnasium.register("StartsAProcess-v0", StartsAProcess)
+
+
+class LeavesAProcess(StartsAProcess):
+    """Is killed at its first step; a process that it started goes on for a while."""
+
+    def __init__(self):
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(10,)).start()
+
+    def step(self, _):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class LeavesAThread(StartsAProcess):
+    """Calls sys.exit at its first step; a thread that it started would keep its process alive."""
+
+    def __init__(self):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
+    def step(self, _):
+        sys.exit("no more")
+
+
+gymnasium.register("LeavesAProcess-v0", LeavesAProcess)
+gymnasium.register("LeavesAThread-v0", LeavesAThread)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("LeavesAProcess", r"^actor 0 died \(exit code -9\), 5 times"),
+        ("LeavesAThread", r"^actor 0 \(LeavesAThread\) failed 3 times .*: SystemExit: no more"),
+    ],
+)
+def test_an_actor_is_replaced_whatever_its_environment_leaves(name, message):
+    with (
+        make_actors(f"tests.training.test_actors:{name}-v0") as actors,
+        pytest.raises(RunError, match=message),
+    ):
+        actors.run()
 
 
 def test_an_environment_may_start_processes():

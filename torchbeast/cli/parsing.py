@@ -60,6 +60,8 @@ def natural(text: str) -> int:
             raise argparse.ArgumentTypeError(f"not a number: {text}") from None
     if value < 0:
         raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    if value >= 2**63:
+        raise argparse.ArgumentTypeError(f"must be less than 2^63, got {text}")
     return value
 
 

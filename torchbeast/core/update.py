@@ -72,20 +72,25 @@ class UpdateRule:
         instead of one and waits for the device.
         """
         if not by_task:
-            return Gradients(list(torch.autograd.grad(losses.total, self._parameters)), {})
+            return Gradients(self._differentiate(losses.total), {})
         tasks = torch.unique(losses.task).tolist()
         separate = {
-            task: list(
-                torch.autograd.grad(
-                    torch.where(losses.task == task, losses.per_step, 0.0).sum(),
-                    self._parameters,
-                    retain_graph=task != tasks[-1],
-                )
+            task: self._differentiate(
+                torch.where(losses.task == task, losses.per_step, 0.0).sum(),
+                retain_graph=task != tasks[-1],
             )
             for task in tasks
         }
         total = [torch.stack(parts).sum(0) for parts in zip(*separate.values(), strict=True)]
         return Gradients(total, separate)
+
+    def _differentiate(self, loss: Tensor, *, retain_graph: bool = False) -> list[Tensor]:
+        # A parameter that the loss does not use, as in a custom agent, has the gradient 0.
+        return list(
+            torch.autograd.grad(
+                loss, self._parameters, retain_graph=retain_graph, materialize_grads=True
+            )
+        )
 
     def prepare(self, gradients: Gradients, targets: TargetSums | None) -> GradientNorms:
         """Takes the gradients of the next step.

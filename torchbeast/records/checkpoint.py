@@ -126,6 +126,22 @@ def previous_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
+def resume_copies(run: Path, last_step: int | None) -> None:
+    """Renames the copies of another attempt, so that they are not taken for this run's.
+
+    Args:
+        run: the run's directory.
+        last_step: the step that the run goes on from; copies of later steps are renamed. None for a
+            new run: all are, and so is :func:`previous_path`.
+    """
+    if last_step is None:
+        stale = [run / "intermediate", previous_path(run / "model.tar")]
+    else:
+        stale = [path for step, path in intermediate_paths(run).items() if step > last_step]
+    for path in filter(Path.exists, stale):
+        path.rename(path.with_name(f"{path.name}.{int(path.stat().st_mtime)}"))
+
+
 def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> None:
     """Writes ``contents`` to ``path`` or leaves what was there.
 

@@ -82,7 +82,9 @@ def divide(num_actors: int, weights: Sequence[float]) -> tuple[int, ...]:
     """
     if not 1 <= len(weights) <= num_actors:
         raise ValueError(f"{len(weights)} games cannot share {num_actors} environments")
-    wanted = [num_actors * weight / sum(weights) for weight in weights]
+    largest = max(weights)  # The sum of the weights themselves may be infinite.
+    relative = [weight / largest for weight in weights]
+    wanted = [num_actors * weight / sum(relative) for weight in relative]
     shares = [max(1, math.floor(share)) for share in wanted]
     while sum(shares) < num_actors:
         shares[_largest([w - s for w, s in zip(wanted, shares, strict=True)])] += 1

@@ -56,10 +56,16 @@ class _Child:
             message = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            reason = _describe_exit(self.process.exitcode)
-            raise RunError(f"{self.task}: its process {reason}") from None
+            self.check_life()
+            raise
         self.heard_at = time.monotonic()
         return message
+
+    def check_life(self) -> None:
+        """Raises RunError if the process has ended."""
+        if self.process.exitcode is not None:
+            reason = _describe_exit(self.process.exitcode)
+            raise RunError(f"{self.task}: its process {reason}") from None
 
 
 def run_isolated(
@@ -142,6 +148,10 @@ def _wait(children: set[_Child], deadline_s: float) -> list[_Child]:
         raise RunError(f"{silent.task}: it has hung for {deadline_s:g} seconds")
     by_pipe = {child.pipe: child for child in children}
     ready = multiprocessing.connection.wait(list(by_pipe), timeout=max(0.0, min(left, 1.0)))
+    if not ready:
+        # A process that a task started may hold a pipe open for longer than the task lives.
+        for child in children:
+            child.check_life()
     return [by_pipe[pipe] for pipe in ready]  # type: ignore[index]
 
 

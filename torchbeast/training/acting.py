@@ -63,12 +63,12 @@ def act(
 ) -> None:
     """Runs an actor process, which fills the buffers it is given until the pipe closes.
 
-    The traceback of an exception goes through the pipe, and the process ends.
+    The traceback of an exception, or of sys.exit, goes through the pipe, and the process ends.
     """
     begin_worker()
     try:
         _fill_buffers(config, index, generation, weights, buffers, watchdog, pipe)
-    except Exception:
+    except (Exception, SystemExit):
         with contextlib.suppress(OSError):
             pipe.send(traceback.format_exc().rstrip())
 

@@ -92,11 +92,14 @@ class ActorProcesses:
             sources = {pipe: index for index, pipe in enumerate(self._pipes)}
             for index in filter(self._watchdog.is_hung, sources.values()):
                 self._watchdog.end(self._actors[index])  # Its pipe says so in a moment.
-            everybody = [*sources, self._wake_reader]
+            deaths = {actor.sentinel: (i, actor) for i, actor in enumerate(self._actors)}
+            everybody = [*sources, *deaths, self._wake_reader]
             for ready in multiprocessing.connection.wait(everybody, timeout=1.0):
                 if ready is self._wake_reader:
                     self._wake_reader.recv_bytes()
-                else:
+                elif ready in deaths:
+                    self._note_death(*deaths[ready])
+                elif self._pipes[sources[ready]] is ready:  # Not that of an actor just replaced.
                     self._listen(sources[ready])
 
     def get(self, count: int) -> list[int] | None:
@@ -164,6 +167,17 @@ class ActorProcesses:
                 self._working[index] = buffer
             except OSError:  # It died; its pipe says so in a moment.
                 self._free.put(buffer)
+
+    def _note_death(self, index: int, process: Any) -> None:
+        """Replaces a process that has ended, after what it sent.
+
+        Its pipe alone does not tell: a process that its environment started may hold it open.
+        """
+        while self._actors[index] is process:
+            if self._pipes[index].poll():
+                self._listen(index)
+            else:
+                self._replace(index)
 
     def _listen(self, index: int) -> None:
         try:

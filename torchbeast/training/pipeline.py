@@ -20,6 +20,23 @@ from torchbeast.training.setup import Setup
 
 # How long servers may be away, seconds. A learner waits for hosts as long as it takes.
 CONNECT_TIMEOUT_S, FOREVER_S = 600.0, 1e9
+# Observations per forward pass of the acting network, at most.
+MAX_INFERENCE_BATCH = 512
+# As many failures as the pool can count.
+MAX_FAILURES = 2**31 - 1
+
+
+def make_batcher(num_actors: int) -> Any:
+    """Makes the batcher that joins the observations of ``num_actors`` environments."""
+    from libtorchbeast import DynamicBatcher
+
+    # A quarter of the actors, if they come soon: small batches cost the network nearly as much.
+    return DynamicBatcher(
+        batch_dim=1,
+        minimum_batch_size=max(1, min(num_actors // 4, MAX_INFERENCE_BATCH)),
+        maximum_batch_size=MAX_INFERENCE_BATCH,
+        timeout_ms=5,
+    )
 
 
 class Pipeline:
@@ -41,7 +58,7 @@ class Pipeline:
         self._run = run
         self._first_version = run.learner.learner_steps
         self._queue = self._make_queue()
-        self._batcher = self._make_batcher()
+        self._batcher = make_batcher(setup.num_actors)
         self._pool = self._make_pool(basename)
 
     def start(self) -> None:
@@ -98,17 +115,6 @@ class Pipeline:
             allocator=_allocate_pinned if is_gpu(self._setup.devices.learner) else None,
         )
 
-    def _make_batcher(self) -> Any:
-        from libtorchbeast import DynamicBatcher
-
-        # A quarter of the actors, if they come soon: small batches cost the network nearly as much.
-        return DynamicBatcher(
-            batch_dim=1,
-            minimum_batch_size=max(1, self._setup.num_actors // 4),
-            maximum_batch_size=512,
-            timeout_ms=5,
-        )
-
     def _make_pool(self, basename: str) -> Any:
         from libtorchbeast import ActorPool
 
@@ -128,7 +134,7 @@ class Pipeline:
             # The gateway encrypts the connections to servers that come and go.
             tls=None if come_and_go else load_tls(config.servers.tls_dir),
             connect_timeout_s=FOREVER_S if come_and_go else CONNECT_TIMEOUT_S,
-            max_environment_failures=config.pool.max_environment_failures,
+            max_environment_failures=min(config.pool.max_environment_failures, MAX_FAILURES),
             failure_window_s=config.pool.failure_window_s,
             # Servers replace an environment that hangs. This is for those that cannot.
             step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
