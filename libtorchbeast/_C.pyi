@@ -21,7 +21,7 @@ class BatchingQueue:
 
     Batches have between ``minimum_batch_size`` and ``maximum_batch_size`` items side by side along
     ``batch_dim``; fewer when ``timeout_ms`` (milliseconds; None: wait for ever) passed since the
-    first item came, or at the end. With ``maximum_queue_size`` items inside, ``enqueue`` waits.
+    consumer found the first item, or at the end. With ``maximum_queue_size`` items inside, ``enqueue`` waits.
     ``allocator(num_bytes)`` may return a tensor of bytes to build batches in, e.g. pinned ones.
     After ``close`` what is inside is still handed out.
     """
@@ -202,7 +202,7 @@ def max_pool(inputs: Any, outputs: Any, places: Any | None = None) -> None:
         outputs: gets the maxima, int16 ``[N, (H + 1) // 2, (W + 1) // 2, C]``. A window with NaN
             has maximum NaN.
         places: gets the place of each maximum in its window, uint8 of the outputs' shape: 0 to 8
-            row by row, the first of several equal ones.
+            row by row, the first of several equal ones, where -0 is less than 0.
 
     Raises:
         ValueError: shapes do not fit.

@@ -104,7 +104,8 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
         assert np.array_equal(first.picture, second.picture)
     assert (tmp_path / "two.mp4").stat().st_size > 1000
     with Image.open(tmp_path / "two.png") as sheet:
-        height = 2 * (2 * 210 + HEADER_HEIGHT) + 2 * drawing.BAR_HEIGHT
+        # Values with PopArt have another unit, and so a scale of their own.
+        height = 2 * (2 * 210 + HEADER_HEIGHT) + 3 * drawing.BAR_HEIGHT
         assert sheet.size == (2 * (6 * 160 + 5 * 4), height)
 
 
@@ -137,9 +138,9 @@ def test_all_pictures_of_a_film_have_one_scale(make_run, tmp_path, monkeypatch):
     assert run(tmp_path, "--xpid=mine", "--compare=large") == 0
     assert run(tmp_path, "--xpid=mine", "--peak=0.5") == 0
     scores = [np.load(p) for p in tmp_path.glob(f"*/saliency/{PONG}/scores.npz")]
-    for name in ("policy", "value"):
-        typical = np.median([maps[name].max(axis=(1, 2)) for maps in scores])
-        assert [peak[name] for peak in peaks] == [pytest.approx(typical)] * 4 + [0.5] * 2
+    for scale in (("policy", "logits²/2"), ("value", "returns²/2")):
+        typical = np.median([maps[scale[0]].max(axis=(1, 2)) for maps in scores])
+        assert [peak[scale] for peak in peaks] == [pytest.approx(typical)] * 4 + [0.5] * 2
     assert scores[0]["policy"].max() != pytest.approx(scores[1]["policy"].max(), rel=0.1)
 
 
@@ -192,10 +193,14 @@ def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, t
         (["--env=FreewayNoFrameskip-v4"], "it was not trained on a game with these"),
         (["--score", "value", "action:JUMP"], "the actions are NOOP, FIRE"),
         (["--score=task:Pong"], "one value head for all"),
+        (["--compare=other"], "do not see the same game: their preprocessing is machado and deep"),
+        (["--compare=mine,"], "the name of an agent is empty"),
+        (["--peak=0"], "must be above 0"),
     ],
 )
 def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, message):
     make_run("mine")
+    make_run("other", {"preprocessing": "machado"})
     assert_misuse(
         saliency.main, ["--savedir", tmp_path, *QUICK, "--xpid=mine", *arguments], message
     )

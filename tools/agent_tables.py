@@ -23,6 +23,8 @@ from tools.shipped.records import check_files
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import named_paths, positive
+from torchbeast.envs import parse_games
+from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES
 
 
@@ -34,6 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     scores = commands.add_parser("scores", allow_abbrev=False, help="full games, side by side")
     scores.add_argument("kinds", nargs="+", type=named_paths, metavar="[NAME=]DIR[,DIR...]")
     scores.add_argument("--policy", choices=POLICIES, default="sampled", help="of the actions")
+    scores.add_argument("--games", help="separated by commas (default: all)")
     scores.add_argument(
         "--difference", nargs=2, metavar="NAME", help="two columns, to show their difference"
     )
@@ -68,6 +71,9 @@ def make_table(flags: argparse.Namespace) -> str:
         tables.make_column(name or agents[0].name, tables.read_evaluations(agents), flags.policy)
         for name, agents in flags.kinds
     ]
+    if flags.games is not None:
+        games = [short_name(game) for game in parse_games(flags.games)]
+        columns = [tables.choose_games(column, games) for column in columns]
     return tables.format_scores(columns, tuple(flags.difference) if flags.difference else None)
 
 

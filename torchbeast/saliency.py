@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, amount, positive
+from torchbeast.cli.parsing import Parser, positive, positive_amount
 
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import Explainer, SaliencyConfig
@@ -50,7 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add(
         "--peak",
-        type=amount,
+        type=positive_amount,
         help="The value in a map that is drawn brightest. (default: the median of the steps' "
         "peaks)",
     )
@@ -71,7 +71,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--batch_size",
         type=positive,
         default=64,
-        help="Masks per forward pass. (default: %(default)s)",
+        help="Masks per forward pass, at most: where a pass recomputes only what masks reach, they "
+        "are (16 / density)^2. (default: %(default)s)",
     )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add_output_flags(parser)
@@ -131,13 +132,23 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
 def load_agents(flags: argparse.Namespace) -> list[Trained]:
     """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
     from torchbeast.cli.config import build
+    from torchbeast.core.types import UsageError
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.trained import load_trained, name_apart
 
     config = build(TrainedAgentConfig, vars(flags))
-    others = flags.compare.split(",") if flags.compare else []
+    others = [name.strip() for name in flags.compare.split(",")] if flags.compare else []
+    if not all(others):
+        raise UsageError(f"--compare {flags.compare}: the name of an agent is empty")
     names = (config.xpid, *others)
-    return name_apart([load_trained(config._replace(xpid=name)) for name in names])
+    agents = [load_trained(config._replace(xpid=name)) for name in names]
+    for other in agents[1:]:
+        if other.observation.preprocessing != agents[0].observation.preprocessing:
+            raise UsageError(
+                f"{other.xpid} and {agents[0].xpid} do not see the same game: their preprocessing "
+                f"is {other.observation.preprocessing} and {agents[0].observation.preprocessing}"
+            )
+    return name_apart(agents)
 
 
 def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
@@ -196,6 +207,7 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film, Path]
 
 def show(flags: argparse.Namespace) -> None:
     """Writes pictures and scores, and the film. Raises UsageError."""
+    from torchbeast.analysis.results import make_directory
     from torchbeast.analysis.saliency import files, report, viewer
     from torchbeast.analysis.saliency.drawing import find_peaks
     from torchbeast.core.precision import keep_freed_pages
@@ -211,6 +223,9 @@ def show(flags: argparse.Namespace) -> None:
         files.check_sheet_path(sheet)
     if page:
         viewer.check_html_path(page)
+    for path, flag in ((movie, "--movie"), (sheet, "--sheet"), (page, "--html")):
+        if path:
+            make_directory(path.parent, flag)
     keep_freed_pages()
     watched = watch_agents(flags)
     films = [film for _, film, _ in watched]

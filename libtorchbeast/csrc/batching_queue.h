@@ -22,7 +22,8 @@ struct BatchingOptions {
   int64_t minimum_batch_size = 1;
   // Items in a batch at most.
   int64_t maximum_batch_size = 1024;
-  // How long the first item of a batch that is still too small waits for more; for ever if not set.
+  // How long a consumer that sees items, but too few for a batch, waits for more; for ever if not
+  // set.
   std::optional<std::chrono::milliseconds> timeout;
   // Items that the queue holds before Enqueue waits; no bound if not set.
   std::optional<int64_t> maximum_queue_size;

@@ -21,8 +21,8 @@ constexpr int64_t kPoolChannels = 16;
 
 // `outputs` [N, (H + 1) / 2, (W + 1) / 2, C] are the maxima of `inputs` [N, H, W, C]; both are bits
 // of bfloat16 numbers. `places`, of the outputs' shape, gets the place of each maximum in its
-// window, 0 to 8 row by row, the first of several equal ones; may be null. A window with NaN has
-// maximum NaN.
+// window, 0 to 8 row by row, the first of several equal ones, where -0 is less than 0; may be null.
+// A window with NaN has maximum NaN.
 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places, const PoolShape& shape);
 
 // `input_gradients` [N, H, W, C] are the sums of the `gradients` [N, (H + 1) / 2, (W + 1) / 2, C]

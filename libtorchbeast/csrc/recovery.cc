@@ -17,6 +17,21 @@ constexpr std::chrono::milliseconds kLastBackoff{1000};
 constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxTracebackBytes = 128 << 10;
 
+// In which failures of a server are counted. Those that answer too late are noticed a step_timeout
+// after the step began, so in failure_window alone there might never be enough of them.
+std::chrono::milliseconds ServerWindow(const ActorOptions& options) {
+  constexpr double kLongest = 1e12;
+  const auto late = static_cast<double>(options.step_timeout.count());
+  const double window = static_cast<double>(options.failure_window.count()) +
+                        late * static_cast<double>(options.max_environment_failures);
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(window, kLongest)));
+}
+
+// "3 times within 600 s".
+std::string Times(int count, std::chrono::milliseconds window) {
+  return std::to_string(count) + " times within " + Seconds(window);
+}
+
 }  // namespace
 
 std::string Seconds(std::chrono::milliseconds time) {
@@ -29,7 +44,8 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
     : stream_(stream),
       options_(options),
       backoff_(kFirstBackoff),
-      server_failures_(options.failure_window),
+      server_window_(ServerWindow(options)),
+      server_failures_(server_window_),
       environment_failures_(static_cast<size_t>(stream.num_environments),
                             FailureBudget(options.failure_window)) {
   history_.tls = !options.tls.empty();
@@ -55,13 +71,9 @@ std::chrono::milliseconds Recovery::NextBackoff() {
   return result;
 }
 
-std::string Recovery::Times(int count) const {
-  return std::to_string(count) + " times within " + Seconds(options_.failure_window);
-}
-
-std::string Recovery::OutOf(int count) const {
+std::string Recovery::OutOf(int count, std::chrono::milliseconds window) const {
   return "(" + std::to_string(count) + " of " + std::to_string(options_.max_environment_failures) +
-         " failures within " + Seconds(options_.failure_window) + ")";
+         " failures within " + Seconds(window) + ")";
 }
 
 StreamError Recovery::Explain(const grpc::Status& status) {
@@ -76,9 +88,9 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
   if (error.remedy() == StreamError::Remedy::kReconnectCounted) {
     const int count = server_failures_.Add(Clock::now());
     if (count >= options_.max_environment_failures) {
-      throw std::runtime_error(server + reason + " (failed " + Times(count) + ")");
+      throw std::runtime_error(server + reason + " (failed " + Times(count, server_window_) + ")");
     }
-    return server + reason + "; connecting again " + OutOf(count);
+    return server + reason + "; connecting again " + OutOf(count, server_window_);
   }
   if (deadline_ && Clock::now() >= *deadline_ && has_worked_ && others_answer) {
     deadline_ = Clock::now() + options_.connect_timeout;
@@ -110,9 +122,11 @@ std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_
                                   " failed at its step " + std::to_string(failure.step());
   const std::string text = CleanText(failure.text(), kMaxTracebackBytes);
   if (count >= options_.max_environment_failures) {
-    throw std::runtime_error(environment + "; it failed " + Times(count) + ":\n" + text);
+    throw std::runtime_error(environment + "; it failed " + Times(count, options_.failure_window) +
+                             ":\n" + text);
   }
-  return environment + "; starting it again " + OutOf(count) + ":\n" + text;
+  return environment + "; starting it again " + OutOf(count, options_.failure_window) + ":\n" +
+         text;
 }
 
 }  // namespace torchbeast

@@ -37,6 +37,32 @@ std::shared_ptr<void> AllocateAligned(size_t bytes) {
 int64_t ItemSize(DType dtype) { return kDTypes[static_cast<int>(dtype)].size; }
 const char* Name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
 
+bool AreFinite(DType dtype, const void* data, int64_t count) {
+  // Neither is finite if all bits of its exponent are set.
+  auto check = [data, count](auto exponent) {
+    using Bits = decltype(exponent);
+    const auto* bytes = static_cast<const std::byte*>(data);
+    for (int64_t i = 0; i < count; ++i) {
+      Bits bits;
+      std::memcpy(&bits, bytes + i * sizeof(Bits), sizeof(Bits));
+      if ((bits & exponent) == exponent) return false;
+    }
+    return true;
+  };
+  switch (dtype) {
+    case DType::kFloat16:
+      return check(uint16_t{0x7c00});
+    case DType::kBFloat16:
+      return check(uint16_t{0x7f80});
+    case DType::kFloat32:
+      return check(uint32_t{0x7f800000});
+    case DType::kFloat64:
+      return check(uint64_t{0x7ff0000000000000});
+    default:
+      return true;
+  }
+}
+
 void Shape::Append(int64_t dim) {
   if (rank_ == kMaxRank) {
     throw std::invalid_argument("Arrays of more than " + std::to_string(kMaxRank) +

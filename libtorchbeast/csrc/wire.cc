@@ -93,6 +93,10 @@ void StepEncoder::Check(const TensorNest& observation) {
                       ToString({tensor.dtype, tensor.shape}) + ", the first one was " +
                       ToString(expected));
     }
+    // It would make the network's output no number, too.
+    if (!AreFinite(tensor.dtype, tensor.data, tensor.shape.NumElements())) {
+      throw WireError("its observation" + spec_.path_of(index) + " is not finite");
+    }
     ++index;
   });
 }
@@ -152,7 +156,7 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
   expect(reply.game_over_size(), "game_over");
   expect(reply.episode_step_size(), "episode_step");
   expect(reply.episode_return_size(), "episode_return");
-  // A reward that is no number would make the network's output none, too.
+  // A number that is not finite would make the network's output no number, too.
   for (float reward : reply.reward()) {
     if (!std::isfinite(reward)) throw WireError("reward of " + std::to_string(reward));
   }
@@ -176,6 +180,9 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
     if (static_cast<int64_t>(leaf.data().size()) != expected) {
       throw WireError("array " + std::to_string(i) + ": expected " + std::to_string(expected) +
                       " bytes, got " + std::to_string(leaf.data().size()));
+    }
+    if (!AreFinite(spec.dtype, leaf.data().data(), expected / ItemSize(spec.dtype))) {
+      throw WireError("array " + std::to_string(i) + " is not finite");
     }
   }
 }

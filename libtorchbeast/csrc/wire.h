@@ -66,7 +66,8 @@ class StepDecoder {
 
   // Takes the schema of a stream's first reply. WireError if there is none.
   void ReadSchema(const rpcenv::Reply& reply);
-  // WireError if a size in `reply` disagrees with the schema, or a reward is not finite.
+  // WireError if a size in `reply` disagrees with the schema, or a reward or an array is not
+  // finite.
   void Check(const rpcenv::Reply& reply) const;
   // Writes leaf `leaf` of environment `environment` to `target`. `previous`: that leaf one step
   // earlier, null if there is none; WireError if it is needed and missing. After Check().

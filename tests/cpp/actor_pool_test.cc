@@ -216,7 +216,11 @@ TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
   EnvServer second(
       [] {
         struct Other final : Environment {
-          TensorNest Reset() override { return BufferPool().Empty(DType::kFloat32, {2}); }
+          TensorNest Reset() override {
+            Tensor observation = BufferPool().Empty(DType::kFloat32, {2});
+            std::memset(observation.data, 0, observation.NumBytes());
+            return observation;
+          }
           // Valid: this server may answer, and step, long before the other one does.
           Result Step(const LeafSpec&, const std::byte*) override {
             Result result;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "rollout.h"
@@ -128,6 +131,20 @@ TEST_F(WireTest, RefusesRepliesWhoseSizesDisagree) {
   broken([](rpcenv::Reply* r) { r->clear_reward(); });
   broken([](rpcenv::Reply* r) { r->add_terminated(true); });
   broken([](rpcenv::Reply* r) { r->clear_episode_return(); });
+}
+
+TEST_F(WireTest, RefusesNumbersThatAreNotFinite) {
+  Tensor observation = pool_.Empty(DType::kFloat32, {3});
+  auto* numbers = reinterpret_cast<float*>(observation.data);
+  std::fill_n(numbers, 3, 1.0F);
+  rpcenv::Reply reply = Send({observation}, true);
+  for (const float number : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    numbers[1] = number;
+    EXPECT_THROW(encoder_->Check(observation), WireError);
+    std::memcpy(reply.mutable_leaves(0)->mutable_data()->data() + sizeof(float), &number,
+                sizeof(number));
+    EXPECT_THROW(decoder_->Check(reply), WireError);
+  }
 }
 
 TEST_F(WireTest, RefusesObservationsThatChange) {

@@ -118,6 +118,15 @@ def test_a_reward_that_is_not_finite_is_an_error(reward):
         stream.step(0)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_an_observation_that_is_not_finite_is_an_error(number):
+    env = Scripted()
+    env.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    env.reset = lambda **_: (np.array([0, number], np.float32), {})
+    with pytest.raises(ValueError, match="its observation is not finite"):
+        EnvStream(env, task=0).initial()
+
+
 class Pictures(gymnasium.Env):
     """Shows what it is given: first in ``reset``, then in ``step``."""
 

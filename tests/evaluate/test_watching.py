@@ -82,7 +82,7 @@ def test_an_environment_that_draws_nothing_is_one_clear_line(picture):
     env = Mock()
     env.render = lambda: picture
     with pytest.raises(UsageError, match=r"^'Mock' cannot be drawn: its render\(\) returns no"):
-        watching.picture_of(env)
+        playing.draw_game(env)
 
 
 def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):

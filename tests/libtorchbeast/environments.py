@@ -92,6 +92,12 @@ class WrongSpace(OldGym):
         return {"a": 0, "b": np.zeros(2)}
 
 
+class StepInC(OldGym):
+    """Fails without a Python frame."""
+
+    step = [].index
+
+
 def serve_mock(module, address, tls=None):
     """Serves environments that cost nothing."""
     from torchbeast.envs.mock import Mock
@@ -109,5 +115,5 @@ def serve(module, address, kind, behaviour, task):
             mine.pop("fail_once_at", None)
         return Counting(start, **mine)
 
-    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
+    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace, "step_in_c": StepInC}
     importlib.import_module(module).Server(kinds[kind], address, task).run()

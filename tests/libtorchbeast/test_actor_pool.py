@@ -330,6 +330,24 @@ def test_observations_of_another_type_than_the_space_are_refused(start_server):
     assert "its observation['b'] is float64[2], its observation_space says float32" in error
 
 
+@both_servers
+def test_an_exception_without_a_python_frame_is_named(start_server):
+    address, _ = start_server("step_in_c")
+    with Pool([address], max_environment_failures=1) as pool:
+        error = pool.wait_for_error()
+    assert "ValueError: " in error
+    assert "is not in list" in error
+
+
+@pytest.mark.parametrize("start_server", ["torchbeast.serving"], indirect=True)
+def test_a_server_that_is_always_late_uses_up_its_failures(start_server):
+    address, _ = start_server(stuck_at=0)
+    options = {"step_timeout_s": 1, "failure_window_s": 2, "max_environment_failures": 3}
+    with Pool([address], **options) as pool:
+        error = pool.wait_for_error()
+    assert "(failed 3 times within 5 s)" in error
+
+
 def test_a_hung_environment_is_named(start_server):
     address, _ = start_server(stuck_at=3)
     with Pool([address], 2, step_timeout_s=1, max_environment_failures=1) as pool:

@@ -5,15 +5,34 @@ import sys
 
 import pytest
 
+from tests.kernels import HAS_KERNELS
+
 PREAMBLE = """
 import threading, time
 import numpy as np
+from libtorchbeast import _C
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 
 queue, batcher = BatchingQueue(maximum_queue_size=1), DynamicBatcher()
 pool = ActorPool(1, queue, batcher, ["unix:{directory}/nobody"], ())
 server = Server(Mock, "unix:{directory}/s")
+
+class Slow(Mock):
+    # A stream of these is busy in Python code for longer than Python waits at the exit.
+    def __init__(self):
+        super().__init__()
+        time.sleep(0.5)
+
+def connect():
+    slow = ActorPool(1, queue, batcher, ["unix:{directory}/slow"], (), environments_per_stream=16)
+    slow.run()
+
+def pool_for_ever():
+    inputs = np.zeros((256, 21, 21, 32), np.int16)
+    outputs = np.zeros((256, 11, 11, 32), np.int16)
+    while True:
+        _C.max_pool(inputs, outputs, None)
 
 def start(function, *arguments):
     entered = threading.Event()
@@ -31,6 +50,9 @@ WAITS = {
     "next of a batcher": "start(next, batcher)",
     "run of a pool": "start(pool.run)",
     "run of a server": "start(server.run)",
+    "environments that are made": "start(Server(Slow, 'unix:{directory}/slow').run); "
+    "start(connect); time.sleep(1)",
+    **({"kernels": "start(pool_for_ever); time.sleep(1)"} if HAS_KERNELS else {}),
     "all at once, with torch": "import torch; start(next, queue); start(next, batcher); "
     "start(pool.run); start(server.run)",
 }
@@ -38,6 +60,6 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 def test_a_waiting_daemon_thread_does_not_disturb_the_exit(tmp_path, wait):
-    code = PREAMBLE.format(directory=tmp_path) + wait + "\n"
+    code = (PREAMBLE + wait + "\n").format(directory=tmp_path)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")

@@ -61,6 +61,16 @@ def test_observations_unlike_the_first_are_refused(observation, message):
         encoder.check(observation)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+def test_observations_that_are_not_finite_are_refused(number):
+    encoder = ObservationEncoder(1, newest_plane=True)
+    observation = {"a": np.zeros(2, np.uint8), "b": np.array([1.0, number])}
+    for _ in range(2):  # The first one, and one of a structure that is known.
+        with pytest.raises(WireError, match=r"^its observation\['b'\] is not finite$"):
+            encoder.check(observation)
+        encoder.check({**observation, "b": np.ones(2)})
+
+
 def test_long_keys_are_refused():
     half = MAX_KEY_BYTES // 2
     ObservationEncoder(1, newest_plane=True).check(({"é" * (half // 2): 1}, {"b" * half: 2}))

@@ -88,6 +88,12 @@ def test_scores_have_a_column_per_kind_of_agent(kinds, tmp_path, capsys):
     assert median[1].startswith("73 [")
 
 
+def test_scores_are_shown_of_the_games_that_are_chosen(kinds, tmp_path):
+    output = tmp_path / "scores.md"
+    assert agent_tables.main(["scores", *kinds, "--games=Pong", "--output", str(output)]) == 0
+    assert [row[0] for row in cells(output.read_text())] == ["game", "Pong"]
+
+
 def test_agents_of_one_name_in_two_directories_both_count(tmp_path):
     pong = write_agent(tmp_path / "a" / "Agent", Pong=[20.0])
     invaders = write_agent(tmp_path / "b" / "Agent", SpaceInvaders=[500.0])
@@ -137,6 +143,7 @@ def test_a_curve_without_records_has_no_value():
         (["scores", "a={tmp}"], "has no games: run python tools/model_card.py"),
         (["scores", "a={kind},{kind}2"], "is the second agent of Pong"),
         (["scores", "a={kind}", "--difference", "a", "b"], "No column is called b: a"),
+        (["scores", "a={kind}", "--games", "Breakout"], "a has no games of Breakout"),
         (["curves", "{tmp}", "--at", "5"], "is no run"),
         (["agents", "{tmp}"], "has no model.tar"),
         (["curves", "{two}", "--at", "5"], "choose agents of one"),

@@ -86,6 +86,18 @@ def make_column(name: str, evaluations: Mapping[Path, Evaluation], policy: str) 
     return Column(name, returns)
 
 
+def choose_games(column: Column, games: Sequence[str]) -> Column:
+    """Returns a column with some of its games alone, by their short names.
+
+    Raises:
+        UsageError: it lacks one.
+    """
+    missing = [game for game in games if game not in column.returns]
+    if missing:
+        raise UsageError(f"{column.name} has no games of {missing[0]}")
+    return column._replace(returns={game: column.returns[game] for game in games})
+
+
 def format_scores(columns: Sequence[Column], difference: tuple[str, str] | None = None) -> str:
     """Returns a table with a row per game and a column per kind of agent.
 

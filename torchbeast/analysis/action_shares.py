@@ -18,6 +18,7 @@ from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.cli.command import run_command
+from torchbeast.cli.flags import add_custom_agent_flag
 from torchbeast.cli.parsing import Parser, named_paths, positive, seed
 from torchbeast.core.types import UsageError
 
@@ -60,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="Directory with a model.tar, or a checkpoint. With NAME= these agents share a name "
         "and a colour in the figure, such as agents of one game each.",
     )
+    add_custom_agent_flag(parser)
     add("--games", help="Games, separated by commas. (default: all that an agent knows)")
     add("--num_steps", type=positive, default=500, help="Agent steps. (default: %(default)s)")
     add(
@@ -204,7 +206,8 @@ def run(flags: argparse.Namespace) -> list[Path]:
     """Measures and writes; returns the paths of the files. Raises UsageError."""
     from torchbeast.evaluate.trained import read_agents
 
-    players = read_agents(*(path for given in flags.agents for path in given.paths))
+    paths = (path for given in flags.agents for path in given.paths)
+    players = read_agents(*paths, agent_type=flags.agent_type)
     given = [name for name, paths in flags.agents for _ in paths]
     names = {p.xpid: name or p.xpid for p, name in zip(players, given, strict=True)}
     pairs = choose_pairs(players, flags.games)

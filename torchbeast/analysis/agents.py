@@ -84,8 +84,10 @@ def _read_agent(name: str, path: Path) -> RunAgent:
     contents = checkpoint.load(next(iter(checkpoints.values()), newest))
     if "feat_convs.0.0.weight" not in contents["model_state_dict"]:
         raise UsageError("it is no ResNet")
-    if not checkpoints:
-        checkpoints = {int(contents.get("steps", 0)): newest}
+    if newest.exists():  # A run that was stopped has it after its last copy.
+        steps = int(checkpoint.load(newest).get("steps", 0))
+        if not checkpoints or steps > max(checkpoints):
+            checkpoints[steps] = newest
     meta = checkpoint.read_meta(newest)
     kind, tasks = _describe(name, contents, meta)
     return RunAgent(name, kind, checkpoints, frozenset(map(short_name, tasks)), meta.get("seed"))

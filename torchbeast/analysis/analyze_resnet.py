@@ -195,7 +195,9 @@ def compare_responses(flags: argparse.Namespace) -> None:
     rows = [
         row
         for game in games
-        for row in similarity.compare_on_game(a, b, game, flags.cka_frames, control)
+        for row in similarity.compare_on_game(
+            a, b, game, flags.cka_frames, control, seed=flags.seed
+        )
     ]
     for path in similarity.save(rows, directory, f"{a.xpid} and {b.xpid}"):
         print(path)

@@ -81,8 +81,9 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         choices=("all", "same", "other"),
         default="all",
         help="Which pairs of two trained agents are compared. same: those trained with the same "
-        "--seed, which began with the same weights. other: those that were not. Pairs of "
-        "time_steps and untrained are always compared. (default: %(default)s)",
+        "--seed, which begin with the same weights in one version of this program. other: those "
+        "that were not. Pairs of time_steps and untrained are always compared. "
+        "(default: %(default)s)",
     )
     add(
         "--match_num_models",

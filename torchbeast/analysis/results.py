@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ def make_directory(directory: Path, flag: str = "--save_dir") -> None:
         flag: that named it.
 
     Raises:
-        UsageError: it cannot be made.
+        UsageError: it cannot be made, or nothing can be written there.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
         raise UsageError(f"{flag} {directory}: {error.strerror}") from error
 

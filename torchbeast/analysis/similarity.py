@@ -119,7 +119,13 @@ def respond_by_layer(agent: Agent, frames: Tensor, task: int) -> dict[str, np.nd
 
 
 def compare_on_game(
-    a: Trained, b: Trained, game: str, num_frames: int, control: Sequence[Trained] = ()
+    a: Trained,
+    b: Trained,
+    game: str,
+    num_frames: int,
+    control: Sequence[Trained] = (),
+    *,
+    seed: int = 0,
 ) -> list[LayerSimilarity]:
     """Compares two agents layer by layer on frames of one game, which the first one plays.
 
@@ -129,16 +135,17 @@ def compare_on_game(
         game: id.
         num_frames: how many.
         control: two agents of the same game from other seeds.
+        seed: of the frames.
 
     Raises:
         UsageError: the first one cannot play the game.
     """
     agents = [a, b, *control]
-    frames = play_frames(a, game, num_frames)
+    frames = play_frames(a, game, num_frames, seed=seed)
     one, other, *rest = (respond_by_layer(x.agent, frames, x.find_task(game)) for x in agents)
     untrained = [
-        respond_by_layer(make_untrained(a.agent, seed), frames, a.find_task(game))
-        for seed in range(UNTRAINED_PAIRS + 1)
+        respond_by_layer(make_untrained(a.agent, number), frames, a.find_task(game))
+        for number in range(UNTRAINED_PAIRS + 1)
     ]
     rows = []
     for layer in one:

@@ -123,6 +123,15 @@ def add_intermediate_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_custom_agent_flag(parser: argparse._ActionsContainer) -> None:
+    """Adds which custom class may be imported."""
+    parser.add_argument(
+        "--agent_type",
+        type=agent_type,
+        help="package.module:Class of a custom agent. (default: what the checkpoint says)",
+    )
+
+
 def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     """Adds which trained agent, for programs that look at one."""
     group = parser.add_argument_group("agent")
@@ -138,11 +147,7 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
         help="Name of a run or shipped agent, or path of a model.tar. (default: the newest run)",
     )
     add_intermediate_flag(parser)
-    add(
-        "--agent_type",
-        type=agent_type,
-        help="package.module:Class of a custom agent. (default: what the checkpoint says)",
-    )
+    add_custom_agent_flag(group)
     add(
         "--use_lstm",
         action="store_true",

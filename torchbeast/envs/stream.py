@@ -25,6 +25,11 @@ def describe_array(array: np.ndarray | gymnasium.spaces.Box) -> str:
     return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
 
 
+def are_finite(array: np.ndarray) -> bool:
+    """Whether all numbers are finite: one that is not makes the network's output no number."""
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
 class EnvStream:
     """An environment as an endless sequence of rows. It is reset where an episode ends.
 
@@ -62,8 +67,8 @@ class EnvStream:
         """Steps the environment and returns the row that ``action`` leads to.
 
         Raises:
-            ValueError: its reward is not finite, or its observation has another type or shape than
-                its observation space.
+            ValueError: its reward or its observation is not finite, or its observation has another
+                type or shape than its observation space.
         """
         frame, reward, terminated, truncated, info = self.env.step(action)
         reward = check_reward(reward)
@@ -98,4 +103,6 @@ class EnvStream:
                 f"its observation is {describe_array(array)}, its observation_space says "
                 f"{describe_array(self._space)}"
             )
+        if not are_finite(array):
+            raise ValueError("its observation is not finite")
         return array

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import imageio.v2 as imageio
 import numpy as np
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import RunError, UsageError
 from torchbeast.evaluate.gif import GifWriter
 
 # Of longer films an MP4 is a tenth as large.
@@ -47,7 +49,7 @@ class MovieWriter:
     def __exit__(self, kind: object, *_: object) -> None:
         is_complete = kind is None and (self._gif is not None or self._mp4 is not None)
         try:
-            with self._file:
+            with self._writing(), self._file:
                 if self._mp4 is not None:
                     self._mp4.close()
                 elif self._gif is not None and is_complete:
@@ -63,7 +65,18 @@ class MovieWriter:
         return self._gif is not None and len(self._gif) >= MAX_GIF_FRAMES
 
     def append(self, picture: np.ndarray) -> None:
-        """Adds a picture, uint8 ``[H, W, 3]``."""
+        """Adds a picture, uint8 ``[H, W, 3]``. Raises RunError if it cannot be written."""
+        with self._writing():
+            self._append(picture)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"Cannot write {self._path}: {error.strerror or error}") from error
+
+    def _append(self, picture: np.ndarray) -> None:
         if self._path.suffix == ".gif":
             if self._gif is None:
                 self._gif = GifWriter(self._file, self._fps)

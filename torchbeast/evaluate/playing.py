@@ -17,6 +17,7 @@ from torchbeast.envs import EnvStream, make_env
 from torchbeast.envs.games import find_game, is_atari
 from torchbeast.envs.specs import check_actions
 from torchbeast.evaluate.trained import Trained
+from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
 
@@ -223,6 +224,22 @@ def play(
             after_step()
 
 
+def draw_game(env: gymnasium.Env) -> np.ndarray:
+    """Returns the game's picture, in colour, uint8 ``[H, W, 3]``.
+
+    Raises:
+        UsageError: the environment draws none, though it takes a ``render_mode``.
+    """
+    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    try:
+        picture = np.asarray(env.render())
+    except Exception as error:
+        raise UsageError(f"'{name}' cannot be drawn: {first_line(error)}") from error
+    if picture.ndim != 3 or picture.shape[-1] != 3:
+        raise UsageError(f"'{name}' cannot be drawn: its render() returns no picture [H, W, 3]")
+    return picture
+
+
 def watch_game(
     trained: Trained,
     env_id: str,
@@ -243,7 +260,7 @@ def watch_game(
         for step in range(first_frame + num_frames):
             wanted = step >= first_frame
             if wanted:
-                picture: Any = env.render()
+                picture = draw_game(env)
                 seen = look(loop)
             ended = loop.step()
             if wanted:

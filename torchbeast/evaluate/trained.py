@@ -42,7 +42,7 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
 
     A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
     """
-    xpid = flags.xpid or "latest"
+    xpid = "latest" if flags.xpid is None else flags.xpid
     path = checkpoint.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
     if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
         xpid = checkpoint.run_of(path).resolve().name
@@ -52,16 +52,23 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
     return trained
 
 
-def read_agents(*paths: Path) -> list[Trained]:
+def read_agents(*paths: Path, agent_type: str | None = None) -> list[Trained]:
     """Reads agents in checkpoints or in directories with a ``model.tar``.
 
     Each is called as its run; checkpoints of one run ``NAME:STEPS``, so that all names differ.
-    Raises UsageError.
+
+    Args:
+        paths: of the agents.
+        agent_type: the only custom class that may be imported.
+
+    Raises:
+        UsageError: one cannot be read.
     """
     agents = []
     for path in (p.expanduser() for p in paths):
         file = path / "model.tar" if path.is_dir() else path
-        agents.append(read_trained(file, checkpoint.run_of(file).resolve().name))
+        name = checkpoint.run_of(file).resolve().name
+        agents.append(read_trained(file, name, agent_type=agent_type))
     return name_apart(agents)
 
 

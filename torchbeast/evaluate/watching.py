@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
@@ -18,27 +17,10 @@ from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.movies import MAX_GIF_FRAMES, MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
-from torchbeast.evaluate.playing import Episode, GameLoop, make_games, open_games
+from torchbeast.evaluate.playing import Episode, GameLoop, draw_game, make_games, open_games
 from torchbeast.evaluate.trained import Trained, choose_games, load_trained
 from torchbeast.records.checkpoint import run_path
-from torchbeast.runtime.text import first_line
 from torchbeast.runtime.threads import StopSignals
-
-
-def picture_of(env: gymnasium.Env) -> np.ndarray:
-    """Returns the game's picture, in colour, twice as large.
-
-    Raises:
-        UsageError: the environment draws none, though it takes a ``render_mode``.
-    """
-    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    try:
-        picture = np.asarray(env.render())
-    except Exception as error:
-        raise UsageError(f"'{name}' cannot be drawn: {first_line(error)}") from error
-    if picture.ndim != 3 or picture.shape[-1] != 3:
-        raise UsageError(f"'{name}' cannot be drawn: its render() returns no picture [H, W, 3]")
-    return magnify(picture)
 
 
 class Captioned(gymnasium.Wrapper):
@@ -67,7 +49,7 @@ class Captioned(gymnasium.Wrapper):
     def render(self) -> Any:
         """Returns the game's picture with its name and score above it."""
         text = f"{self._name}   {self._score:g}   step {self._step}"
-        return caption(picture_of(self.env), text)
+        return caption(magnify(draw_game(self.env)), text)
 
 
 def frames_per_second(env: gymnasium.Env) -> float:
@@ -163,7 +145,7 @@ def film_game(
         loop = GameLoop(trained, game, [env], greedy=greedy, seed=seed, actions=actions)
         ended: list[tuple[int, Episode]] = []
         while not ended and not movie.is_full and not is_over(len(played)):
-            movie.append(picture_of(env))
+            movie.append(magnify(draw_game(env)))
             ended = loop.step()
             played.append(int(loop.last_actions[0]))
     actions_path = path.with_suffix(".actions")

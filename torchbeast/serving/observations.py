@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchbeast.envs.stream import describe_array
+from torchbeast.envs.stream import are_finite, describe_array
 from torchbeast.serving.messages import (
     DTYPES,
     MAX_KEY_BYTES,
@@ -114,6 +114,9 @@ class ObservationEncoder:
         """
         leaves = list(flatten(observation))
         arrays = [array for _, array in leaves]
+        for path, array in leaves:
+            if not are_finite(array):
+                raise WireError(f"its observation{path} is not finite")
         if self.structure is None:
             self._fix_structure(observation, arrays)
             return arrays

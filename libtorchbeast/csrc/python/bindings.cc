@@ -36,15 +36,18 @@ namespace {
 
 // Hands the pool's messages to logging.getLogger("libtorchbeast").
 void Log(LogLevel level, const std::string& message) {
-  GilLock gil;
-  try {
-    const char* method = level == LogLevel::kInfo      ? "info"
-                         : level == LogLevel::kWarning ? "warning"
-                                                       : "error";
-    nb::module_::import_("logging").attr("getLogger")("libtorchbeast").attr(method)("%s", message);
-  } catch (nb::python_error& error) {
-    error.discard_as_unraisable("libtorchbeast log");
-  }
+  const char* method = level == LogLevel::kInfo      ? "info"
+                       : level == LogLevel::kWarning ? "warning"
+                                                     : "error";
+  WithGil([&]() {
+    try {
+      nb::module_::import_("logging")
+          .attr("getLogger")("libtorchbeast")
+          .attr(method)("%s", message);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("libtorchbeast log");
+    }
+  });
 }
 
 Tls MakeTls(const std::optional<std::vector<std::string>>& tls) {

@@ -17,9 +17,9 @@ namespace {
 // The traceback as text. Whatever fails on the way, the exception's type is named.
 std::string FormatTraceback(const nb::python_error& error) {
   try {
+    // The value has the traceback, if there is one: what C code raised has none.
     const nb::object lines =
-        nb::module_::import_("traceback")
-            .attr("format_exception")(error.type(), error.value(), error.traceback());
+        nb::module_::import_("traceback").attr("format_exception")(error.value());
     const nb::object text = nb::str("").attr("join")(lines);
     const nb::bytes encoded(text.attr("encode")("utf-8", "backslashreplace"));
     return std::string(encoded.c_str(), encoded.size());
@@ -33,15 +33,16 @@ std::string FormatTraceback(const nb::python_error& error) {
 // KeyboardInterrupt and SystemExit become Interrupted.
 template <typename Function>
 auto WithPython(Function&& function) -> decltype(function()) {
-  GilLock gil;
-  try {
-    return function();
-  } catch (const nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) throw Interrupted{std::current_exception()};
-    throw std::runtime_error(FormatTraceback(error));
-  } catch (const nb::builtin_exception& error) {
-    throw std::runtime_error(error.what());
-  }
+  return WithGil([&]() -> decltype(function()) {
+    try {
+      return function();
+    } catch (const nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) throw Interrupted{std::current_exception()};
+      throw std::runtime_error(FormatTraceback(error));
+    } catch (const nb::builtin_exception& error) {
+      throw std::runtime_error(error.what());
+    }
+  });
 }
 
 bool IsTrue(nb::handle value) {

@@ -24,10 +24,6 @@ std::atomic<int> num_blocking_calls{0};
 
 struct InterpreterExit : std::exception {};
 
-[[noreturn]] void StopForEver() {
-  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
-}
-
 // Runs in the main thread, while Python still works as usual.
 void EndBlockingCalls() {
   exiting = true;
@@ -41,6 +37,10 @@ void EndBlockingCalls() {
 }
 
 }  // namespace
+
+void StopForEver() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
 
 bool TooLateForGil() { return exited && std::this_thread::get_id() != main_thread; }
 

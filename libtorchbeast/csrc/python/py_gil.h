@@ -2,9 +2,11 @@
 //
 // A thread that asks for the GIL of an ending interpreter is unwound by Python, through C++ frames
 // that do not expect it: the process aborts. So calls that wait are ended at exit, before Python
-// finalizes, and threads that come too late stop for ever; the process ends without them.
+// finalizes, and threads that come too late stop for ever, also those that lose the GIL inside of
+// Python code; the process ends without them.
 #pragma once
 
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 
 namespace torchbeast {
@@ -23,6 +25,24 @@ class GilLock {
  private:
   PyGILState_STATE state_;
 };
+
+[[noreturn]] void StopForEver();
+
+// Returns function() with the GIL, which Python code in it may give up and take again.
+template <typename Function>
+auto WithGil(Function&& function) -> decltype(function()) {
+  GilLock gil;
+#ifdef __GLIBCXX__
+  try {
+    return function();
+  } catch (const abi::__forced_unwind&) {
+    // Python ends this thread, which has no GIL to release. The exception must not be swallowed.
+    StopForEver();
+  }
+#else
+  return function();
+#endif
+}
 
 // Gives the GIL up in a scope that may wait long. At exit Python waits, a short time, for all such
 // scopes to end. For nb::call_guard, too.

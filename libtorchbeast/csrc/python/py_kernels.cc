@@ -15,6 +15,7 @@
 #include "avx512.h"
 #include "max_pool.h"
 #include "normalize_frames.h"
+#include "python/py_gil.h"
 #include "residual_section.h"
 #include "rmsprop.h"
 
@@ -55,7 +56,7 @@ void PyMaxPool(const Pictures<const int16_t>& inputs, const Pictures<int16_t>& o
   const PoolShape shape = ShapeOf(inputs);
   CheckPooled(outputs, shape);
   if (places) CheckPooled(*places, shape);
-  nb::gil_scoped_release no_gil;
+  BlockingCall no_gil;
   MaxPool(reinterpret_cast<const uint16_t*>(inputs.data()),
           reinterpret_cast<uint16_t*>(outputs.data()), places ? places->data() : nullptr, shape);
 }
@@ -66,7 +67,7 @@ void PyMaxPoolBackward(const Pictures<const int16_t>& gradients,
   const PoolShape shape = ShapeOf(input_gradients);
   CheckPooled(gradients, shape);
   CheckPooled(places, shape);
-  nb::gil_scoped_release no_gil;
+  BlockingCall no_gil;
   MaxPoolBackward(reinterpret_cast<const uint16_t*>(gradients.data()), places.data(),
                   reinterpret_cast<uint16_t*>(input_gradients.data()), shape);
 }
@@ -95,7 +96,7 @@ void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const 
       throw nb::index_error("normalize_frames: no such game");
     }
   }
-  nb::gil_scoped_release no_gil;
+  BlockingCall no_gil;
   NormalizeFrames(stacks.data(), means.data(), scales.data(), games.data(),
                   reinterpret_cast<uint16_t*>(outputs.data()),
                   {static_cast<int64_t>(count), static_cast<int64_t>(height * width)});
@@ -135,7 +136,7 @@ void PyStepRmsProp(const Numbers& parameters, const Array<const float, 1>& gradi
       (momenta && momenta->size() != size)) {
     throw std::invalid_argument("step_rmsprop needs arrays of one size");
   }
-  nb::gil_scoped_release no_gil;
+  BlockingCall no_gil;
   StepRmsProp(parameters.data(), gradients.data(), square_averages.data(),
               momenta ? momenta->data() : nullptr, static_cast<int64_t>(size),
               {learning_rate, alpha, epsilon, momentum});
@@ -210,7 +211,7 @@ void PyResidualSection(const Pictures<const int16_t>& inputs, const Weights<cons
   CheckFilters(weights, biases, shape);
   SectionNumbers<uint16_t, uint8_t> numbers{BitsOf<const uint16_t>(inputs)};
   if (kept) numbers = ToNumbers<uint16_t>(inputs, *kept, shape);
-  nb::gil_scoped_release no_gil;
+  BlockingCall no_gil;
   ResidualSection(ToFilters(weights, biases), numbers, BitsOf<uint16_t>(outputs), shape);
 }
 
@@ -237,7 +238,7 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
     results[i] = {weight_gradients[i].data(), bias_gradients[i].data()};
   }
   const auto numbers = ToNumbers<const uint16_t>(inputs, kept, shape);
-  nb::gil_scoped_release no_gil;
+  BlockingCall no_gil;
   ResidualSectionBackward(ToFilters(weights, biases), numbers, BitsOf<const uint16_t>(gradients),
                           input_gradients ? BitsOf<uint16_t>(*input_gradients) : nullptr, results,
                           shape);

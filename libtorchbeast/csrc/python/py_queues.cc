@@ -41,13 +41,14 @@ BufferPool::Allocator PythonAllocator(nb::object allocator) {
   auto function =
       std::shared_ptr<nb::object>(new nb::object(std::move(allocator)), DeleteWithGil<nb::object>);
   return [function](size_t bytes) -> std::shared_ptr<void> {
-    GilLock gil;
-    BufferPool none;
-    const Tensor tensor = ReadTensors((*function)(bytes), none).front();
-    if (tensor.NumBytes() < static_cast<int64_t>(bytes)) {
-      throw std::invalid_argument("allocator returned too few bytes");
-    }
-    return std::shared_ptr<void>(tensor.owner, tensor.data);
+    return WithGil([&]() {
+      BufferPool none;
+      const Tensor tensor = ReadTensors((*function)(bytes), none).front();
+      if (tensor.NumBytes() < static_cast<int64_t>(bytes)) {
+        throw std::invalid_argument("allocator returned too few bytes");
+      }
+      return std::shared_ptr<void>(tensor.owner, tensor.data);
+    });
   };
 }
 

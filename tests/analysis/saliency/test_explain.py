@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from torchbeast.analysis.saliency import Explainer, SaliencyConfig, saliency
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
@@ -63,3 +63,20 @@ def test_a_recurrent_agents_memory_is_carried_and_recorded():
         _, state = agent(first.inputs, first.state)
     for expected, found in zip(state, second.state, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("agent_type", ["atari", "resnet"])
+@pytest.mark.parametrize("lstm_reset", ["life", "game"])
+def test_at_a_lost_life_the_memory_is_that_of_the_agent_that_plays(agent_type, lstm_reset):
+    torch.manual_seed(0)
+    config = AgentConfig(agent_type=agent_type, use_lstm=True, lstm_reset=lstm_reset)
+    agent = make_agent(config).eval()
+    explainer = Explainer(Trained(agent, "one", "100"), PONG, COARSE)
+    (step,) = explainer.watch(first_frame=5, num_frames=1)
+    yes, no = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, dtype=torch.bool)
+    lost: EnvOutput = step.inputs._replace(done=yes, game_over=no)
+    state = tuple(torch.randn_like(leaf) for leaf in step.state)
+    with torch.no_grad():
+        output, _ = agent(lost, state, sample=False)
+    logits = explainer.perturbation(lost, state).logits
+    torch.testing.assert_close(torch.from_numpy(logits), output.policy_logits[0, 0])

@@ -14,6 +14,8 @@ from torchbeast.analysis.saliency.explain import Step
 from torchbeast.analysis.saliency.scores import Score
 from torchbeast.evaluate.pictures import caption, magnify, side_by_side
 
+# By name and unit of a score: what is drawn brightest.
+Peaks = Mapping[tuple[str, str], float]
 COLOURS = (ORANGE, BLUE)  # Of the first and the second score, on the game.
 PICTURE_HEIGHT = 420  # Pixels, about: pictures are magnified by whole numbers.
 SIDE_WIDTH = 220
@@ -45,8 +47,8 @@ def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> Film
     return Film(name, steps, scores, maps)
 
 
-def find_peaks(films: Sequence[Film], fixed: float | None = None) -> dict[str, float]:
-    """Returns the score that is drawn brightest, by score: one for all steps of all films.
+def find_peaks(films: Sequence[Film], fixed: float | None = None) -> Peaks:
+    """Returns what is drawn brightest: one number per score and unit, for all steps of all films.
 
     Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
     film would be visible; with their median, half of them are drawn in full.
@@ -55,12 +57,17 @@ def find_peaks(films: Sequence[Film], fixed: float | None = None) -> dict[str, f
         films: of one or several agents.
         fixed: is taken instead.
     """
+    found: dict[tuple[str, str], list[np.ndarray]] = {}
+    for film in films:
+        for score in film.scores:
+            found.setdefault(score.scale, []).append(film.maps[score.name].max(axis=(1, 2)))
+    if fixed is not None:
+        return dict.fromkeys(found, fixed)
     result = {}
-    for name in dict.fromkeys(name for film in films for name in film.maps):
-        maps = [film.maps[name] for film in films if name in film.maps]
-        peaks = np.concatenate([scores.max(axis=(1, 2)) for scores in maps])
+    for scale, of_films in found.items():
+        peaks = np.concatenate(of_films)
         peaks = peaks[peaks > 0]
-        result[name] = fixed or (float(np.median(peaks)) if len(peaks) else 0.0)
+        result[scale] = float(np.median(peaks)) if len(peaks) else 0.0
     return result
 
 
@@ -115,21 +122,21 @@ def value_curve(values: np.ndarray, now: int, width: int, height: int) -> np.nda
     return result
 
 
-def draw_overlay(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+def draw_overlay(film: Film, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the game under the maps of the first two scores, each in its own colour."""
     step = film.steps[index]
     height, width = step.picture.shape[:2]
     layers = []
     for score, colour in zip(film.scores, COLOURS, strict=False):
-        scores = scale_to(film.maps[score.name][index], peaks[score.name])
+        scores = scale_to(film.maps[score.name][index], peaks[score.scale])
         layers.append((enlarge(scores, step.grid, height, width), colour))
     return overlay(step.picture, layers)
 
 
-def draw_map(film: Film, score: Score, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+def draw_map(film: Film, score: Score, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the map of one score alone."""
     step = film.steps[index]
-    scores = scale_to(film.maps[score.name][index], peaks[score.name])
+    scores = scale_to(film.maps[score.name][index], peaks[score.scale])
     return heat(enlarge(scores, step.grid, *step.picture.shape[:2]))
 
 
@@ -145,24 +152,29 @@ def _with_bars(picture: np.ndarray, bars: Sequence[np.ndarray], count: int) -> n
     return np.concatenate([picture, *strips])
 
 
-def overlay_bars(film: Film, peaks: Mapping[str, float], width: int) -> np.ndarray:
-    """Draws the scales of an overlay's maps, one below the other."""
+def overlay_bars(films: Sequence[Film], peaks: Peaks, width: int) -> np.ndarray:
+    """Draws the scales of the maps in the films' overlays, one below the other."""
+    colours = {
+        score.scale: colour
+        for film in films
+        for score, colour in zip(film.scores, COLOURS, strict=False)
+    }
     ramp = np.linspace(0, 1, 64)[:, None]
     return np.concatenate(
         [
-            scale_bar(width, f"{score.name}, {score.unit}", peaks[score.name], ramp * [colour])
-            for score, colour in zip(film.scores, COLOURS, strict=False)
+            scale_bar(width, ", ".join(scale), peaks[scale], ramp * [colour])
+            for scale, colour in colours.items()
         ]
     )
 
 
-def draw_view(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+def draw_view(film: Film, index: int, peaks: Peaks) -> np.ndarray:
     """Draws an agent's part of a film: the overlay, its scales, policy and value.
 
     Args:
         film: of the agent.
         index: which of its steps.
-        peaks: by score, what is drawn brightest.
+        peaks: what is drawn brightest.
 
     Returns:
         uint8 ``[H, W, 3]``.
@@ -179,13 +191,13 @@ def draw_view(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
     )
     view = side_by_side([picture, side])
     name = step.subject.action_names[step.action]
-    bars = overlay_bars(film, peaks, width)
+    bars = overlay_bars([film], peaks, width)
     blank = np.zeros((len(bars), view.shape[1] - width, 3), np.uint8)
     view = np.concatenate([view, np.concatenate([bars, blank], axis=1)])
     return caption(view, f"{film.name}   step {step.step}   {name}")
 
 
-def draw_step(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
+def draw_step(film: Film, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the picture of a step: the game, each map with its scale, and the film's view."""
     step = film.steps[index]
     factor = factor_of(step.picture)
@@ -196,7 +208,7 @@ def draw_step(film: Film, index: int, peaks: Mapping[str, float]) -> np.ndarray:
     for score in film.scores:
         picture = magnify(draw_map(film, score, index, peaks), factor)
         bar = scale_bar(
-            picture.shape[1], score.unit, peaks[score.name], heat(np.linspace(0, 1, 64))
+            picture.shape[1], score.unit, peaks[score.scale], heat(np.linspace(0, 1, 64))
         )
         panels.append(caption(_with_bars(picture, [bar], count), score.name))
     return side_by_side([*panels, view])

@@ -57,8 +57,9 @@ class Evaluation:
     def _repeat(self, count: int) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Everything but the frame, and the recurrent state, for ``count`` observations."""
         fields = {
-            name: getattr(self._inputs, name).expand(1, count)
-            for name in ("reward", "done", "task", "last_action")
+            name: leaf.expand(1, count)
+            for name, leaf in self._inputs._asdict().items()
+            if name != "frame"
         }
         return fields, tuple(s.expand(-1, count, *s.shape[2:]) for s in self._state)
 

@@ -197,6 +197,7 @@ def saliency(
     num_frames: int = 100,
     seed: int = 0,
     config: SaliencyConfig | None = None,
+    agent_type: str | None = None,
 ) -> Iterator[Step]:
     """Plays a game with a trained agent and yields its saliency at every step.
 
@@ -207,10 +208,11 @@ def saliency(
         num_frames: how many.
         seed: of the game.
         config: how maps are made.
+        agent_type: the only custom class that may be imported, ``package.module:Class``.
 
     Raises:
         UsageError: there is no such agent or it does not know the game.
     """
-    (trained,) = read_agents(Path(path))
+    (trained,) = read_agents(Path(path), agent_type=agent_type)
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)

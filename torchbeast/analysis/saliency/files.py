@@ -12,6 +12,7 @@ from PIL import Image
 from torchbeast.analysis.progress import track
 from torchbeast.analysis.saliency.drawing import (
     Film,
+    Peaks,
     draw_overlay,
     draw_step,
     draw_view,
@@ -45,14 +46,14 @@ def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
     np.savez_compressed(path, **arrays)
 
 
-def save_pictures(directory: Path, film: Film, peaks: Mapping[str, float], resolution: int) -> None:
+def save_pictures(directory: Path, film: Film, peaks: Peaks, resolution: int) -> None:
     """Writes ``<step>.png`` for each step."""
     for index, step in enumerate(track(film.steps, unit="picture")):
         image = Image.fromarray(draw_step(film, index, peaks))
         image.save(directory / f"{step.step:06d}.png", dpi=(resolution, resolution))
 
 
-def write_movie(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -> None:
+def write_movie(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
     """Writes a film of several agents side by side. It ends with the shortest of their films."""
     with MovieWriter(path, FRAMES_PER_SECOND) as movie:
         for index in range(min(len(film.steps) for film in films)):
@@ -65,7 +66,7 @@ def check_sheet_path(path: Path) -> None:
         raise UsageError(f"--sheet: a contact sheet is a .png, not {path.name}")
 
 
-def write_sheet(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -> None:
+def write_sheet(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
     """Writes a picture with a row of evenly spread overlays per agent, and the scales below.
 
     Raises:
@@ -79,7 +80,7 @@ def write_sheet(path: Path, films: Sequence[Film], peaks: Mapping[str, float]) -
         factor = factor_of(overlays[0])
         steps = ", ".join(str(film.steps[i].step) for i in chosen)
         rows.append(caption(magnify(side_by_side(overlays), factor), f"{film.name}   {steps}"))
-    sheet = np.concatenate([*rows, overlay_bars(films[0], peaks, rows[0].shape[1])])
+    sheet = np.concatenate([*rows, overlay_bars(films, peaks, rows[0].shape[1])])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(sheet).save(path)

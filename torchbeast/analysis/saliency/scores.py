@@ -1,7 +1,8 @@
 """Maps that say of what: scores of an agent's outputs under masks.
 
 - ``policy``: half the squared change of the logits (Greydanus et al. 2018, equation 2).
-- ``value``: half the squared change of the game's own value (equation 3), in units of sigma.
+- ``value``: half the squared change of the game's own value (equation 3), in units of sigma with
+  PopArt and of returns without.
 - ``task:GAME``: the same for the value head of another game.
 - ``action:NAME``: how much less likely an action becomes while the ratios of the others stay
   (SARFA, Puri et al. 2020, arXiv:1912.12191).
@@ -46,14 +47,13 @@ class Score:
 
     name: str
     kind: str
+    unit: str  # Of the map's numbers.
     index: int | None = None
 
     @property
-    def unit(self) -> str:
-        """The unit of the map's numbers."""
-        return {POLICY: "logits²/2", ADVANTAGE: "logits²/2", ACTION: "SARFA"}.get(
-            self.kind, "sigma²/2"
-        )
+    def scale(self) -> tuple[str, str]:
+        """Name and unit: maps that differ in these cannot be compared."""
+        return self.name, self.unit
 
     def __call__(self, outputs: Outputs, action: int) -> np.ndarray:
         """The map float32 ``[rows, columns]``, nowhere negative.
@@ -130,15 +130,16 @@ def parse_scores(texts: Sequence[str], subject: Subject) -> tuple[Score, ...]:
 def _parse_score(text: str, subject: Subject) -> Score:
     kind, colon, name = text.partition(":")
     if text == VALUE:
-        return Score(text, VALUE, subject.head)
+        unit = "sigma²/2" if subject.has_heads else "returns²/2"
+        return Score(text, VALUE, unit, subject.head)
     if text in (POLICY, ADVANTAGE):
-        return Score(text, kind)
+        return Score(text, kind, "logits²/2")
     if text in (ACTION, CHOSEN):
-        return Score(CHOSEN, kind)
+        return Score(CHOSEN, kind, "SARFA")
     if kind == ACTION and colon:
         names = [known.lower() for known in subject.action_names]
         if name.lower() in names:
-            return Score(f"action:{name.upper()}", kind, names.index(name.lower()))
+            return Score(f"action:{name.upper()}", kind, "SARFA", names.index(name.lower()))
         raise UsageError(f"--score {text}: the actions are {', '.join(subject.action_names)}")
     if kind == TASK and colon:
         if not subject.has_heads:
@@ -146,7 +147,7 @@ def _parse_score(text: str, subject: Subject) -> Score:
         games = [short_name(task).lower() for task in subject.tasks]
         if short_name(name).lower() in games:
             head = games.index(short_name(name).lower())
-            return Score(f"task:{short_name(subject.tasks[head])}", kind, head)
+            return Score(f"task:{short_name(subject.tasks[head])}", kind, "sigma²/2", head)
         known = ", ".join(short_name(task) for task in subject.tasks)
         raise UsageError(f"--score {text}: the agent knows {known}")
     raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.special import softmax
 
 from torchbeast.analysis.overlays import scale_to
-from torchbeast.analysis.saliency.drawing import Film
+from torchbeast.analysis.saliency.drawing import Film, Peaks
 from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
 from torchbeast.core.types import UsageError
 
@@ -30,7 +30,7 @@ def write_page(
     path: Path,
     game: str,
     films: Sequence[Film],
-    peaks: Mapping[str, float],
+    peaks: Peaks,
     checks: Sequence[Sequence[Check]],
 ) -> None:
     """Writes a page with everything in it.
@@ -39,19 +39,15 @@ def write_page(
         path: of the file.
         game: what is played.
         films: one per agent, of one game.
-        peaks: by score, what is drawn brightest.
+        peaks: what is drawn brightest.
         checks: of each agent; may be empty.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    scores = {score.name: score for film in films for score in film.scores}
     data = {
         "game": game,
-        "grid": films[0].steps[0].grid._asdict(),
-        "scores": list(scores),
-        "units": {name: score.unit for name, score in scores.items()},
-        "peaks": dict(peaks),
+        "scores": list(dict.fromkeys(score.name for film in films for score in film.scores)),
         "columns": COLUMNS,
         "legend": LEGEND,
         "agents": [
@@ -68,14 +64,20 @@ def write_page(
         raise UsageError(f"--html {path}: {error}") from error
 
 
-def _describe(film: Film, peaks: Mapping[str, float], checks: Sequence[Check]) -> dict[str, Any]:
+def _describe(film: Film, peaks: Peaks, checks: Sequence[Check]) -> dict[str, Any]:
     return {
         "name": film.name,
+        "grid": film.steps[0].grid._asdict(),
         "actions": film.steps[0].subject.action_names,
         "pictures": [_encode_picture(step.picture) for step in film.steps],
         "maps": {
-            name: {"shape": maps.shape[1:], "data": _encode_maps(maps, peaks[name])}
-            for name, maps in film.maps.items()
+            score.name: {
+                "shape": film.maps[score.name].shape[1:],
+                "data": _encode_maps(film.maps[score.name], peaks[score.scale]),
+                "peak": peaks[score.scale],
+                "unit": score.unit,
+            }
+            for score in film.scores
         },
         "steps": [
             {
