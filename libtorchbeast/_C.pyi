@@ -21,7 +21,8 @@ class BatchingQueue:
 
     Batches have between ``minimum_batch_size`` and ``maximum_batch_size`` items side by side along
     ``batch_dim``; fewer when ``timeout_ms`` (milliseconds; None: wait for ever) passed since the
-    consumer found the first item, or at the end. With ``maximum_queue_size`` items inside, ``enqueue`` waits.
+    consumer found the first item, or at the end. With ``maximum_queue_size`` items inside,
+    ``enqueue`` waits.
     ``allocator(num_bytes)`` may return a tensor of bytes to build batches in, e.g. pinned ones.
     After ``close`` what is inside is still handed out.
     """
