@@ -344,6 +344,10 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--preset=tiny"], "choose from"),
         ([f"--pipes_basename={LONG}"], "sockets allow 107"),
         (["--pipes_basename=nonsense"], "must be unix:/path or host:port"),
+        (
+            ["--savedir=/tmp/none", "--xpid=a", "--pipes_basename=unix:/tmp/none/a/pipe"],
+            "must not be in the run's directory",
+        ),
         (["--no_start_servers"], "needs --pipes_basename"),
         (["--tls_dir=/nowhere"], "--tls_dir: [Errno 2] No such file or directory: '/nowhere/cert"),
         (["--no_such_flag"], "unrecognized arguments: --no_such_flag"),
