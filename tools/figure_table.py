@@ -72,7 +72,7 @@ FIGURES = (
         agents("PongAttention"),
         {"docs/images/Pong_attention.png": "attention/PongAttention/PongNoFrameskip-v4/000153.png"},
     ),
-    *map(card, (*SINGLE, *SECOND_SEEDS, *MULTI)),
+    *map(card, (*SINGLE, *SECOND_SEEDS, *MULTI, "MultiTask3Games")),
     *(card(name, "notes.md", has_copies=False) for name in ("PongShallow", "PongAttention")),
     card("MultiTaskPopArtShallow", has_copies=False),
     *FILMS,

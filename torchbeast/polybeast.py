@@ -125,7 +125,6 @@ def check_compiled() -> None:
 
 def check_pool(setup: Setup) -> None:
     """Raises UsageError if the actor pool cannot have these sizes or reach its servers."""
-    from torchbeast.records.checkpoint import run_path
     from torchbeast.runtime.servers import check_basenames, load_tls
 
     config, servers = setup.config, setup.config.servers
@@ -138,10 +137,10 @@ def check_pool(setup: Setup) -> None:
         if servers.start_servers and "," in servers.pipes_basename:
             raise UsageError("--pipes_basename of several hosts needs --no_start_servers")
         check_basenames(servers.pipes_basename, len(setup.servers), len(config.games))
-        run = run_path(config.output.savedir, setup.xpid).resolve()
+        directory = setup.directory.resolve()
         for name in servers.pipes_basename.split(","):
             # The learner holds the lock of this directory, which a server needs to bind a socket.
-            if name.startswith("unix:") and Path(name[5:]).parent.resolve() == run:
+            if name.startswith("unix:") and Path(name[5:]).parent.resolve() == directory:
                 raise UsageError(f"--pipes_basename {name}: it must not be in the run's directory")
     elif not servers.start_servers and not servers.come_and_go:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")

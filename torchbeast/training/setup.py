@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
+from torchbeast.records.checkpoint import run_path
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
@@ -55,6 +57,11 @@ class Setup(NamedTuple):
     def num_actors(self) -> int:
         """Environments of all games together."""
         return sum(self.shares)
+
+    @property
+    def directory(self) -> Path:
+        """Where the run's files are."""
+        return run_path(self.config.output.savedir, self.xpid)
 
 
 def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: bool = True) -> Setup:
