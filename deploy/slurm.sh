@@ -14,7 +14,8 @@
 set -euo pipefail
 
 SAVEDIR=${SAVEDIR:-$HOME/logs/torchbeast}
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${hosts%%$'\n'*}
 
 # SLURM sends SIGTERM to this shell two minutes before the end. The ranks save the run then.
 requeue() {

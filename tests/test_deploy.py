@@ -169,10 +169,10 @@ def test_what_openssl_says_is_printed_if_it_fails_or_is_missing(tmp_path):
     assert (done.returncode, done.stderr) == (1, "no entropy\n")
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, code):
+@pytest.mark.parametrize("num_nodes, code", [(2, 0), (2, 3), (100_000, 0)])
+def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
     programs = {
-        "scontrol": "echo node1; echo node2",
+        "scontrol": f"seq -f node%.0f {num_nodes}",
         "srun": f'echo "$@" > "{tmp_path}/srun"; exit {code}',
     }
     for name, text in programs.items():
@@ -181,10 +181,10 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, code):
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "HOME": str(tmp_path),
-        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_JOB_NODELIST": f"node[1-{num_nodes}]",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NAME": "six-games",
-        "SLURM_NNODES": "2",
+        "SLURM_NNODES": str(num_nodes),
         "SLURM_CPUS_PER_TASK": "16",
     }
     done = subprocess.run(
@@ -194,5 +194,6 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, code):
     arguments = (tmp_path / "srun").read_text().split()
     assert arguments[:3] == ["--cpus-per-task", "16", "torchrun"]
     assert arguments[-2:] == ["--env", "six"]
+    assert arguments[arguments.index("--rdzv-endpoint") + 1] == "node1:29400"
     flags = arguments[arguments.index("torchbeast.polybeast") + 1 :]
     assert parse("polybeast", *flags).xpid == "six-games"

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from tools.figure import Figure, agents
+from tools.report_figures import SINGLE
 
 # Long enough to show how an agent plays; a clone of the repository has all films.
 PLAY = "--movie movies --movie_steps 200"
 LOOK = "--precision auto --first_frame 150 --num_frames 12 --movie movies"
+
+
+def film_name(agent: str, steps: int, game: str) -> str:
+    """The name of a film without suffix, as ``--movie`` chooses it."""
+    return f"{agent}_{steps}_{game}NoFrameskip-v4"
 
 
 def films(agent: str, steps: int, *games: str) -> Figure:
@@ -17,7 +23,7 @@ def films(agent: str, steps: int, *games: str) -> Figure:
         steps: of its final checkpoint, which the names of the films have.
         games: short names.
     """
-    names = {game: f"{agent}_{steps}_{game}NoFrameskip-v4" for game in games}
+    names = {game: film_name(agent, steps, game) for game in games}
     record = f"python -m torchbeast.polybeast --mode record --savedir models --xpid {agent} {PLAY}"
     saliency = f"python -m torchbeast.saliency --savedir models --xpid {agent}"
     looks = [
@@ -38,17 +44,11 @@ def films(agent: str, steps: int, *games: str) -> Figure:
     )
 
 
-SIX = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
-SIX_FILMS = tuple(f"movies/MultiTaskPopArt_6000000_{game}NoFrameskip-v4.gif" for game in SIX)
+SIX_FILMS = tuple(f"movies/{film_name('MultiTaskPopArt', 6_000_000, g)}.gif" for g in SINGLE)
 ALL_GAMES = "movies/MultiTaskPopArt.gif"
 FILMS = (
-    films("AirRaid", 2_500_000, "AirRaid"),
-    films("Carnival", 2_500_000, "Carnival"),
-    films("DemonAttack", 2_500_000, "DemonAttack"),
-    films("NameThisGame", 2_500_000, "NameThisGame"),
-    films("Pong", 2_500_000, "Pong"),
-    films("SpaceInvaders", 2_500_000, "SpaceInvaders"),
-    films("MultiTaskPopArt", 6_000_000, *SIX),
+    *(films(game, 2_500_000, game) for game in SINGLE),
+    films("MultiTaskPopArt", 6_000_000, *SINGLE),
     Figure(
         "six_games_film",
         "docs/movies.md",

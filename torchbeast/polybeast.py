@@ -140,7 +140,10 @@ def check_pool(setup: Setup) -> None:
         directory = setup.directory.resolve()
         for name in servers.pipes_basename.split(","):
             # The learner holds the lock of this directory, which a server needs to bind a socket.
-            if name.startswith("unix:") and Path(name[5:]).parent.resolve() == directory:
+            if (
+                name.startswith("unix:")
+                and Path(name.removeprefix("unix:")).parent.resolve() == directory
+            ):
                 raise UsageError(f"--pipes_basename {name}: it must not be in the run's directory")
     elif not servers.start_servers and not servers.come_and_go:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")

@@ -21,6 +21,8 @@ class FailureBudget {
     return static_cast<int>(failures_.size());
   }
 
+  std::chrono::milliseconds window() const { return window_; }
+
  private:
   const std::chrono::milliseconds window_;
   std::deque<Clock::time_point> failures_;

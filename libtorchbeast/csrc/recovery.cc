@@ -28,8 +28,8 @@ std::chrono::milliseconds ServerWindow(const ActorOptions& options) {
 }
 
 // "3 times within 600 s".
-std::string Times(int count, std::chrono::milliseconds window) {
-  return std::to_string(count) + " times within " + Seconds(window);
+std::string Times(int count, const FailureBudget& budget) {
+  return std::to_string(count) + " times within " + Seconds(budget.window());
 }
 
 }  // namespace
@@ -44,8 +44,7 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
     : stream_(stream),
       options_(options),
       backoff_(kFirstBackoff),
-      server_window_(ServerWindow(options)),
-      server_failures_(server_window_),
+      server_failures_(ServerWindow(options)),
       environment_failures_(static_cast<size_t>(stream.num_environments),
                             FailureBudget(options.failure_window)) {
   history_.tls = !options.tls.empty();
@@ -71,9 +70,9 @@ std::chrono::milliseconds Recovery::NextBackoff() {
   return result;
 }
 
-std::string Recovery::OutOf(int count, std::chrono::milliseconds window) const {
+std::string Recovery::OutOf(int count, const FailureBudget& budget) const {
   return "(" + std::to_string(count) + " of " + std::to_string(options_.max_environment_failures) +
-         " failures within " + Seconds(window) + ")";
+         " failures within " + Seconds(budget.window()) + ")";
 }
 
 StreamError Recovery::Explain(const grpc::Status& status) {
@@ -88,9 +87,10 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
   if (error.remedy() == StreamError::Remedy::kReconnectCounted) {
     const int count = server_failures_.Add(Clock::now());
     if (count >= options_.max_environment_failures) {
-      throw std::runtime_error(server + reason + " (failed " + Times(count, server_window_) + ")");
+      throw std::runtime_error(server + reason + " (failed " + Times(count, server_failures_) +
+                               ")");
     }
-    return server + reason + "; connecting again " + OutOf(count, server_window_);
+    return server + reason + "; connecting again " + OutOf(count, server_failures_);
   }
   if (deadline_ && Clock::now() >= *deadline_ && has_worked_ && others_answer) {
     deadline_ = Clock::now() + options_.connect_timeout;
@@ -115,18 +115,17 @@ std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_
     throw WireError("failure of environment " + std::to_string(failure.environment()) + " of " +
                     std::to_string(environment_failures_.size()));
   }
-  const int count = environment_failures_[failure.environment()].Add(Clock::now());
+  FailureBudget& budget = environment_failures_[failure.environment()];
+  const int count = budget.Add(Clock::now());
   const std::string environment = "Environment " + std::to_string(failure.environment()) + " of " +
                                   stream_.address +
                                   (task ? " (game " + std::to_string(*task) + ")" : "") +
                                   " failed at its step " + std::to_string(failure.step());
   const std::string text = CleanText(failure.text(), kMaxTracebackBytes);
   if (count >= options_.max_environment_failures) {
-    throw std::runtime_error(environment + "; it failed " + Times(count, options_.failure_window) +
-                             ":\n" + text);
+    throw std::runtime_error(environment + "; it failed " + Times(count, budget) + ":\n" + text);
   }
-  return environment + "; starting it again " + OutOf(count, options_.failure_window) + ":\n" +
-         text;
+  return environment + "; starting it again " + OutOf(count, budget) + ":\n" + text;
 }
 
 }  // namespace torchbeast

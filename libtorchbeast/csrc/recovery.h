@@ -47,7 +47,7 @@ class Recovery {
 
  private:
   // "(2 of 3 failures within 600 s)".
-  std::string OutOf(int count, std::chrono::milliseconds window) const;
+  std::string OutOf(int count, const FailureBudget& budget) const;
 
   const StreamOptions& stream_;
   const ActorOptions& options_;
@@ -61,7 +61,6 @@ class Recovery {
   bool logged_ = false;
   // Whether the server ever answered a step.
   bool has_worked_ = false;
-  const std::chrono::milliseconds server_window_;
   FailureBudget server_failures_;
   // By environment.
   std::vector<FailureBudget> environment_failures_;

@@ -381,6 +381,15 @@ def test_steps_of_two_agents_are_chosen_evenly(tmp_path, count, match_steps, exp
     assert comparison.choose_steps(a, b, count, match_steps=match_steps) == expected
 
 
+def test_the_newest_checkpoint_of_a_run_counts_beside_its_copies(tmp_path):
+    save_agent(tmp_path / "a", (10, 20, 30))
+    for steps, expected in ((30, [10, 20, 30]), (35, [10, 20, 30, 35])):
+        contents = checkpoint.load(checkpoint.intermediate_path(tmp_path / "a", 30))
+        checkpoint.save(tmp_path / "a" / "model.tar", {**contents, "steps": steps})
+        (agent,) = find_agents(tmp_path)
+        assert list(agent.checkpoints) == expected
+
+
 def test_agents_that_began_alike_are_told_from_others(tmp_path):
     for i, (name, seed) in enumerate((("a", 1), ("b", 1), ("c", 2), ("old", None))):
         save_agent(tmp_path / name, (10, 20), seed=i)

@@ -279,26 +279,27 @@ class UnparsableServer {
   }
   ~UnparsableServer() {
     server_->Shutdown(std::chrono::system_clock::now());
-    queue_->Shutdown();
+    // The thread may still start operations, which a queue that was shut down does not take.
     thread_.join();
+    queue_->Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) {
+    }
   }
 
  private:
-  // One stream after the other, one operation at a time.
+  // One stream after the other, one operation at a time, until the server is shut down.
   void Serve() {
     for (;;) {
       grpc::GenericServerContext context;
       grpc::GenericServerAsyncReaderWriter stream(&context);
       service_.RequestCall(&context, &stream, queue_.get(), queue_.get(), nullptr);
-      if (!Completes()) break;
+      if (!Completes()) return;
       while (Answer(&stream)) {
       }
       stream.Finish(grpc::Status::OK, nullptr);
       Completes();
-    }
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_->Next(&tag, &ok)) {
     }
   }
 

@@ -81,11 +81,11 @@ def _read_agent(name: str, path: Path) -> RunAgent:
     newest = path / "model.tar"
     if not checkpoints and not newest.exists():
         raise UsageError(f"there is no checkpoint in {path}")
-    contents = checkpoint.load(next(iter(checkpoints.values()), newest))
+    contents = checkpoint.load(newest if newest.exists() else next(iter(checkpoints.values())))
     if "feat_convs.0.0.weight" not in contents["model_state_dict"]:
         raise UsageError("it is no ResNet")
     if newest.exists():  # A run that was stopped has it after its last copy.
-        steps = int(checkpoint.load(newest).get("steps", 0))
+        steps = int(contents.get("steps", 0))
         if not checkpoints or steps > max(checkpoints):
             checkpoints[steps] = newest
     meta = checkpoint.read_meta(newest)

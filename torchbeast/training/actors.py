@@ -91,7 +91,7 @@ class ActorProcesses:
             self._hand_out()
             sources = {pipe: index for index, pipe in enumerate(self._pipes)}
             for index in filter(self._watchdog.is_hung, sources.values()):
-                self._watchdog.end(self._actors[index])  # Its pipe says so in a moment.
+                self._watchdog.end(self._actors[index])  # That is noticed in a moment.
             deaths = {actor.sentinel: (i, actor) for i, actor in enumerate(self._actors)}
             everybody = [*sources, *deaths, self._wake_reader]
             for ready in multiprocessing.connection.wait(everybody, timeout=1.0):
@@ -165,7 +165,7 @@ class ActorProcesses:
             try:
                 self._pipes[index].send(buffer)
                 self._working[index] = buffer
-            except OSError:  # It died; its pipe says so in a moment.
+            except OSError:  # It died, which is noticed in a moment.
                 self._free.put(buffer)
 
     def _note_death(self, index: int, process: Any) -> None:
