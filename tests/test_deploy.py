@@ -169,7 +169,7 @@ def test_what_openssl_says_is_printed_if_it_fails_or_is_missing(tmp_path):
     assert (done.returncode, done.stderr) == (1, "no entropy\n")
 
 
-@pytest.mark.parametrize("num_nodes, code", [(2, 0), (2, 3), (100_000, 0)])
+@pytest.mark.parametrize(("num_nodes", "code"), [(2, 0), (2, 3), (100_000, 0)])
 def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
     programs = {
         "scontrol": f"seq -f node%.0f {num_nodes}",

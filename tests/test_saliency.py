@@ -1,3 +1,6 @@
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +78,30 @@ def test_the_same_seed_gives_the_same_scores(make_run, tmp_path):
         results.append(np.load(tmp_path / name / "mine" / PONG / "scores.npz"))
     for field in ("policy", "value", "action"):
         assert np.array_equal(results[0][field], results[1][field])
+
+
+@pytest.mark.parametrize("others", [[], ["--compare=other"]])
+def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, capsys, others):
+    def interrupt(explainer, **options):
+        for step in watch(explainer, **options):
+            if step.step == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield step
+
+    watch = Explainer.watch
+    monkeypatch.setattr(Explainer, "watch", interrupt)
+    for name in ("mine", "other"):
+        make_run(name)
+    arguments = ["--xpid=mine", *others, "--num_frames=9", "--check", "--movie=film.gif"]
+    assert run(tmp_path, *arguments) == 128 + signal.SIGINT
+    assert "Saving 2 frames" in capsys.readouterr().err
+    directories = list(tmp_path.glob(f"*/saliency/{PONG}"))
+    assert len(directories) == 1 + len(others)
+    for directory in directories:
+        names = sorted(path.name for path in directory.iterdir())
+        assert names == ["000005.png", "000006.png", "scores.npz"]
+        assert np.load(directory / "scores.npz")["step"].tolist() == [5, 6]
+    assert (tmp_path / "film.gif").exists()
 
 
 def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(

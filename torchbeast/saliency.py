@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, positive, positive_amount
 
 if TYPE_CHECKING:
-    from torchbeast.analysis.saliency import Explainer, SaliencyConfig
+    from torchbeast.analysis.saliency import SaliencyConfig
     from torchbeast.analysis.saliency.drawing import Film
     from torchbeast.analysis.saliency.report import Check
+    from torchbeast.analysis.saliency.watching import Watcher
     from torchbeast.evaluate.trained import Trained
+    from torchbeast.runtime.threads import StopSignals
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -164,17 +166,14 @@ def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
     return Path(flags.saliencydir).expanduser() / xpid
 
 
-def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film, Path]]:
-    """Watches all agents on the same game: the others play the first one's actions.
+def prepare(flags: argparse.Namespace) -> list[Watcher]:
+    """Prepares all agents to watch one game: the others play the first one's actions.
 
-    Makes a directory for the pictures of each before that.
-
-    Raises UsageError.
+    Makes a directory for the pictures of each before that. Raises UsageError.
     """
-    from torchbeast.analysis.progress import track
     from torchbeast.analysis.results import checkpoint_directory, make_directory
     from torchbeast.analysis.saliency import Explainer, parse_scores
-    from torchbeast.analysis.saliency.drawing import make_film
+    from torchbeast.analysis.saliency.watching import Watcher
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
     from torchbeast.evaluate.trained import choose_game
 
@@ -192,70 +191,106 @@ def watch_agents(flags: argparse.Namespace) -> list[tuple[Explainer, Film, Path]
     if len(agents) > 1:  # A file may end before the last frame.
         num_steps = flags.first_frame + flags.num_frames
         actions = play_actions(agents[0], game, num_steps, seed=flags.seed, actions=actions)
-    result = []
-    for explainer, chosen, directory in zip(explainers, scores, directories, strict=True):
-        watched = explainer.watch(
+    steps = [
+        explainer.watch(
             first_frame=flags.first_frame,
             num_frames=flags.num_frames,
             seed=flags.seed,
             actions=translate_actions(actions, game, agents[0], explainer.trained),
         )
-        steps = list(track(watched, total=flags.num_frames, unit="frame"))
-        result.append((explainer, make_film(explainer.trained.xpid, steps, chosen), directory))
-    return result
+        for explainer in explainers
+    ]
+    return list(map(Watcher, explainers, scores, steps, directories))
 
 
-def show(flags: argparse.Namespace) -> None:
-    """Writes pictures and scores, and the film. Raises UsageError."""
+class Outputs(NamedTuple):
+    """Files besides the pictures of each step; None: not wanted."""
+
+    movie: Path | None
+    sheet: Path | None
+    page: Path | None
+
+
+def check_outputs(flags: argparse.Namespace) -> Outputs:
+    """Returns the files that the flags name. Makes their directories. Raises UsageError."""
     from torchbeast.analysis.results import make_directory
-    from torchbeast.analysis.saliency import files, report, viewer
-    from torchbeast.analysis.saliency.drawing import find_peaks
-    from torchbeast.core.precision import keep_freed_pages
+    from torchbeast.analysis.saliency import files, viewer
     from torchbeast.evaluate.movies import check_movie_path
 
-    # At once, not when the work is done.
-    movie, sheet, page = (
-        Path(path).expanduser() if path else None for path in (flags.movie, flags.sheet, flags.html)
+    outputs = Outputs(
+        *(
+            Path(path).expanduser() if path else None
+            for path in (flags.movie, flags.sheet, flags.html)
+        )
     )
-    if movie:
-        check_movie_path(movie)
-    if sheet:
-        files.check_sheet_path(sheet)
-    if page:
-        viewer.check_html_path(page)
-    for path, flag in ((movie, "--movie"), (sheet, "--sheet"), (page, "--html")):
+    if outputs.movie:
+        check_movie_path(outputs.movie)
+    if outputs.sheet:
+        files.check_sheet_path(outputs.sheet)
+    if outputs.page:
+        viewer.check_html_path(outputs.page)
+    for path, flag in zip(outputs, ("--movie", "--sheet", "--html"), strict=True):
         if path:
             make_directory(path.parent, flag)
+    return outputs
+
+
+def show(flags: argparse.Namespace, signals: StopSignals) -> None:
+    """Writes pictures and scores, and the film. A signal ends the work; the frames until then are
+    saved.
+
+    Raises UsageError.
+    """
+    from torchbeast.analysis.saliency.watching import watch
+    from torchbeast.core.precision import keep_freed_pages
+
+    outputs = check_outputs(flags)  # At once, not when the work is done.
     keep_freed_pages()
-    watched = watch_agents(flags)
-    films = [film for _, film, _ in watched]
+    watchers = prepare(flags)
+    with signals:
+        films = watch(watchers, flags.num_frames, signals)
+        save(flags, watchers, films, outputs, signals)
+
+
+def save(
+    flags: argparse.Namespace,
+    watchers: list[Watcher],
+    films: list[Film],
+    outputs: Outputs,
+    signals: StopSignals,
+) -> None:
+    """Writes all files. Leaves the checks out after a signal, since they take long."""
+    from torchbeast.analysis.saliency import files, report, viewer
+    from torchbeast.analysis.saliency.drawing import find_peaks
+
     peaks = find_peaks(films, flags.peak)
     checks: list[list[Check]] = []
-    for explainer, film, directory in watched:
+    for (explainer, _, _, directory), film in zip(watchers, films, strict=True):
         files.save_scores(
             directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
         )
         files.save_pictures(directory, film, peaks, flags.resolution)
         print(f"{len(film.steps)} frames in {directory}")
-        checks.append(report.run_checks(explainer, film) if flags.check else [])
-        if flags.check:
+        is_checked = flags.check and signals.received is None
+        checks.append(report.run_checks(explainer, film) if is_checked else [])
+        if is_checked:
             report.save_checks(directory, checks[-1])
             print(report.format_table(checks[-1]))
-    if movie:
-        files.write_movie(movie, films, peaks)
-        print(movie)
-    if sheet:
-        files.write_sheet(sheet, films, peaks)
-        print(sheet)
-    if page:
-        viewer.write_page(page, watched[0][0].game, films, peaks, checks)
-        print(page)
+    if outputs.movie:
+        files.write_movie(outputs.movie, films, peaks)
+        print(outputs.movie)
+    if outputs.sheet:
+        files.write_sheet(outputs.sheet, films, peaks)
+        print(outputs.sheet)
+    if outputs.page:
+        viewer.write_page(outputs.page, watchers[0].explainer.game, films, peaks, checks)
+        print(outputs.page)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
-    return run_command("saliency", lambda _: show(flags))
+    return run_command("saliency", lambda signals: show(flags, signals))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 import csv
 import dataclasses
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from torchbeast.analysis.ablation import AgentEffects, Filter, GameEffects, meas
 from torchbeast.analysis.stages import Heads
 from torchbeast.analysis.stitching import read_policy
 from torchbeast.evaluate.trained import Trained
+from torchbeast.runtime.threads import StopSignals
 
 SHAPE = (4, 36, 36)
 
@@ -150,7 +153,8 @@ def test_full_games_are_those_of_the_agent_without_the_filter():
             layer.bias.zero_()
     config = ablation.AblationConfig((), None, (), 8, 6, False, 0, Path())
     filters = [Filter("conv1", 7), Filter("conv1", 6)]
-    intact, without = ablation._play_without(Trained(agent, "", ""), GAME, filters, config)
+    trained, signals = Trained(agent, "", ""), StopSignals()
+    intact, without = ablation._play_without(trained, GAME, filters, config, signals)
     assert without.shape == (2, 6)
     assert without[0].tolist() == intact.tolist()
     assert set(np.abs(without).flatten()) == {1}
@@ -202,6 +206,40 @@ def saved(tmp_path, monkeypatch):
 
 def run(*arguments):
     return analyze_resnet.main(["--mode=ablation", "--frames=16", "--save_dir=out", *arguments])
+
+
+@pytest.mark.parametrize("interrupted", [1, 2])
+def test_ctrl_c_saves_the_games_until_then(saved, tmp_path, monkeypatch, capsys, interrupted):
+    count = 0
+
+    def interrupt(*arguments):
+        nonlocal count
+        count += 1
+        if count == 2 * interrupted:  # Of each agent and of an untrained one.
+            os.kill(os.getpid(), signal.SIGINT)
+        return measure(*arguments)
+
+    monkeypatch.setattr(ablation, "measure", interrupt)
+    code = run("--load_path=one", "--other=two", f"--game={GAME}", "--layers=conv1")
+    assert code == 128 + signal.SIGINT
+    agents = {row["agent"] for row in read(tmp_path / "out" / "ablation.csv")}
+    assert agents == {"one", "two"} if interrupted == 2 else {"one"}
+    assert "Saving the games that are complete" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_filters_are_left_out_of_games_saves_no_part_of_them(
+    saved, tmp_path, monkeypatch, capsys
+):
+    def interrupt(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return play(*arguments, **options)
+
+    play = ablation.play
+    monkeypatch.setattr(ablation, "play", interrupt)
+    code = run("--load_path=one", f"--game={GAME}", "--layers=conv1", "--games_per_filter=1")
+    assert code == 128 + signal.SIGINT
+    assert list((tmp_path / "out").iterdir()) == []
+    assert "Saving nothing: no game is complete" in capsys.readouterr().err
 
 
 def test_the_command_writes_a_matrix_and_a_figure_of_two_agents(

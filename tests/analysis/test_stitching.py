@@ -1,4 +1,6 @@
 import csv
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -121,12 +123,12 @@ def save(path, agent):
     checkpoint.save(path / "model.tar", contents)
 
 
-def stitch(tmp_path, *arguments):
-    code = analyze_resnet.main(
+def stitch(tmp_path, *arguments, code=0):
+    result = analyze_resnet.main(
         ["--mode=stitching", f"--save_dir={tmp_path / 'out'}", "--frames=160", "--games=2",
          *map(str, arguments)]
     )  # fmt: skip
-    assert code == 0
+    assert result == code
     with open(tmp_path / "out" / "stitching.csv") as file:
         return list(csv.DictReader(file))
 
@@ -198,6 +200,25 @@ def test_every_control_is_drawn_in_its_own_way(tmp_path, monkeypatch, capsys):
     labels = {bars.get_label(): bars.lines[0] for bars in axis.containers}
     controls = [labels[f"front {name} (control)"] for name in names[2:]]
     assert len({(line.get_color(), line.get_marker()) for line in controls}) == 5
+
+
+def test_ctrl_c_saves_the_stitched_agents_until_then(tmp_path, monkeypatch, capsys):
+    class Interrupting(stitching.Bench):
+        def judge(self, agent, row, *, with_games=True):
+            if row.layer == "conv2":
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().judge(agent, row, with_games=with_games)
+
+    monkeypatch.setattr(stitching, "Bench", Interrupting)
+    for seed, name in enumerate(("a", "b")):
+        save(tmp_path / name, make(seed, "atari"))
+    rows = stitch(
+        tmp_path, f"--load_path={tmp_path / 'a'}", f"--other={tmp_path / 'b'}", "--games=0",
+        "--frames=16", code=128 + signal.SIGINT,
+    )  # fmt: skip
+    assert [row["layer"] for row in rows] == ["", "", "", "conv1", "conv2"]
+    assert (tmp_path / "out" / "stitching.png").stat().st_size > 10_000
+    assert "Saving what is complete" in capsys.readouterr().err
 
 
 def test_layers_can_be_chosen_and_games_left_out(tmp_path, capsys):

@@ -8,6 +8,7 @@ the changed policy from the intact one at the same moments; the value's is its a
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import PARALLEL_GAMES, play
 from torchbeast.evaluate.trained import Trained, read_agents
 from torchbeast.models import Agent
+from torchbeast.runtime.threads import StopSignals
 
 MOMENTS_AT_ONCE = 64
 STEPS_APART = 16  # Moments from all over a game, not from its beginning only.
@@ -153,8 +155,16 @@ def remove_filter(agent: Agent, one: Filter) -> Agent:
     return changed
 
 
-def measure_agent(trained: Trained, games: Sequence[str], config: AblationConfig) -> AgentEffects:
-    """Measures all chosen filters of one agent in several games. Raises UsageError."""
+def measure_agent(
+    trained: Trained, games: Sequence[str], config: AblationConfig, signals: StopSignals
+) -> AgentEffects:
+    """Measures all chosen filters of one agent in several games.
+
+    A signal ends it after the present game, or after the present filter where games are played
+    without each. Then the present game is left out.
+
+    Raises UsageError.
+    """
     filters = list_filters(trained.agent, config.layers)
     untrained = make_untrained(trained.agent, config.seed)
     effects = []
@@ -163,21 +173,30 @@ def measure_agent(trained: Trained, games: Sequence[str], config: AblationConfig
         moments = play_moments(
             trained, game, config.num_frames, seed=config.seed, steps_apart=STEPS_APART
         )
-        effects.append(
-            GameEffects(
-                short_name(game),
-                *measure(trained.agent, moments, task, filters),
-                measure(untrained, moments, task, filters)[0],
-                *_play_without(trained, game, filters, config),
-            )
+        measured = GameEffects(
+            short_name(game),
+            *measure(trained.agent, moments, task, filters),
+            measure(untrained, moments, task, filters)[0],
+            *_play_without(trained, game, filters, config, signals),
         )
+        if len(measured.returns) == len(filters):
+            effects.append(measured)
+        if signals.received is not None:
+            break
     return AgentEffects(trained.xpid, filters, tuple(effects))
 
 
 def _play_without(
-    trained: Trained, game: str, filters: Sequence[Filter], config: AblationConfig
+    trained: Trained,
+    game: str,
+    filters: Sequence[Filter],
+    config: AblationConfig,
+    signals: StopSignals,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns of intact games ``[G]``, and without each filter ``[F, G]``, with the same seeds."""
+    """Returns of intact games ``[G]``, and without each filter ``[F, G]``, with the same seeds.
+
+    Of fewer filters after a signal.
+    """
     count = config.games_per_filter
     if not count:
         return np.zeros(0), np.zeros((len(filters), 0))
@@ -188,10 +207,11 @@ def _play_without(
         return [episode.episode_return for episode in episodes]
 
     intact = score(trained.agent)
-    without = [
-        score(remove_filter(trained.agent, one))
-        for one in track(filters, desc=f"{short_name(game)}, full games", unit="filter")
-    ]
+    without = []
+    for one in track(filters, desc=f"{short_name(game)}, full games", unit="filter"):
+        without.append(score(remove_filter(trained.agent, one)))
+        if signals.received is not None:
+            break
     return np.array(intact), np.array(without)
 
 
@@ -238,8 +258,11 @@ def rank_in_layers(values: np.ndarray, filters: Sequence[Filter]) -> np.ndarray:
     return result
 
 
-def run(config: AblationConfig) -> list[Path]:
-    """Measures all agents and writes a table, arrays and a figure. Raises UsageError."""
+def run(config: AblationConfig, signals: StopSignals) -> list[Path]:
+    """Measures all agents and writes a table, arrays and a figure. Raises UsageError.
+
+    A signal ends the work; the games that are complete are written.
+    """
     from torchbeast.analysis import ablation_report
 
     # A few moments at a time: a second thread gains little, and on a busy machine it costs.
@@ -249,7 +272,15 @@ def run(config: AblationConfig) -> list[Path]:
     for player in players:
         list_filters(player.agent, config.layers)  # Refuses before anything is played.
     make_directory(config.directory)
-    effects = [
-        measure_agent(player, games, config) for player, games in zip(players, chosen, strict=True)
-    ]
-    return ablation_report.save(effects, config.directory)
+    effects = []
+    with signals:
+        for player, games in zip(players, chosen, strict=True):
+            measured = measure_agent(player, games, config, signals)
+            if measured.games:
+                effects.append(measured)
+            if signals.received is not None:
+                break
+        if signals.received is not None:
+            what = "the games that are complete" if effects else "nothing: no game is complete"
+            print(f"Saving {what} ({signals.HINT})", file=sys.stderr)
+        return ablation_report.save(effects, config.directory) if effects else []

@@ -12,7 +12,7 @@ from torchbeast.analysis.filter_flags import COMPARISONS, make_parser
 from torchbeast.analysis.results import make_directory
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.threads import available_cores
+from torchbeast.runtime.threads import StopSignals, available_cores
 
 if TYPE_CHECKING:
     from torchbeast.analysis import comparison
@@ -28,7 +28,7 @@ def results_directory(flags: argparse.Namespace) -> Path:
     return save_dir.expanduser()
 
 
-def filter_comp(flags: argparse.Namespace) -> None:
+def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
     from torchbeast.analysis import comparison
     from torchbeast.analysis.agents import find_agents
@@ -78,7 +78,7 @@ def choose_measures(
     return measures
 
 
-def filter_comp_plot(flags: argparse.Namespace) -> None:
+def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
     import matplotlib
 
@@ -109,7 +109,7 @@ def filter_comp_plot(flags: argparse.Namespace) -> None:
     pyplot.close("all")
 
 
-def filter_vis(flags: argparse.Namespace) -> None:
+def filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
@@ -140,7 +140,7 @@ def filter_vis(flags: argparse.Namespace) -> None:
         print(path)
 
 
-def compare_two(flags: argparse.Namespace) -> None:
+def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
     import numpy as np
 
@@ -168,7 +168,7 @@ def compare_two(flags: argparse.Namespace) -> None:
     print(f"{layer}: in order {straight.sum:.4g}, best matching {best.sum:.4g}; {path}")
 
 
-def compare_responses(flags: argparse.Namespace) -> None:
+def compare_responses(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``similarity``: debiased CKA of two agents beside its controls, on one or several
     games.
     """
@@ -203,7 +203,7 @@ def compare_responses(flags: argparse.Namespace) -> None:
         print(path)
 
 
-def ablate(flags: argparse.Namespace) -> None:
+def ablate(flags: argparse.Namespace, signals: StopSignals) -> None:
     """``ablation``: what changes without each filter of one or two agents."""
     from torchbeast.analysis import ablation
 
@@ -217,11 +217,11 @@ def ablate(flags: argparse.Namespace) -> None:
         seed=flags.seed,
         directory=(flags.save_dir or Path("ablation")).expanduser(),
     )
-    for path in ablation.run(config):
+    for path in ablation.run(config, signals):
         print(path)
 
 
-def stitch(flags: argparse.Namespace) -> None:
+def stitch(flags: argparse.Namespace, signals: StopSignals) -> None:
     """``stitching``: the first layers of one agent in front of another agent's other layers."""
     from torchbeast.analysis import stitching
 
@@ -239,7 +239,7 @@ def stitch(flags: argparse.Namespace) -> None:
         seed=flags.seed,
         directory=(flags.save_dir or Path("stitching")).expanduser(),
     )
-    for path in stitching.run(config):
+    for path in stitching.run(config, signals):
         print(path)
 
 
@@ -279,7 +279,7 @@ MODES = {
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
-    return run_command("analyze_resnet", lambda _: MODES[flags.mode](flags))
+    return run_command("analyze_resnet", lambda signals: MODES[flags.mode](flags, signals))
 
 
 if __name__ == "__main__":

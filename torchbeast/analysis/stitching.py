@@ -8,6 +8,7 @@ another agent, the back.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import Trained, read_agents
 from torchbeast.models import Agent
+from torchbeast.runtime.threads import StopSignals
 
 STEPS_APART = 16  # Moments from all over a game, not from its beginning only.
 HELD_OUT_SEED = 1000  # Is added to the seed: moments of other games than those of the fit.
@@ -136,9 +138,17 @@ class Bench:
 
 
 def stitch_in_game(
-    front: Trained, back: Trained, controls: Sequence[Trained], game: str, config: StitchingConfig
+    front: Trained,
+    back: Trained,
+    controls: Sequence[Trained],
+    game: str,
+    config: StitchingConfig,
+    signals: StopSignals,
 ) -> list[Row]:
-    """Stitches behind every chosen layer and compares with the intact agents and controls."""
+    """Stitches behind every chosen layer and compares with the intact agents and controls.
+
+    A signal ends it after the stitched agent that is being compared.
+    """
     bench = Bench(back, game, config)
     fronts = [("front", Front(front.xpid, front.agent, front.find_task(game)), True)]
     for number in range(UNTRAINED):
@@ -164,6 +174,9 @@ def stitch_in_game(
             row = Row(name, one.name, kind, done, layers[done - 1])
             rows.append(bench.judge(agent, row, with_games=with_games))
             progress.update()
+            if signals.received is not None:
+                progress.close()
+                return rows
     progress.close()
     return rows
 
@@ -174,8 +187,11 @@ def check_agents(players: Sequence[Trained], layers: Sequence[str]) -> None:
     StagedEncoder(players[0].agent).check_layers(layers)
 
 
-def run(config: StitchingConfig) -> list[Path]:
-    """Stitches agents in all games and writes a table and a figure. Raises UsageError."""
+def run(config: StitchingConfig, signals: StopSignals) -> list[Path]:
+    """Stitches agents in all games and writes a table and a figure. Raises UsageError.
+
+    A signal ends the work; what is complete is written.
+    """
     from torchbeast.analysis import stitching_report
 
     # A few moments at a time: a second thread gains little, and on a busy machine it costs.
@@ -184,5 +200,11 @@ def run(config: StitchingConfig) -> list[Path]:
     check_agents(players, config.layers)
     games = choose_known_games(players, config.games)
     make_directory(config.directory)  # Before the games are played.
-    rows = [row for game in games for row in stitch_in_game(front, back, controls, game, config)]
-    return stitching_report.save(rows, config.directory)
+    rows: list[Row] = []
+    with signals:
+        for game in games:
+            rows += stitch_in_game(front, back, controls, game, config, signals)
+            if signals.received is not None:
+                print(f"Saving what is complete ({signals.HINT})", file=sys.stderr)
+                break
+        return stitching_report.save(rows, config.directory)

@@ -170,11 +170,7 @@ def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSigna
 
     def is_over(step: int) -> bool:
         if signals.received is not None:
-            print(
-                f"Saving the film (Ctrl-C again after {signals.REPEAT_S:.0f} s ends the program at "
-                "once)",
-                file=sys.stderr,
-            )
+            print(f"Saving the film ({signals.HINT})", file=sys.stderr)
         return signals.received is not None or step == config.movie_steps
 
     with signals:

@@ -147,6 +147,8 @@ class StopSignals:
 
     REPEAT_S = 2.0
 
+    HINT = f"Ctrl-C again after {REPEAT_S:.0f} s ends the program at once"
+
     def __init__(self) -> None:
         self.received: int | None = None
         self._received_at = 0.0

@@ -120,9 +120,9 @@ class RunOutputs(NoOutputs):
 
     def announce_stop(self, signum: int) -> None:
         log.info(
-            "%s: saving the run (Ctrl-C again after %.0f s ends the program at once)",
+            "%s: saving the run (%s)",
             "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name,
-            StopSignals.REPEAT_S,
+            StopSignals.HINT,
         )
 
     def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
