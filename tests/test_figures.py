@@ -230,6 +230,23 @@ def test_a_picture_that_looks_the_same_stays_as_it_is(tmp_path):
     )
 
 
+def test_a_film_that_looks_the_same_stays_as_it_is(tmp_path):
+    def save(name, last, **options):
+        pictures = [Image.fromarray(np.full((8, 8, 3), x, np.uint8)) for x in (0, 100, last)]
+        pictures[0].save(
+            tmp_path / name, save_all=True, append_images=pictures[1:], duration=60, **options
+        )
+
+    save("stored.gif", 200, comment=b"an earlier one")
+    before = (tmp_path / "stored.gif").read_bytes()
+    save("made.gif", 200)
+    store(tmp_path / "made.gif", tmp_path / "stored.gif")
+    assert (tmp_path / "stored.gif").read_bytes() == before
+    save("made.gif", 220)
+    store(tmp_path / "made.gif", tmp_path / "stored.gif")
+    assert (tmp_path / "stored.gif").read_bytes() == (tmp_path / "made.gif").read_bytes()
+
+
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["similarity", "similarities"])

@@ -3,11 +3,12 @@
     python tools/agent_tables.py agents models/Pong models/MultiTask --output agents.md
     python tools/agent_tables.py scores "one game=models/Pong,models/AirRaid" models/MultiTask \
         --output scores.md
-    python tools/agent_tables.py curves models/Pong models/AirRaid --at 1000000 2000000 \
-        --output curves.md
+    python tools/agent_tables.py curves "one game=models/Pong,models/AirRaid" models/MultiTask \
+        --at 500000 1000000 --output curves.md
 
-``agents`` has how agents were trained. ``scores`` has a column per kind of agent, of full games
-(evaluation.json). ``curves`` has the mean returns of training at equal steps, beside references.
+``agents`` has how agents were trained. ``scores`` has full games (evaluation.json). ``curves`` has
+the mean returns of training at equal steps, beside references. Both have a column per kind of
+agent.
 """
 
 from __future__ import annotations
@@ -41,13 +42,19 @@ def make_parser() -> argparse.ArgumentParser:
         "--difference", nargs=2, metavar="NAME", help="two columns, to show their difference"
     )
     curves = commands.add_parser("curves", allow_abbrev=False, help="training, at equal steps")
-    curves.add_argument("agents", nargs="+", type=Path, metavar="DIR")
+    curves.add_argument("kinds", nargs="+", type=named_paths, metavar="[NAME=]DIR[,DIR...]")
+    curves.add_argument(
+        "--count",
+        choices=["game", "all"],
+        default="game",
+        help="steps in the game of a row, or in all games of an agent (default: %(default)s)",
+    )
     curves.add_argument("--at", nargs="+", type=positive, required=True, metavar="STEPS")
     curves.add_argument(
         "--reference",
         type=Path,
         action="append",
-        help="curves to compare with; may be given several times",
+        help="curves of agents of one game to compare with; may be given several times",
     )
     for command in (agents, scores, curves):
         command.add_argument("--output", type=Path, required=True, metavar="FILE")
@@ -65,8 +72,12 @@ def make_table(flags: argparse.Namespace) -> str:
     if flags.table == "agents":
         return tables.format_agents([read_agent(path) for path in flags.agents])
     if flags.table == "curves":
+        groups = [
+            tables.make_group(name or paths[0].name, [RunRecords(path) for path in paths])
+            for name, paths in flags.kinds
+        ]
         references = [read_reference(path) for path in flags.reference or ()]
-        return tables.format_curves([RunRecords(p) for p in flags.agents], references, flags.at)
+        return tables.format_curves(groups, references, flags.at, flags.count)
     columns = [
         tables.make_column(name or agents[0].name, tables.read_evaluations(agents), flags.policy)
         for name, agents in flags.kinds

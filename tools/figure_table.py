@@ -72,7 +72,7 @@ FIGURES = (
         agents("PongAttention"),
         {"docs/images/Pong_attention.png": "attention/PongAttention/PongNoFrameskip-v4/000153.png"},
     ),
-    *map(card, (*SINGLE, *SECOND_SEEDS, *MULTI, "MultiTask3Games")),
+    *map(card, (*SINGLE, *MULTI, *SECOND_SEEDS)),
     *(card(name, "notes.md", has_copies=False) for name in ("PongShallow", "PongAttention")),
     card("MultiTaskPopArtShallow", has_copies=False),
     *FILMS,
@@ -138,15 +138,14 @@ FIGURES = (
         },
     ),
     Figure(
-        "stitching_resnet",
+        "stitching",
         "docs/filters.md",
         (
-            f"{FILTERS} --mode stitching --load_path models/PongSpaceInvadersPopArt --other "
-            "models/PongResNet --control models/PongResNet200k --seed 100 --games 4 --save_dir "
-            "stitching_resnet",
+            f"{FILTERS} --mode stitching --load_path models/MultiTaskPopArt --other models/Pong "
+            "--control models/Pong-s2 --seed 100 --games 4",
         ),
-        agents("PongSpaceInvadersPopArt", "PongResNet", "PongResNet200k"),
-        {"docs/images/stitching_resnet.png": "stitching_resnet/stitching.png"},
+        agents("MultiTaskPopArt", "Pong", "Pong-s2"),
+        {"docs/images/stitching.png": "stitching/stitching.png"},
     ),
     Figure(
         "ablation_resnet",

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageSequence
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -194,12 +194,23 @@ def shrink(picture: Image.Image) -> Image.Image:
     return small if np.quantile(change, 0.999) <= MAX_CHANGE else picture
 
 
+def read_film(path: Path) -> list[tuple[bytes, int]]:
+    """The pictures of a GIF in RGB, each with its duration in milliseconds."""
+    with Image.open(path) as film:
+        return [
+            (picture.convert("RGB").tobytes(), picture.info["duration"])
+            for picture in ImageSequence.Iterator(film)
+        ]
+
+
 def store(made: Path, stored: Path) -> None:
     """Stores a file that a command made; pictures with fewer colours, see :func:`shrink`.
 
-    A stored picture that looks exactly the same stays as it is.
+    A stored picture or film that looks exactly the same stays as it is.
     """
     stored.parent.mkdir(parents=True, exist_ok=True)
+    if made.suffix == ".gif" and stored.exists() and read_film(made) == read_film(stored):
+        return
     if made.suffix != ".png":
         shutil.copy(made, stored)
         return

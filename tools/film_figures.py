@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.figure import Figure, agents
-from tools.report_figures import SINGLE
+from tools.report_figures import SINGLE, THREE_GAMES
 
 # Long enough to show how an agent plays; a clone of the repository has all films.
 PLAY = "--movie movies --movie_steps 200"
@@ -49,6 +49,8 @@ ALL_GAMES = "movies/MultiTaskPopArt.gif"
 FILMS = (
     *(films(game, 2_500_000, game) for game in SINGLE),
     films("MultiTaskPopArt", 6_000_000, *SINGLE),
+    films("MultiTask", 6_000_000, *SINGLE),
+    films("MultiTask3Games", 4_000_000, *THREE_GAMES),
     Figure(
         "six_games_film",
         "docs/movies.md",

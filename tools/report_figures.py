@@ -1,7 +1,7 @@
 """The figures and tables of docs/report.md.
 
-``SINGLE``, ``SECOND_SEEDS`` and ``MULTI`` name the agents that it shows. An agent that is shipped
-is added here, and the page's text is written anew.
+``SINGLE``, ``SECOND_SEEDS``, ``SIX`` and ``THREE`` name the agents that it shows. An agent that is
+shipped is added here, and the page's text is written anew.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from tools.figure import FILTERS, Figure, agents, curves, histories
 
 PAGE = "docs/report.md"
 SINGLE = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
-# Agents of one game that differ from one of the above in their seed only.
+# Agents of six games: with clipped rewards, and with PopArt.
+SIX = ("MultiTask", "MultiTaskPopArt")
+# Agents of three games.
+THREE = ("MultiTask3Games",)
+MULTI = (*SIX, *THREE)
+# Agents that differ from one of the above in their seed only.
 SECOND_SEEDS = ("Pong-s2",)
-MULTI = ("MultiTaskPopArt",)
 REFERENCES = (
     "docs/reference/torchbeast_paper_curves_2019.csv",
     "docs/reference/single_task_curves_2019.csv",
 )
-# Networks that learned six games with PopArt and with clipped rewards, two seeds each.
-PAIRS = {
-    kind: [f"docs/reference/six_games/{run}-s{seed}" for seed in (1, 2)]
-    for kind, run in (("PopArt", "popart"), ("clipped", "clipped"))
-}
+THREE_GAMES = ("AirRaid", "Carnival", "DemonAttack")
+BETWEEN = ("single_single", "single_multi", "single_multipop", "multi_multipop")
 # By --comp_seeds: what is compared. Agents of one seed began with the same weights.
 FILTER_FIGURES = {
-    "same": ("single_single", "single_multipop", "time_steps", "untrained"),
-    "other": ("single_single", "single_multipop", "same_games", "untrained"),
+    "same": (*BETWEEN, "time_steps", "untrained"),
+    "other": (*BETWEEN, "same_games", "untrained"),
 }
 SHEET_FRAMES = "--first_frame 130 --num_frames 16"
 
@@ -37,6 +38,7 @@ def directories(names: tuple[str, ...]) -> list[str]:
 ONE_GAME = f'"one game={",".join(directories(SINGLE))}"'
 SINGLE_DIRECTORIES = " ".join(directories(SINGLE))
 SECOND_DIRECTORIES = " ".join(directories(SECOND_SEEDS))
+SIX_DIRECTORIES = " ".join(directories(SIX))
 MULTI_DIRECTORIES = " ".join(directories(MULTI))
 REFERENCE_FLAGS = " ".join(f"--reference {path}" for path in REFERENCES)
 
@@ -46,15 +48,15 @@ def evaluations(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def sheet(game: str) -> Figure:
-    """Maps of an agent of one game, and of the agents of several games on the same frames."""
+    """Maps of an agent of one game, and of the agents of six games on the same frames."""
     return Figure(
         f"report_saliency_{game}",
         PAGE,
         (
             f"python -m torchbeast.saliency --savedir models --xpid {game} --compare "
-            f"{','.join(MULTI)} --env {game}NoFrameskip-v4 {SHEET_FRAMES} --sheet sheet.png",
+            f"{','.join(SIX)} --env {game}NoFrameskip-v4 {SHEET_FRAMES} --sheet sheet.png",
         ),
-        agents(game, *MULTI),
+        agents(game, *SIX),
         {f"docs/images/report_saliency_{game}.png": "sheet.png"},
     )
 
@@ -96,8 +98,8 @@ REPORT = (
         (
             f"python -m torchbeast.analysis.plot_runs {ONE_GAME} {REFERENCE_FLAGS} --games "
             f"{','.join(SINGLE)} --output figures",
-            f"python tools/agent_tables.py curves {SINGLE_DIRECTORIES} {REFERENCE_FLAGS} --at "
-            "1000000 2000000 2500000 --output curves.md",
+            f"python tools/agent_tables.py curves {ONE_GAME} {REFERENCE_FLAGS} --at 1000000 "
+            "2000000 2500000 --output curves.md",
         ),
         (*curves(*SINGLE), *REFERENCES),
         {"docs/images/report_learning.png": "figures/returns_by_steps.png"},
@@ -107,33 +109,39 @@ REPORT = (
         "report_kinds",
         PAGE,
         (
-            f"python -m torchbeast.analysis.plot_runs {ONE_GAME} {MULTI_DIRECTORIES} "
-            + " ".join(f'"{kind}, 2 seeds={",".join(runs)}"' for kind, runs in PAIRS.items())
-            + " --output figures",
+            f"python -m torchbeast.analysis.plot_runs {ONE_GAME} {MULTI_DIRECTORIES} --output "
+            "figures",
+            f"python tools/agent_tables.py curves {ONE_GAME} {MULTI_DIRECTORIES} --at 500000 "
+            "1000000 --output game_steps.md",
+            f"python tools/agent_tables.py curves {ONE_GAME} {MULTI_DIRECTORIES} --count all --at "
+            "2500000 --output all_steps.md",
         ),
-        (*curves(*SINGLE, *MULTI), *(f"{run}/*" for runs in PAIRS.values() for run in runs)),
+        curves(*SINGLE, *MULTI),
         {
             "docs/images/report_by_game_steps.png": "figures/returns_by_game_steps.png",
             "docs/images/report_by_steps.png": "figures/returns_by_steps.png",
             "docs/images/report_popart.png": "figures/popart.png",
         },
+        tables={"game_steps": "game_steps.md", "all_steps": "all_steps.md"},
     ),
     Figure(
         "report_scores",
         PAGE,
         (
+            f"python tools/agent_tables.py scores {ONE_GAME} {SIX_DIRECTORIES} --policy sampled "
+            f"--difference {' '.join(reversed(SIX))} --output scores.md",
             f"python tools/agent_tables.py scores {ONE_GAME} {MULTI_DIRECTORIES} --policy sampled "
-            "--output scores.md",
+            f"--games {','.join(THREE_GAMES)} --output three_games.md",
         ),
         evaluations((*SINGLE, *MULTI)),
         {},
-        tables={"scores": "scores.md"},
+        tables={"scores": "scores.md", "three_games": "three_games.md"},
     ),
     Figure(
         "report_actions",
         PAGE,
-        (f"python -m torchbeast.analysis.action_shares {ONE_GAME} {MULTI_DIRECTORIES}",),
-        agents(*SINGLE, *MULTI),
+        (f"python -m torchbeast.analysis.action_shares {ONE_GAME} {SIX_DIRECTORIES}",),
+        agents(*SINGLE, *SIX),
         {"docs/images/report_actions.png": "action_shares/action_shares.png"},
     ),
     *map(sheet, SINGLE),

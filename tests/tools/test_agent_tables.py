@@ -124,12 +124,39 @@ def test_curves_are_shown_at_equal_steps_beside_references(tmp_path, capsys):
     arguments += ["--reference", str(paper), "--reference", str(own)]
     assert agent_tables.main(arguments) == 0
     assert cells(output.read_text()) == [
-        ["game", "agent steps", "this agent", "paper", "own"],
+        ["game", "agent steps", "Pong", "paper", "own"],
         ["Pong", "50", "", "", ""],
         ["Pong", "150", "-15.0", "-14.0", ""],
         ["Pong", "300", "0.0", "1.0", ""],
         ["Pong", "400", "", "", ""],
     ]
+
+
+@pytest.mark.parametrize(("count", "value"), [("game", "10.0"), ("all", "5.0")])
+def test_curves_of_several_games_are_shown_at_steps_in_a_game_or_in_all(tmp_path, count, value):
+    one = write_run(tmp_path / "Pong", "Pong", [(100, -20), (200, -10)])
+    two = tmp_path / "Two"
+    two.mkdir()
+    (two / "logs.csv").write_text(
+        "step,seconds,mean_episode_return/Pong,steps/Pong,mean_episode_return/Qbert,steps/Qbert\n"
+        "200,1,5,100,1,100\n400,2,10,200,2,200\n"
+    )
+    output = tmp_path / "curves.md"
+    arguments = ["curves", f"alone={one}", str(two), "--count", count, "--at", "200"]
+    assert agent_tables.main([*arguments, "--output", str(output)]) == 0
+    header, pong, qbert = cells(output.read_text())
+    assert header == ["game", "agent steps", "alone", "Two"]
+    assert pong == ["Pong", "200", "-10.0", value]
+    assert qbert[:3] == ["Qbert", "200", ""]
+
+
+def test_a_run_whose_steps_in_a_game_are_unknown_has_no_value(tmp_path):
+    (tmp_path / "logs.csv").write_text(
+        "step,seconds,mean_episode_return/A,mean_episode_return/B\n1,1,2,3\n"
+    )
+    output = tmp_path / "curves.md"
+    assert agent_tables.main(["curves", str(tmp_path), "--at", "1", "--output", str(output)]) == 0
+    assert [row[2] for row in cells(output.read_text())[1:]] == ["", ""]
 
 
 def test_a_curve_without_records_has_no_value():
@@ -146,7 +173,7 @@ def test_a_curve_without_records_has_no_value():
         (["scores", "a={kind}", "--games", "Breakout"], "a has no games of Breakout"),
         (["curves", "{tmp}", "--at", "5"], "is no run"),
         (["agents", "{tmp}"], "has no model.tar"),
-        (["curves", "{two}", "--at", "5"], "choose agents of one"),
+        (["curves", "a={two},{two}", "--at", "5"], "two is the second agent of A"),
     ],
 )
 def test_misuse_is_told_in_a_line(arguments, message, tmp_path, assert_misuse):

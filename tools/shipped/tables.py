@@ -161,32 +161,68 @@ def format_difference(a: np.ndarray | None, b: np.ndarray | None) -> str:
     return format_score(Score(float(a.mean() - b.mean()), interval))
 
 
+class Group(NamedTuple):
+    """Runs of one kind of agent, such as those that learned one game each."""
+
+    name: str
+    runs: dict[str, RunRecords]
+    """By short name of the game."""
+
+
+def make_group(name: str, runs: Sequence[RunRecords]) -> Group:
+    """Collects the runs of one kind of agent.
+
+    Raises:
+        UsageError: two of the runs know the same game.
+    """
+    by_game: dict[str, RunRecords] = {}
+    for run in runs:
+        for game in run.games:
+            if game in by_game:
+                raise UsageError(f"{name}: {run.path} is the second agent of {game}")
+            by_game[game] = run
+    return Group(name, by_game)
+
+
 def format_curves(
-    runs: Sequence[RunRecords], references: Sequence[Mapping[str, Curve]], steps: Sequence[int]
+    groups: Sequence[Group],
+    references: Sequence[Mapping[str, Curve]],
+    steps: Sequence[int],
+    count: str = "game",
 ) -> str:
     """Returns a table of mean returns at equal steps: a row per game and step.
 
     Args:
-        runs: of one game each.
-        references: curves to compare with, by game.
+        groups: a column each.
+        references: curves of agents of one game each to compare with, by game.
         steps: agent steps.
-
-    Raises:
-        UsageError: a run has several games.
+        count: ``game``: steps in the game of the row. ``all``: steps in all games of an agent.
     """
     names = dict.fromkeys(curve.name for curves in references for curve in curves.values())
-    header = ["game", "agent steps", "this agent", *names]
+    header = ["game", "agent steps", *(group.name for group in groups), *names]
     rows = []
-    for run in runs:
-        if len(run.games) != 1:
-            raise UsageError(f"{run.name} learned {len(run.games)} games: choose agents of one")
-        (game,) = run.games
+    for game in dict.fromkeys(game for group in groups for game in group.runs):
         known = {c[game].name: c[game] for c in references if game in c}
-        curves = [run.curve(game), *(known.get(name) for name in names)]
+        curves = [
+            *(read_curve(group.runs.get(game), game, count) for group in groups),
+            *(known.get(name) for name in names),
+        ]
         for step in steps:
             cells = [format_value(curve, step) for curve in curves]
             rows.append([game, f"{step:,}", *cells])
     return format_table(header, rows)
+
+
+def read_curve(run: RunRecords | None, game: str, count: str) -> Curve | None:
+    """Returns a run's curve in a game, whose steps are those in this game or in all games; None
+    without a run, or where its steps in the game are unknown.
+    """
+    if run is None:
+        return None
+    curve = run.curve(game)
+    if count == "all" or len(run.games) == 1:
+        return curve
+    return None if curve.game_steps is None else curve._replace(steps=curve.game_steps)
 
 
 def format_value(curve: Curve | None, step: int) -> str:
