@@ -247,6 +247,17 @@ def test_a_film_that_looks_the_same_stays_as_it_is(tmp_path):
     assert (tmp_path / "stored.gif").read_bytes() == (tmp_path / "made.gif").read_bytes()
 
 
+def test_a_damaged_film_is_replaced(tmp_path):
+    made, stored = tmp_path / "made.gif", tmp_path / "stored.gif"
+    pictures = [Image.fromarray(np.full((8, 8, 3), x, np.uint8)) for x in (0, 100)]
+    pictures[0].save(made, save_all=True, append_images=pictures[1:], duration=60)
+    contents = made.read_bytes()
+    for size in range(0, len(contents), 7):
+        stored.write_bytes(contents[:size])
+        store(made, stored)
+        assert stored.read_bytes() == contents
+
+
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["similarity", "similarities"])

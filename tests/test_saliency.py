@@ -1,4 +1,3 @@
-import os
 import signal
 
 import numpy as np
@@ -6,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.interrupting import Interrupt
 from torchbeast import saliency
-from torchbeast.analysis.saliency import Explainer, drawing, files
+from torchbeast.analysis.saliency import Explainer, drawing, files, report
 from torchbeast.evaluate.actions import action_names
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.evaluate.trained import Trained
@@ -85,9 +85,10 @@ def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, cap
     def interrupt(explainer, **options):
         for step in watch(explainer, **options):
             if step.step == 6:
-                os.kill(os.getpid(), signal.SIGINT)
+                send_interrupt()
             yield step
 
+    send_interrupt = Interrupt()
     watch = Explainer.watch
     monkeypatch.setattr(Explainer, "watch", interrupt)
     for name in ("mine", "other"):
@@ -102,6 +103,23 @@ def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, cap
         assert names == ["000005.png", "000006.png", "scores.npz"]
         assert np.load(directory / "scores.npz")["step"].tolist() == [5, 6]
     assert (tmp_path / "film.gif").exists()
+
+
+def test_ctrl_c_ends_the_checks_and_saves_the_rest(make_run, tmp_path, monkeypatch, capsys):
+    def interrupt(*arguments, **options):
+        send_interrupt()
+        return check_randomisation(*arguments, **options)
+
+    send_interrupt = Interrupt()
+    check_randomisation = report.check_randomisation
+    monkeypatch.setattr(report, "check_randomisation", interrupt)
+    monkeypatch.setattr(report, "find_background", lambda *_: pytest.fail("The checks go on"))
+    make_run("mine")
+    assert run(tmp_path, "--xpid=mine", "--check", "--sheet=sheet.png") == 128 + signal.SIGINT
+    assert "Leaving the checks out" in capsys.readouterr().err
+    names = sorted(path.name for path in (tmp_path / "mine" / "saliency" / PONG).iterdir())
+    assert names == ["000005.png", "000006.png", "scores.npz"]
+    assert (tmp_path / "sheet.png").exists()
 
 
 def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(

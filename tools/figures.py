@@ -194,13 +194,18 @@ def shrink(picture: Image.Image) -> Image.Image:
     return small if np.quantile(change, 0.999) <= MAX_CHANGE else picture
 
 
-def read_film(path: Path) -> list[tuple[bytes, int]]:
-    """The pictures of a GIF in RGB, each with its duration in milliseconds."""
-    with Image.open(path) as film:
-        return [
-            (picture.convert("RGB").tobytes(), picture.info["duration"])
-            for picture in ImageSequence.Iterator(film)
-        ]
+def read_film(path: Path) -> list[tuple[bytes, int]] | None:
+    """The pictures of a GIF in RGB, each with its duration in milliseconds; None if there is no
+    such film, or it is damaged.
+    """
+    try:
+        with Image.open(path) as film:
+            return [
+                (picture.convert("RGB").tobytes(), picture.info.get("duration", 0))
+                for picture in ImageSequence.Iterator(film)
+            ]
+    except Exception:  # Pillow raises half a dozen kinds for damaged files.
+        return None
 
 
 def store(made: Path, stored: Path) -> None:
@@ -209,7 +214,7 @@ def store(made: Path, stored: Path) -> None:
     A stored picture or film that looks exactly the same stays as it is.
     """
     stored.parent.mkdir(parents=True, exist_ok=True)
-    if made.suffix == ".gif" and stored.exists() and read_film(made) == read_film(stored):
+    if made.suffix == ".gif" and (film := read_film(made)) and film == read_film(stored):
         return
     if made.suffix != ".png":
         shutil.copy(made, stored)

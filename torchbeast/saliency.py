@@ -259,9 +259,10 @@ def save(
     outputs: Outputs,
     signals: StopSignals,
 ) -> None:
-    """Writes all files. Leaves the checks out after a signal, since they take long."""
+    """Writes all files. A signal ends the checks, which take long, and leaves them out."""
     from torchbeast.analysis.saliency import files, report, viewer
     from torchbeast.analysis.saliency.drawing import find_peaks
+    from torchbeast.runtime.threads import StopRequestedError
 
     peaks = find_peaks(films, flags.peak)
     checks: list[list[Check]] = []
@@ -271,11 +272,16 @@ def save(
         )
         files.save_pictures(directory, film, peaks, flags.resolution)
         print(f"{len(film.steps)} frames in {directory}")
-        is_checked = flags.check and signals.received is None
-        checks.append(report.run_checks(explainer, film) if is_checked else [])
-        if is_checked:
-            report.save_checks(directory, checks[-1])
-            print(report.format_table(checks[-1]))
+        checks.append([])
+        if not flags.check:
+            continue
+        try:
+            checks[-1] = report.run_checks(explainer, film, signals.check)
+        except StopRequestedError:
+            print(f"Leaving the checks out ({signals.HINT})", file=sys.stderr)
+            continue
+        report.save_checks(directory, checks[-1])
+        print(report.format_table(checks[-1]))
     if outputs.movie:
         files.write_movie(outputs.movie, films, peaks)
         print(outputs.movie)

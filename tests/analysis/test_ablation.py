@@ -1,6 +1,5 @@
 import csv
 import dataclasses
-import os
 import signal
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import torch
 
 import tests.moving_target  # noqa: F401
 from tests.analysis.test_stitching import GAME, make, random_moments, save
+from tests.interrupting import Interrupt
 from torchbeast.analysis import ablation, ablation_report, analyze_resnet
 from torchbeast.analysis.ablation import AgentEffects, Filter, GameEffects, measure, remove_filter
 from torchbeast.analysis.stages import Heads
 from torchbeast.analysis.stitching import read_policy
 from torchbeast.evaluate.trained import Trained
-from torchbeast.runtime.threads import StopSignals
 
 SHAPE = (4, 36, 36)
 
@@ -153,8 +152,7 @@ def test_full_games_are_those_of_the_agent_without_the_filter():
             layer.bias.zero_()
     config = ablation.AblationConfig((), None, (), 8, 6, False, 0, Path())
     filters = [Filter("conv1", 7), Filter("conv1", 6)]
-    trained, signals = Trained(agent, "", ""), StopSignals()
-    intact, without = ablation._play_without(trained, GAME, filters, config, signals)
+    intact, without = ablation._play_without(Trained(agent, "", ""), GAME, filters, config)
     assert without.shape == (2, 6)
     assert without[0].tolist() == intact.tolist()
     assert set(np.abs(without).flatten()) == {1}
@@ -208,34 +206,32 @@ def run(*arguments):
     return analyze_resnet.main(["--mode=ablation", "--frames=16", "--save_dir=out", *arguments])
 
 
-@pytest.mark.parametrize("interrupted", [1, 2])
-def test_ctrl_c_saves_the_games_until_then(saved, tmp_path, monkeypatch, capsys, interrupted):
-    count = 0
+def test_ctrl_c_saves_the_games_until_then(saved, tmp_path, monkeypatch, capsys):
+    def interrupt(trained, *arguments, **options):
+        if trained.xpid == "two":
+            send_interrupt()
+        return play_moments(trained, *arguments, **options)
 
-    def interrupt(*arguments):
-        nonlocal count
-        count += 1
-        if count == 2 * interrupted:  # Of each agent and of an untrained one.
-            os.kill(os.getpid(), signal.SIGINT)
-        return measure(*arguments)
-
-    monkeypatch.setattr(ablation, "measure", interrupt)
+    send_interrupt = Interrupt()
+    play_moments = ablation.play_moments
+    monkeypatch.setattr(ablation, "play_moments", interrupt)
     code = run("--load_path=one", "--other=two", f"--game={GAME}", "--layers=conv1")
     assert code == 128 + signal.SIGINT
-    agents = {row["agent"] for row in read(tmp_path / "out" / "ablation.csv")}
-    assert agents == {"one", "two"} if interrupted == 2 else {"one"}
+    assert {row["agent"] for row in read(tmp_path / "out" / "ablation.csv")} == {"one"}
+    assert (tmp_path / "out" / "ablation.png").exists()
     assert "Saving the games that are complete" in capsys.readouterr().err
 
 
-def test_ctrl_c_while_filters_are_left_out_of_games_saves_no_part_of_them(
-    saved, tmp_path, monkeypatch, capsys
-):
+@pytest.mark.parametrize("work", ["play_moments", "measure", "play"])
+def test_ctrl_c_before_a_game_is_complete_ends_at_once(saved, tmp_path, monkeypatch, capsys, work):
     def interrupt(*arguments, **options):
-        os.kill(os.getpid(), signal.SIGINT)
-        return play(*arguments, **options)
+        assert not send_interrupt.is_sent
+        send_interrupt()
+        return function(*arguments, **options)
 
-    play = ablation.play
-    monkeypatch.setattr(ablation, "play", interrupt)
+    send_interrupt = Interrupt()
+    function = getattr(ablation, work)
+    monkeypatch.setattr(ablation, work, interrupt)
     code = run("--load_path=one", f"--game={GAME}", "--layers=conv1", "--games_per_filter=1")
     assert code == 128 + signal.SIGINT
     assert list((tmp_path / "out").iterdir()) == []

@@ -331,7 +331,7 @@ def test_a_place_for_results_that_cannot_be_had_is_one_line(directory, tmp_path,
     [
         ("filter_comp", comparison, "compare_all"),
         ("similarity", similarity, "compare_on_game"),
-        ("ablation", ablation, "measure_agent"),
+        ("ablation", ablation, "measure_games"),
         ("stitching", stitching, "stitch_in_game"),
     ],
 )

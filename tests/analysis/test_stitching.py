@@ -1,5 +1,4 @@
 import csv
-import os
 import signal
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 
 import tests.moving_target  # noqa: F401
 from tests.analysis.permuted import permute_agent, random_permutations
+from tests.interrupting import Interrupt
 from torchbeast.analysis import analyze_resnet, stitching, stitching_report
 from torchbeast.analysis.moments import Moments
 from torchbeast.analysis.stages import StagedEncoder
@@ -203,10 +203,12 @@ def test_every_control_is_drawn_in_its_own_way(tmp_path, monkeypatch, capsys):
 
 
 def test_ctrl_c_saves_the_stitched_agents_until_then(tmp_path, monkeypatch, capsys):
+    send_interrupt = Interrupt()
+
     class Interrupting(stitching.Bench):
         def judge(self, agent, row, *, with_games=True):
             if row.layer == "conv2":
-                os.kill(os.getpid(), signal.SIGINT)
+                send_interrupt()
             return super().judge(agent, row, with_games=with_games)
 
     monkeypatch.setattr(stitching, "Bench", Interrupting)
@@ -219,6 +221,25 @@ def test_ctrl_c_saves_the_stitched_agents_until_then(tmp_path, monkeypatch, caps
     assert [row["layer"] for row in rows] == ["", "", "", "conv1", "conv2"]
     assert (tmp_path / "out" / "stitching.png").stat().st_size > 10_000
     assert "Saving what is complete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("work", ["play_moments", "play", "fit_maps"])
+def test_ctrl_c_before_an_agent_is_stitched_ends_at_once(tmp_path, monkeypatch, capsys, work):
+    def interrupt(*arguments, **options):
+        assert not send_interrupt.is_sent
+        send_interrupt()
+        return function(*arguments, **options)
+
+    send_interrupt = Interrupt()
+    function = getattr(stitching, work)
+    monkeypatch.setattr(stitching, work, interrupt)
+    for seed, name in enumerate(("a", "b")):
+        save(tmp_path / name, make(seed, "atari"))
+    arguments = [f"--load_path={tmp_path / 'a'}", f"--other={tmp_path / 'b'}", "--games=1"]
+    arguments += ["--mode=stitching", f"--save_dir={tmp_path / 'out'}", "--frames=16"]
+    assert analyze_resnet.main(arguments) == 128 + signal.SIGINT
+    assert list((tmp_path / "out").iterdir()) == []
+    assert "Saving nothing: no agent is stitched" in capsys.readouterr().err
 
 
 def test_layers_can_be_chosen_and_games_left_out(tmp_path, capsys):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import PARALLEL_GAMES, play
 from torchbeast.evaluate.trained import Trained, read_agents
 from torchbeast.models import Agent
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
 MOMENTS_AT_ONCE = 64
 STEPS_APART = 16  # Moments from all over a game, not from its beginning only.
@@ -95,7 +95,11 @@ def list_filters(agent: Agent, layers: Sequence[str] = ()) -> tuple[Filter, ...]
 
 
 def measure(
-    agent: Agent, moments: Moments, task: int, filters: Sequence[Filter]
+    agent: Agent,
+    moments: Moments,
+    task: int,
+    filters: Sequence[Filter],
+    after_filter: Callable[[], object] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes what each filter changes at each moment.
 
@@ -106,12 +110,15 @@ def measure(
         moments: N moments of one game.
         task: which of the agent's games that is.
         filters: F filters.
+        after_filter: is called after each filter of a part of the moments; what it raises ends the
+            work.
 
     Returns:
         The policy's divergence in nats and the value's absolute change in sigma, ``[F, N]`` each.
     """
     parts = [
-        _measure_batch(agent, batch, task, filters) for batch in moments.split(MOMENTS_AT_ONCE)
+        _measure_batch(agent, batch, task, filters, after_filter)
+        for batch in moments.split(MOMENTS_AT_ONCE)
     ]
     policy, value = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
     return policy, value
@@ -119,7 +126,11 @@ def measure(
 
 @torch.inference_mode()
 def _measure_batch(
-    agent: Agent, moments: Moments, task: int, filters: Sequence[Filter]
+    agent: Agent,
+    moments: Moments,
+    task: int,
+    filters: Sequence[Filter],
+    after_filter: Callable[[], object],
 ) -> tuple[np.ndarray, np.ndarray]:
     encoder = StagedEncoder(agent)
     fields = moments.inputs._asdict()
@@ -139,6 +150,7 @@ def _measure_batch(
                 heads = output(stage.write(state, ablated), done)
                 policy.append(intact.divergence(heads))
                 value.append((heads.value - intact.value).abs())
+                after_filter()
         state = stage.write(state, responses)
     return torch.stack(policy).numpy(), torch.stack(value).numpy()
 
@@ -155,35 +167,36 @@ def remove_filter(agent: Agent, one: Filter) -> Agent:
     return changed
 
 
-def measure_agent(
-    trained: Trained, games: Sequence[str], config: AblationConfig, signals: StopSignals
-) -> AgentEffects:
-    """Measures all chosen filters of one agent in several games.
+def measure_games(
+    trained: Trained,
+    games: Sequence[str],
+    config: AblationConfig,
+    after_step: Callable[[], object] = lambda: None,
+) -> Iterator[GameEffects]:
+    """Measures all chosen filters of one agent in several games, and yields one game at a time.
 
-    A signal ends it after the present game, or after the present filter where games are played
-    without each. Then the present game is left out.
+    ``after_step`` is called after each step of the work; what it raises ends it.
 
     Raises UsageError.
     """
     filters = list_filters(trained.agent, config.layers)
     untrained = make_untrained(trained.agent, config.seed)
-    effects = []
     for game in track(games, desc=trained.xpid, unit="game"):
         task = trained.find_task(game)
         moments = play_moments(
-            trained, game, config.num_frames, seed=config.seed, steps_apart=STEPS_APART
+            trained,
+            game,
+            config.num_frames,
+            seed=config.seed,
+            steps_apart=STEPS_APART,
+            after_step=after_step,
         )
-        measured = GameEffects(
+        yield GameEffects(
             short_name(game),
-            *measure(trained.agent, moments, task, filters),
-            measure(untrained, moments, task, filters)[0],
-            *_play_without(trained, game, filters, config, signals),
+            *measure(trained.agent, moments, task, filters, after_step),
+            measure(untrained, moments, task, filters, after_step)[0],
+            *_play_without(trained, game, filters, config, after_step),
         )
-        if len(measured.returns) == len(filters):
-            effects.append(measured)
-        if signals.received is not None:
-            break
-    return AgentEffects(trained.xpid, filters, tuple(effects))
 
 
 def _play_without(
@@ -191,27 +204,29 @@ def _play_without(
     game: str,
     filters: Sequence[Filter],
     config: AblationConfig,
-    signals: StopSignals,
+    after_step: Callable[[], object] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns of intact games ``[G]``, and without each filter ``[F, G]``, with the same seeds.
-
-    Of fewer filters after a signal.
-    """
+    """Returns of intact games ``[G]``, and without each filter ``[F, G]``, with the same seeds."""
     count = config.games_per_filter
     if not count:
         return np.zeros(0), np.zeros((len(filters), 0))
 
     def score(agent: Agent) -> list[float]:
-        player = trained._replace(agent=agent)
-        episodes = play(player, game, count, greedy=config.greedy, seed=config.seed)
+        episodes = play(
+            trained._replace(agent=agent),
+            game,
+            count,
+            greedy=config.greedy,
+            seed=config.seed,
+            after_step=after_step,
+        )
         return [episode.episode_return for episode in episodes]
 
     intact = score(trained.agent)
-    without = []
-    for one in track(filters, desc=f"{short_name(game)}, full games", unit="filter"):
-        without.append(score(remove_filter(trained.agent, one)))
-        if signals.received is not None:
-            break
+    without = [
+        score(remove_filter(trained.agent, one))
+        for one in track(filters, desc=f"{short_name(game)}, full games", unit="filter")
+    ]
     return np.array(intact), np.array(without)
 
 
@@ -272,15 +287,18 @@ def run(config: AblationConfig, signals: StopSignals) -> list[Path]:
     for player in players:
         list_filters(player.agent, config.layers)  # Refuses before anything is played.
     make_directory(config.directory)
-    effects = []
+    found: list[list[GameEffects]] = [[] for _ in players]
     with signals:
-        for player, games in zip(players, chosen, strict=True):
-            measured = measure_agent(player, games, config, signals)
-            if measured.games:
-                effects.append(measured)
-            if signals.received is not None:
-                break
-        if signals.received is not None:
-            what = "the games that are complete" if effects else "nothing: no game is complete"
+        try:
+            for player, games, of_player in zip(players, chosen, found, strict=True):
+                for effects in measure_games(player, games, config, signals.check):
+                    of_player.append(effects)
+        except StopRequestedError:
+            what = "the games that are complete" if found[0] else "nothing: no game is complete"
             print(f"Saving {what} ({signals.HINT})", file=sys.stderr)
-        return ablation_report.save(effects, config.directory) if effects else []
+        complete = [
+            AgentEffects(player.xpid, list_filters(player.agent, config.layers), tuple(games))
+            for player, games in zip(players, found, strict=True)
+            if games
+        ]
+        return ablation_report.save(complete, config.directory) if complete else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -43,7 +43,13 @@ class Moments:
 
 
 def play_moments(
-    trained: Trained, env_id: str, count: int, *, seed: int = 0, steps_apart: int = STEPS_APART
+    trained: Trained,
+    env_id: str,
+    count: int,
+    *,
+    seed: int = 0,
+    steps_apart: int = STEPS_APART,
+    after_step: Callable[[], object] = lambda: None,
 ) -> Moments:
     """Plays games side by side with sampled actions and keeps moments of them.
 
@@ -53,15 +59,18 @@ def play_moments(
         count: how many moments.
         seed: of the games and the actions.
         steps_apart: agent steps from one moment of a game to the next.
+        after_step: is called after each step; what it raises ends the games.
     """
     seen: list[tuple[EnvOutput, CoreState]] = []
     with open_games(trained, env_id, PARALLEL_GAMES, seed=seed) as envs:
         loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
         for _ in range(FIRST_STEP):
             loop.step()
+            after_step()
         for _ in range(-(-count // PARALLEL_GAMES)):
             for _ in range(steps_apart):
                 loop.step()
+                after_step()
             seen.append((loop.inputs, loop.state))
     inputs, states = zip(*seen, strict=True)
     return Moments(

@@ -6,7 +6,7 @@ place of a plane, so it can reorder and mix channels, but not look around.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -113,7 +113,13 @@ class StitchedAgent(Agent):
 
 
 @torch.inference_mode()
-def fit_maps(front: Front, back: Agent, back_task: int, moments: Moments) -> list[list[AffineMap]]:
+def fit_maps(
+    front: Front,
+    back: Agent,
+    back_task: int,
+    moments: Moments,
+    after_layer: Callable[[], object] = lambda: None,
+) -> list[list[AffineMap]]:
     """Fits the maps behind every convolution, in one pass over the moments.
 
     Args:
@@ -121,6 +127,8 @@ def fit_maps(front: Front, back: Agent, back_task: int, moments: Moments) -> lis
         back: whose activations are the targets.
         back_task: its index of the game.
         moments: of the game.
+        after_layer: is called after each layer of a part of the moments; what it raises ends the
+            fit.
 
     Returns:
         For each convolution a map for each plane that later layers read.
@@ -138,4 +146,5 @@ def fit_maps(front: Front, back: Agent, back_task: int, moments: Moments) -> lis
                 fits.append([LeastSquares(x.shape[1], y.shape[1]) for x, y in planes])
             for fit, (x, y) in zip(fits[number], planes, strict=True):
                 fit.add(x, y)
+            after_layer()
     return [[fit.solve() for fit in row] for row in fits]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import Trained, read_agents
 from torchbeast.models import Agent
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
 STEPS_APART = 16  # Moments from all over a game, not from its beginning only.
 HELD_OUT_SEED = 1000  # Is added to the seed: moments of other games than those of the fit.
@@ -92,11 +92,25 @@ class Row(NamedTuple):
 class Bench:
     """One game in which stitched agents are compared with the intact ones."""
 
-    def __init__(self, back: Trained, game: str, config: StitchingConfig) -> None:
+    def __init__(
+        self,
+        back: Trained,
+        game: str,
+        config: StitchingConfig,
+        after_step: Callable[[], object] = lambda: None,
+    ) -> None:
         self._back, self._game, self._config = back, game, config
+        self._after_step = after_step
         self.task = back.find_task(game)
         self.fit_moments, self._held_out = (
-            play_moments(back, game, config.num_frames, seed=seed, steps_apart=STEPS_APART)
+            play_moments(
+                back,
+                game,
+                config.num_frames,
+                seed=seed,
+                steps_apart=STEPS_APART,
+                after_step=after_step,
+            )
             for seed in (config.seed, config.seed + HELD_OUT_SEED)
         )
         self._expected = read_policy(back.agent, self._held_out, self.task)
@@ -125,7 +139,12 @@ class Bench:
         if not config.num_games:
             return row
         episodes = play(
-            trained, self._game, config.num_games, greedy=config.greedy, seed=config.seed
+            trained,
+            self._game,
+            config.num_games,
+            greedy=config.greedy,
+            seed=config.seed,
+            after_step=self._after_step,
         )
         returns = np.array([episode.episode_return for episode in episodes])
         low, high = percentiles(resample_means(returns))
@@ -143,13 +162,13 @@ def stitch_in_game(
     controls: Sequence[Trained],
     game: str,
     config: StitchingConfig,
-    signals: StopSignals,
-) -> list[Row]:
+    after_step: Callable[[], object] = lambda: None,
+) -> Iterator[Row]:
     """Stitches behind every chosen layer and compares with the intact agents and controls.
 
-    A signal ends it after the stitched agent that is being compared.
+    ``after_step`` is called after each step of the work; what it raises ends it.
     """
-    bench = Bench(back, game, config)
+    bench = Bench(back, game, config, after_step)
     fronts = [("front", Front(front.xpid, front.agent, front.find_task(game)), True)]
     for number in range(UNTRAINED):
         agent = make_untrained(front.agent, config.seed + number)
@@ -159,26 +178,26 @@ def stitch_in_game(
         one = Front(control.xpid, control.agent, control.find_task(game))
         fronts.append(("control", one, True))
     name = short_name(game)
-    rows = [
-        bench.judge(back.agent, Row(name, back.xpid, "intact", 0, "")),
-        bench.score(front, Row(name, front.xpid, "intact", 0, "")),
-        bench.judge_blind(Row(name, "one policy for all frames", "blind", 0, "")),
-    ]
+    yield bench.judge(back.agent, Row(name, back.xpid, "intact", 0, ""))
+    yield bench.score(front, Row(name, front.xpid, "intact", 0, ""))
+    yield bench.judge_blind(Row(name, "one policy for all frames", "blind", 0, ""))
     layers = StagedEncoder(back.agent).layers
     chosen = [n for n, layer in enumerate(layers, 1) if layer in (config.layers or layers)]
-    progress = track(total=len(fronts) * len(chosen), desc=name, unit="agent")
-    for kind, one, with_games in fronts:
-        maps = fit_maps(one, back.agent, bench.task, bench.fit_moments)
-        for done in chosen:
-            agent = StitchedAgent(one, back.agent, done, maps[done - 1]).eval()
-            row = Row(name, one.name, kind, done, layers[done - 1])
-            rows.append(bench.judge(agent, row, with_games=with_games))
-            progress.update()
-            if signals.received is not None:
-                progress.close()
-                return rows
-    progress.close()
-    return rows
+    with track(total=len(fronts) * len(chosen), desc=name, unit="agent") as progress:
+        for kind, one, with_games in fronts:
+            maps = fit_maps(one, back.agent, bench.task, bench.fit_moments, after_step)
+            for done in chosen:
+                agent = StitchedAgent(one, back.agent, done, maps[done - 1]).eval()
+                row = Row(name, one.name, kind, done, layers[done - 1])
+                yield bench.judge(agent, row, with_games=with_games)
+                progress.update()
+                after_step()
+
+
+def choose_complete(rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows of the games in which an agent was stitched."""
+    games = {row.game for row in rows if row.layers}
+    return [row for row in rows if row.game in games]
 
 
 def check_agents(players: Sequence[Trained], layers: Sequence[str]) -> None:
@@ -202,9 +221,12 @@ def run(config: StitchingConfig, signals: StopSignals) -> list[Path]:
     make_directory(config.directory)  # Before the games are played.
     rows: list[Row] = []
     with signals:
-        for game in games:
-            rows += stitch_in_game(front, back, controls, game, config, signals)
-            if signals.received is not None:
-                print(f"Saving what is complete ({signals.HINT})", file=sys.stderr)
-                break
-        return stitching_report.save(rows, config.directory)
+        try:
+            for game in games:
+                for row in stitch_in_game(front, back, controls, game, config, signals.check):
+                    rows.append(row)
+        except StopRequestedError:
+            what = "what is complete" if choose_complete(rows) else "nothing: no agent is stitched"
+            print(f"Saving {what} ({signals.HINT})", file=sys.stderr)
+        complete = choose_complete(rows)
+        return stitching_report.save(complete, config.directory) if complete else []

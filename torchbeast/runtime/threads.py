@@ -133,6 +133,10 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
+class StopRequestedError(Exception):
+    """A signal asks a long computation to stop: see :meth:`StopSignals.check`."""
+
+
 class StopSignals:
     """Turns SIGINT, SIGTERM and SIGHUP into a request to stop. A context manager.
 
@@ -153,6 +157,11 @@ class StopSignals:
         self.received: int | None = None
         self._received_at = 0.0
         self._previous: dict[int, Any] = {}
+
+    def check(self) -> None:
+        """Raises StopRequestedError if a signal has come."""
+        if self.received is not None:
+            raise StopRequestedError
 
     def __enter__(self) -> StopSignals:
         signums = [signal.SIGINT, signal.SIGTERM]

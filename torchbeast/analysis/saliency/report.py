@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,25 +58,29 @@ class Check:
         )
 
 
-def run_checks(explainer: Explainer, film: Film) -> list[Check]:
-    """Checks the maps of all scores on some steps, evenly spread over a film."""
+def run_checks(
+    explainer: Explainer, film: Film, after_part: Callable[[], object] = lambda: None
+) -> list[Check]:
+    """Checks the maps of all scores on some steps, evenly spread over a film.
+
+    ``after_part`` is called before the first check and after each; what it raises ends them.
+    """
+    after_part()
     count = min(CHECKED_STEPS, len(film.steps))
     chosen = np.linspace(0, len(film.steps) - 1, count).round().astype(int)
     steps = [film.steps[i] for i in chosen]
     agent, grid = explainer.trained.agent, steps[0].grid
     correlations = check_randomisation(agent, steps, film.scores, radius=explainer.config.radius)
+    after_part()
     background = find_background(explainer.trained, explainer.game)
     checks = []
     for score in film.scores:
         maps = [film.maps[score.name][i] for i in chosen]
-        checks.append(
-            Check(
-                score.name,
-                check_faithfulness(agent, steps, score, maps, grid),
-                correlations[score.name],
-                check_objects(explainer.trained, steps, score, maps, grid, background),
-            )
-        )
+        faithfulness = check_faithfulness(agent, steps, score, maps, grid)
+        after_part()
+        counterfactuals = check_objects(explainer.trained, steps, score, maps, grid, background)
+        after_part()
+        checks.append(Check(score.name, faithfulness, correlations[score.name], counterfactuals))
     return checks
 
 
