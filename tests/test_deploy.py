@@ -47,7 +47,8 @@ def check_plan(learner, servers, hosts):
     setup = prepare(config)
     assert len(set(setup.shares)) == 1
     num_servers = len(setup.servers)
-    check_basenames(config.servers.pipes_basename, num_servers, len(config.games))
+    servers_of = (config.servers.pipes_basename, num_servers, len(config.games))
+    check_basenames(*servers_of, config.servers.tls_dir)
     assert num_servers == servers.num_servers * len(hosts)
     assert learner.env == servers.env
     addresses = server_addresses(config.servers.pipes_basename.split(","), num_servers)

@@ -349,6 +349,10 @@ LONG = "unix:/tmp/" + "x" * 110
             "must not be in the run's directory",
         ),
         (["--no_start_servers"], "needs --pipes_basename"),
+        (
+            ["--no_start_servers", "--pipes_basename=a:4000"],
+            "--pipes_basename a:4000 is beyond this machine: it needs --tls_dir",
+        ),
         (["--tls_dir=/nowhere"], "--tls_dir: [Errno 2] No such file or directory: '/nowhere/cert"),
         (["--no_such_flag"], "unrecognized arguments: --no_such_flag"),
         (["--total_steps=many"], "not a number: many"),

@@ -167,6 +167,7 @@ def format_page() -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     PAGE.write_text(format_page())
     print(PAGE.relative_to(ROOT))
 

@@ -25,17 +25,29 @@ from torchbeast.evaluate.pictures import side_by_side
 GAP = 4
 
 
-def read_film(path: Path, shrink: int = 1) -> list[np.ndarray]:
-    """Returns the pictures of a GIF, uint8 ``[H, W, 3]``, every ``shrink``th pixel of them.
+def read_film(path: Path, fps: float, shrink: int = 1) -> list[np.ndarray]:
+    """Returns what a GIF shows at each time, uint8 ``[H, W, 3]``.
 
-    Raises UsageError.
+    Args:
+        path: the film. A picture may be shown longer than others.
+        fps: times per second.
+        shrink: every ``shrink``th pixel is taken.
+
+    Raises:
+        UsageError: it is no film.
     """
+    pictures: list[np.ndarray] = []
+    end_ms = 0.0
     try:
         with Image.open(path) as film:
-            pictures = [np.asarray(p.convert("RGB")) for p in ImageSequence.Iterator(film)]
+            for frame in ImageSequence.Iterator(film):
+                # A copy, so that the large picture is freed.
+                picture = np.asarray(frame.convert("RGB"))[::shrink, ::shrink].copy()
+                end_ms += frame.info.get("duration", 1000 / fps)
+                pictures += [picture] * max(1, round(end_ms * fps / 1000) - len(pictures))
     except OSError as error:
         raise UsageError(f"{path}: {error}") from error
-    return [picture[::shrink, ::shrink] for picture in pictures]
+    return pictures
 
 
 def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -81,7 +93,7 @@ def main() -> int:
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        films = [read_film(path, flags.shrink) for path in flags.films]
+        films = [read_film(path, flags.fps, flags.shrink) for path in flags.films]
         with MovieWriter(flags.output, flags.fps) as movie:
             for picture in join_films(films, flags.columns):
                 movie.append(np.ascontiguousarray(picture))

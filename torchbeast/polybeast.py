@@ -125,18 +125,21 @@ def check_compiled() -> None:
 
 def check_pool(setup: Setup) -> None:
     """Raises UsageError if the actor pool cannot have these sizes or reach its servers."""
-    from torchbeast.runtime.servers import check_basenames, load_tls
+    from torchbeast.joining.tls import make_tls_context
+    from torchbeast.runtime.servers import check_basenames
 
     config, servers = setup.config, setup.config.servers
     if servers.come_and_go and servers.pipes_basename is not None:
         raise UsageError("--join_address and --env_addresses exclude --pipes_basename")
     if config.learner_queue_size < config.learning.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
-    load_tls(servers.tls_dir)  # To find out whether it can be read.
+    make_tls_context(servers.tls_dir, is_server=False)  # To find out whether it can be made.
     if servers.pipes_basename is not None:
         if servers.start_servers and "," in servers.pipes_basename:
             raise UsageError("--pipes_basename of several hosts needs --no_start_servers")
-        check_basenames(servers.pipes_basename, len(setup.servers), len(config.games))
+        check_basenames(
+            servers.pipes_basename, len(setup.servers), len(config.games), servers.tls_dir
+        )
         directory = setup.directory.resolve()
         for name in servers.pipes_basename.split(","):
             # The learner holds the lock of this directory, which a server needs to bind a socket.

@@ -207,6 +207,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     """
     from torchbeast.cli.config import build
     from torchbeast.envs import ObservationConfig, parse_games, plan_envs
+    from torchbeast.joining.tls import make_tls_context
     from torchbeast.runtime.threads import available_cores
 
     games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
@@ -219,7 +220,8 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     if flags.parent_pid is None and not full_action_space:
         full_action_space = plan_envs(games, observation, flags.step_timeout_s).full_action_space
     tasks = (task_of(index, len(games)) for index in range(num_servers))
-    servers_lib.check_basename(flags.pipes_basename, num_servers)
+    servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
+    make_tls_context(flags.tls_dir, is_server=True)  # To find out whether it can be made.
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return SupervisorConfig(
         games=games,
@@ -241,12 +243,10 @@ def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSig
     supervisor = Supervisor(config)
     try:
         supervisor.start()
-        first, last = (
-            servers_lib.server_address(config.pipes_basename, i)
-            for i in (0, len(config.served) - 1)
-        )
+        count = len(config.served)
+        ends = (servers_lib.server_address(config.pipes_basename, i) for i in (0, count - 1))
         if parent_pid is None:
-            print(f"{len(config.served)} environment servers on {first} to {last}", flush=True)
+            print(f"{count} environment servers on {' to '.join(ends)}", flush=True)
         while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:

@@ -267,6 +267,7 @@ def save(
     peaks = find_peaks(films, flags.peak)
     checks: list[list[Check]] = []
     for (explainer, _, _, directory), film in zip(watchers, films, strict=True):
+        files.remove_earlier(directory)
         files.save_scores(
             directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
         )

@@ -73,6 +73,31 @@ def test_a_game_is_the_same_in_any_spelling(agent, tmp_path):
     assert list(responses._frames) == ["Pong"]
 
 
+def test_an_agent_of_several_games_is_not_shown_a_game_that_it_does_not_know(
+    agent, tmp_path, caplog
+):
+    """It has no mean picture for it."""
+    games = {
+        "one": ("PongNoFrameskip-v4",),
+        "two": ("BreakoutNoFrameskip-v4", "SeaquestNoFrameskip-v4"),
+        "other": ("BoxingNoFrameskip-v4",),
+    }
+    snapshots = {}
+    agents = []
+    for name, tasks in games.items():
+        config = agent.config._replace(tasks=tasks)
+        contents = {"agent": config._asdict(), "model_state_dict": make_agent(config).state_dict()}
+        path = tmp_path / name / "model.tar"
+        checkpoint.save(path, contents)
+        agents.append(RunAgent(name, "multi", {1: path}))
+        snapshots[name] = Snapshot(name, 1, path, {})
+    responses = Responses(agents, 8)
+    for _ in range(2):
+        assert responses(Pair("", snapshots["one"], snapshots["two"])) == {}
+    assert caplog.text.count("two does not know PongNoFrameskip-v4: no cka") == 1
+    assert len(responses(Pair("", snapshots["one"], snapshots["other"]))) == len(LAYER_NAMES)
+
+
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):
     responses = grams(agent, frames, 0)
     assert list(responses) == LAYER_NAMES

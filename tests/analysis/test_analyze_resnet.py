@@ -1,5 +1,6 @@
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -360,6 +361,21 @@ def test_one_checkpoint_of_one_agent_has_nothing_to_compare_with(tmp_path, capsy
     save_agent(tmp_path / "Pong", (100,))
     assert run("--load_path", tmp_path) == 2
     assert "nothing to compare among Pong (single)" in capsys.readouterr().err
+
+
+def test_checkpoints_are_paired_by_their_share_of_training():
+    def agent(*steps):
+        return RunAgent("", "single", {step: Path() for step in steps})
+
+    # The last one of a run that was stopped just after a copy.
+    stopped = agent(500, 1000, 1500, 2000, 2500, 2510)
+    even = agent(1000, 2000, 3000, 4000, 5000)
+    assert comparison.choose_steps(stopped, even, 9, match_steps=False) == [
+        (500, 1000), (1000, 2000), (1500, 3000), (2000, 4000), (2510, 5000)
+    ]  # fmt: skip
+    one, ten = agent(50, 100), agent(*range(10, 101, 10))
+    assert comparison.choose_steps(one, ten, 9, match_steps=False) == [(50, 50), (100, 100)]
+    assert comparison.choose_steps(ten, one, 9, match_steps=False) == [(50, 50), (100, 100)]
 
 
 @pytest.mark.parametrize(

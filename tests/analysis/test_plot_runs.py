@@ -41,6 +41,22 @@ def test_a_curve_begins_with_the_first_full_game(savedir):
     assert runs[0].moments("Pong").sigma.tolist() == [1, 2, 3]
 
 
+def test_a_run_without_records_does_not_hide_the_others(savedir, caplog, assert_misuse):
+    write_run(savedir / "new", [])
+    assert [run.name for run in find_runs([savedir])] == ["a", "b"]
+    assert "new is left out: it has no records yet" in caplog.text
+    assert_misuse(plot_runs.main, [str(savedir / "new")], "new/logs.csv has no records yet")
+    assert_misuse(plot_runs.main, [str(savedir), str(savedir / "new")], "has no records yet")
+
+
+def test_rows_of_a_reference_may_have_any_order(tmp_path):
+    path = tmp_path / "old.csv"
+    path.write_text("env,agent_steps,return_mean\nPong,200,2\nPong,100,1\n")
+    curve = read_reference(path)["Pong"]
+    assert curve.steps.tolist() == [100, 200]
+    assert curve.mean.tolist() == [1, 2]
+
+
 def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
     assert plot_runs.main([str(savedir), "--output", str(savedir / "plots")]) == 0
     paths = capsys.readouterr().out.split()

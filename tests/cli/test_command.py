@@ -37,6 +37,12 @@ def run(tmp_path, *lines):
     return process.returncode, process.stderr
 
 
+def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
+    # As the system raises it; root may read every file.
+    code, err = run(tmp_path, "raise PermissionError(13, 'Permission denied', '/secret')")
+    assert (code, err) == (2, "test: error: /secret: Permission denied\n")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, signum):
     # Inside exec, where a KeyboardInterrupt would change Python's own exit status.

@@ -79,7 +79,7 @@ def test_what_is_no_checkpoint_is_one_clear_line(tmp_path, content):
 
 def test_missing_checkpoint_names_the_runs_there_are(tmp_path):
     checkpoint.save(tmp_path / "mine" / "model.tar", CONTENTS)
-    names = r"No checkpoint at .*other.*; runs in .*: mine; shipped agents: .*PopArt, .*Pong,"
+    names = "No checkpoint at .*other.*; runs in .*: mine; shipped agents in .*: .*PopArt, .*Pong,"
     with pytest.raises(UsageError, match=names):
         checkpoint.load(checkpoint.find_checkpoint(tmp_path, "other"))
 
@@ -88,6 +88,16 @@ def test_a_missing_intermediate_checkpoint_names_those_there_are(tmp_path):
     checkpoint.save(checkpoint.intermediate_path(tmp_path / "run", 500), CONTENTS)
     with pytest.raises(UsageError, match=r"No checkpoint at .*000000600.*; there are 500$"):
         checkpoint.load(checkpoint.find_checkpoint(tmp_path, "run", 600))
+
+
+def test_a_missing_intermediate_checkpoint_of_a_shipped_agent_names_those_there_are(tmp_path):
+    with pytest.raises(UsageError, match=r"No checkpoint at .*000000005.*; there are 500000, "):
+        checkpoint.load(checkpoint.find_agent(tmp_path, "Pong:5"))
+
+
+def test_what_cannot_be_read_is_named_with_the_reason(tmp_path):
+    with pytest.raises(UsageError, match=f"^{tmp_path} cannot be read: Is a directory$"):
+        checkpoint.load(tmp_path)
 
 
 def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
@@ -123,6 +133,9 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     stats = {"mean_episode_return": np.float64(-20.5), "step": np.int64(7)}
     torch.save({**CONTENTS, "stats": stats}, path)
     assert checkpoint.load(path)["stats"] == stats
+    assert checkpoint.steps_of({"stats": stats}) == 7
+    assert checkpoint.steps_of({"steps": 8}) == 8
+    assert checkpoint.steps_of({}) is None
 
 
 def test_a_compressed_archive_is_refused_before_it_is_read(tmp_path):

@@ -38,11 +38,11 @@ def test_each_host_has_an_equal_part_of_the_servers():
     assert server_addresses(["unix:/tmp/a"], 2) == ["unix:/tmp/a.0", "unix:/tmp/a.1"]
     addresses = server_addresses(["a:4000", "b:5000"], 4)
     assert addresses == ["a:4000", "a:4001", "b:5000", "b:5001"]
-    check_basenames("a:4000,b:5000", 4, 2)
+    check_basenames("a:4000,b:5000", 4, 2, "tls")
 
 
 def test_every_port_that_there_is_can_be_used():
-    check_basenames("a:1,b:65534", 4, 2)
+    check_basenames("a:1,b:65534", 4, 2, "tls")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,14 @@ def test_every_port_that_there_is_can_be_used():
 )
 def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
     with pytest.raises(UsageError, match=message):
-        check_basenames(basenames, num_servers, 2)
+        check_basenames(basenames, num_servers, 2, "tls")
+
+
+@pytest.mark.parametrize("basename", ["a:4000", "0.0.0.0:4000"])
+def test_hosts_beyond_this_machine_need_certificates(basename):
+    with pytest.raises(UsageError, match=f"{basename} is beyond this machine: it needs --tls_dir"):
+        check_basenames(basename, 2, 2)
+    check_basenames("127.0.0.1:4000", 2, 2)
 
 
 def test_certificates_are_three_files_of_text(tmp_path):

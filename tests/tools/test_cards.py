@@ -159,7 +159,15 @@ def test_a_card_names_flags_that_are_newer_than_the_agent(shipped):
     assert card.format_new_flags(facts._replace(meta={**facts.meta, "args": new})) == []
 
 
-def test_games_are_played_once(tmp_path):
+def refuse_to_play(*_, **__):
+    raise PlayedError
+
+
+class PlayedError(Exception):
+    """Games are played."""
+
+
+def test_games_are_played_once(tmp_path, monkeypatch):
     config = AgentConfig(
         agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=(TARGET,)
     )
@@ -169,11 +177,14 @@ def test_games_are_played_once(tmp_path):
     played = scoring.evaluate(tmp_path, episodes=4, seed=3)
     assert played.model == "64"
     assert {len(x) for x in played.returns[TARGET].values()} == {4}
-    (tmp_path / "model.tar").unlink()
+    monkeypatch.setattr(scoring, "ProcessPoolExecutor", refuse_to_play)
     again = scoring.evaluate(tmp_path, episodes=4, seed=3)
     assert again.score(TARGET, "greedy") == played.score(TARGET, "greedy")
-    with pytest.raises(UsageError):  # Other games have to be played.
+    with pytest.raises(PlayedError):  # Other games.
         scoring.evaluate(tmp_path, episodes=4, seed=4)
+    checkpoint.save(tmp_path / "model.tar", {**contents, "steps": 128})
+    with pytest.raises(PlayedError):  # Another checkpoint.
+        scoring.evaluate(tmp_path, episodes=4, seed=3)
     (tmp_path / scoring.FILE).write_text("{")
     with pytest.raises(UsageError, match="is damaged"):
         scoring.evaluate(tmp_path, episodes=4, seed=3)

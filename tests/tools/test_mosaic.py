@@ -45,6 +45,20 @@ def test_films_run_side_by_side_until_the_longest_ends(tmp_path, run):
     assert not last[:, 4 : 4 + mosaic.GAP].any()
 
 
+def test_a_picture_that_a_film_shows_longer_is_shown_as_long(tmp_path, run):
+    films = [
+        write_film(tmp_path / "a.gif", [RED, RED, RED, GREEN, GREEN, BLUE]),
+        write_film(tmp_path / "b.gif", [RED, GREEN, BLUE, RED, GREEN, BLUE]),
+    ]
+    with Image.open(films[0]) as film:
+        assert film.n_frames == 3
+    shown = [picture[0, 0].tolist() for picture in mosaic.read_film(films[0], 15)]
+    assert shown == [RED, RED, RED, GREEN, GREEN, BLUE]
+    assert run(*films, "--output", tmp_path / "all.gif") == 0
+    colours = [picture[0, 0].tolist() for picture in mosaic.read_film(tmp_path / "all.gif", 15)]
+    assert colours == [RED, RED, RED, GREEN, GREEN, BLUE]
+
+
 def test_a_smaller_film_stands_in_the_middle_of_its_place(tmp_path, run):
     films = [write_film(tmp_path / "a.gif", [RED], (8, 8)), write_film(tmp_path / "b.gif", [BLUE])]
     assert run(*films, "--shrink=2", "--output", tmp_path / "all.gif") == 0

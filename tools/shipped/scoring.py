@@ -95,9 +95,10 @@ def evaluate(agent: Path, episodes: int = EPISODES, seed: int = SEED) -> Evaluat
     """
     path = agent / FILE
     known = read_evaluation(agent)
-    if known is not None and known.seed == seed and _count(known) == episodes:
-        return known
     trained = read_trained(agent / "model.tar", agent.name)
+    wanted = (trained.model_id, seed, episodes)
+    if known is not None and (known.model, known.seed, _count(known)) == wanted:
+        return known
     tasks = trained.agent.config.tasks
     # A process for each core: a game with one thread is played as in --mode test.
     context = multiprocessing.get_context("spawn")

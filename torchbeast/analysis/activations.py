@@ -97,7 +97,8 @@ class Responses:
 
     The frames of a game are the same for all pairs: the first agent that knows the game plays it
     with its last checkpoint. A pair gets frames of ``game``, else of the first game that both
-    agents know, else of the first game of ``a``.
+    agents know, else of the first game of ``a``. An agent of several games that does not know the
+    game is left out.
     """
 
     def __init__(self, agents: list[RunAgent], num_frames: int, game: str | None = None) -> None:
@@ -108,6 +109,7 @@ class Responses:
         # By the game's short name: spellings of one game are the same.
         self._frames: dict[str, Tensor] = {}
         self._grams: dict[tuple[Path, str], dict[str, Tensor]] = {}
+        self._left_out: set[tuple[str, str]] = set()
         # One forward pass uses all cores already.
         self._lock = threading.Lock()
 
@@ -133,12 +135,21 @@ class Responses:
         if key not in self._grams:
             frames = self._show(game)
             trained = read_trained(snapshot.path, snapshot.agent)
-            if tuple(trained.agent.config.observation_shape) == tuple(frames.shape[1:]):
-                self._grams[key] = grams(trained.agent, frames, trained.find_task(game))
+            self._grams[key] = {}
+            # It has a mean picture for each of its games, and none for another one.
+            if len(trained.games) > 1 and short_name(game) not in trained.games:
+                self._leave_out(snapshot.agent, game, "does not know")
+            elif tuple(trained.agent.config.observation_shape) != tuple(frames.shape[1:]):
+                self._leave_out(snapshot.agent, game, "sees other frames of")
             else:
-                log.warning("%s sees other frames of %s: no cka", snapshot.agent, game)
-                self._grams[key] = {}
+                self._grams[key] = grams(trained.agent, frames, trained.find_task(game))
         return self._grams[key]
+
+    def _leave_out(self, agent: str, game: str, reason: str) -> None:
+        """Says once of an agent why it is not compared on a game."""
+        if (agent, game) not in self._left_out:
+            self._left_out.add((agent, game))
+            log.warning("%s %s %s: no cka", agent, reason, game)
 
     def _show(self, game: str) -> Tensor:
         name = short_name(game)

@@ -85,7 +85,7 @@ def _read_agent(name: str, path: Path) -> RunAgent:
     if "feat_convs.0.0.weight" not in contents["model_state_dict"]:
         raise UsageError("it is no ResNet")
     if newest.exists():  # A run that was stopped has it after its last copy.
-        steps = int(contents.get("steps", 0))
+        steps = checkpoint.steps_of(contents) or 0
         if not checkpoints or steps > max(checkpoints):
             checkpoints[steps] = newest
     meta = checkpoint.read_meta(newest)

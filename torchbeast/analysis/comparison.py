@@ -87,9 +87,14 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
         steps = spread(list(a.checkpoints), count)
         return list(itertools.pairwise(steps))
     if not match_steps:
-        count = min(count, len(a.checkpoints), len(b.checkpoints))
-        one, other = (spread(list(x.checkpoints), count) for x in (a, b))
-        return list(zip(one, other, strict=True))
+        fewer, more = (a, b) if len(a.checkpoints) <= len(b.checkpoints) else (b, a)
+        end, other_end = max(fewer.checkpoints), max(more.checkpoints)
+        pairs = []
+        for step in spread(list(fewer.checkpoints), count):
+            # Where steps are unknown there is one checkpoint, the last one.
+            wanted = other_end * step / end if end else other_end
+            pairs.append((step, min(more.checkpoints, key=lambda x: abs(x - wanted))))
+        return pairs if fewer is a else [(one, other) for other, one in pairs]
     end = min(max(a.checkpoints), max(b.checkpoints))
     steps = spread([step for step in a.checkpoints if step <= end] or list(a.checkpoints), count)
     return [(step, min(b.checkpoints, key=lambda other: abs(other - step))) for step in steps]

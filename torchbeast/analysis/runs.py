@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from torchbeast.core.types import UsageError
 from torchbeast.records.checkpoint import read_meta
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.records.tables import Table
+
+log = logging.getLogger("torchbeast")
 
 
 class Curve(NamedTuple):
@@ -36,6 +39,10 @@ class Moments(NamedTuple):
     sigma: np.ndarray
 
 
+class NoRecordsError(UsageError):
+    """A run has not written any record yet."""
+
+
 class RunRecords:
     """A run's meta.json, logs.csv and scores.csv.
 
@@ -56,7 +63,7 @@ class RunRecords:
         except OSError as error:
             raise UsageError(f"{path} is no run: {error.strerror}") from error
         if not self._logs.rows or "step" not in self._logs.fields:
-            raise UsageError(f"{path / 'logs.csv'} has no records yet")
+            raise NoRecordsError(f"{path / 'logs.csv'} has no records yet")
 
     @property
     def games(self) -> list[str]:
@@ -187,12 +194,15 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
         name: what to call all of them; by default each has the name of its directory, after that of
             the directory's parent where two would have the same.
 
+    One in such a directory that has no records yet is named in a warning and left out.
+
     Raises:
         UsageError: there is none.
     """
     directories: list[Path] = []
+    named = [path for path in paths if (path / "logs.csv").exists()]
     for path in paths:
-        if (path / "logs.csv").exists():
+        if path in named:
             directories.append(path)
             continue
         inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if not p.parent.is_symlink()]
@@ -200,8 +210,18 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             raise UsageError(f"{path} is no run, and no directory of runs")
         directories += inside
     # A run may be named twice, as itself and by its directory.
-    unique = {d.resolve(): d for d in directories}.values()
-    return name_apart([RunRecords(d, name) for d in unique])
+    runs = []
+    for directory in {d.resolve(): d for d in directories}.values():
+        try:
+            runs.append(RunRecords(directory, name))
+        except NoRecordsError as error:
+            if directory in named:
+                raise
+            log.warning("%s is left out: it has no records yet", directory)
+            missing = error
+    if not runs:
+        raise missing
+    return name_apart(runs)
 
 
 def read_reference(path: Path) -> dict[str, Curve]:
@@ -240,6 +260,6 @@ def read_reference(path: Path) -> dict[str, Curve]:
         ) from error
     curves = {}
     for name, values in points.items():
-        steps, means, stds = np.array(values).T
+        steps, means, stds = np.array(sorted(values)).T
         curves[name] = Curve(path.stem, steps, None, means, stds)
     return curves

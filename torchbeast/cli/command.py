@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import json
 import logging
@@ -82,6 +83,8 @@ def check_json_target(target: str | None) -> None:
     if path.is_dir() or not path.parent.is_dir():
         reason = "is a directory" if path.is_dir() else f"there is no directory {path.parent}"
         raise UsageError(f"--json {target}: {reason}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--json {target}: {os.strerror(errno.EACCES)}")
 
 
 def write_json(document: Any, target: str) -> None:
@@ -134,6 +137,9 @@ def _report(name: str, error: BaseException) -> int:
         return 2 if isinstance(error, UsageError) else 1
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, PermissionError) and error.filename is not None:
+        print(f"{name}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     if isinstance(error, BrokenPipeError) and _has_no_reader():
         return 128 + signal.SIGPIPE
     log.exception("%s", error)

@@ -97,7 +97,7 @@ def read_trained(
     return Trained(
         from_contents(contents, path, agent_type),
         xpid,
-        str(model_id or contents.get("steps", "model")),
+        str(model_id or checkpoint.steps_of(contents) or "model"),
         read_observation_config(contents),
     )
 

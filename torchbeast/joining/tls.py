@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.servers import is_local
+from torchbeast.runtime.servers import is_local, load_tls
 
 
 def make_tls_context(tls_dir: str | None, *, is_server: bool) -> ssl.SSLContext | None:
@@ -21,6 +21,7 @@ def make_tls_context(tls_dir: str | None, *, is_server: bool) -> ssl.SSLContext 
     """
     if tls_dir is None:
         return None
+    load_tls(tls_dir)  # Names a file that is missing, which ssl does not.
     side = ssl.Purpose.CLIENT_AUTH if is_server else ssl.Purpose.SERVER_AUTH
     directory = Path(tls_dir)
     try:

@@ -65,7 +65,7 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
         intermediate_id: the step number of an intermediate checkpoint.
 
     Returns:
-        The checkpoint's path; where it would be in ``savedir`` if there is none.
+        The checkpoint's path; where it would be if there is none.
     """
     places = [run_path(savedir, xpid), SHIPPED / xpid]
     if "/" in xpid or xpid.endswith(".tar"):
@@ -79,7 +79,8 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
         is_run = any(map(os.path.exists, (run / name for name in RUN_FILES)))
         if os.path.exists(found) or (is_run and place != SHIPPED / xpid):
             return found
-    return model_path(savedir, xpid, intermediate_id)
+    is_shipped = intermediate_id is not None and os.path.exists(SHIPPED / xpid / "model.tar")
+    return model_path(SHIPPED if is_shipped else savedir, xpid, intermediate_id)
 
 
 def find_agent(savedir: str | Path, name: str) -> Path:
@@ -196,6 +197,8 @@ def load(path: Path) -> dict[str, Any]:
         _check_size(path)
         with torch.serialization.safe_globals(_NUMPY_SCALARS):
             contents = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
         # torch raises a dozen types here, and the text explains its own options at length.
         raise UsageError(
@@ -210,6 +213,13 @@ def load(path: Path) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise UsageError(f"{path} was written by a later version of this program")
     return contents
+
+
+def steps_of(contents: dict[str, Any]) -> int | None:
+    """Returns the agent steps of a checkpoint, also of one of 2019; None if they are unknown."""
+    of_2019 = contents.get("stats")
+    steps = contents.get("steps", of_2019.get("step") if isinstance(of_2019, dict) else None)
+    return None if steps is None else int(steps)
 
 
 def _check_size(path: Path) -> None:
@@ -228,20 +238,17 @@ def _hint(path: Path) -> str:
     if path.parent.name == "intermediate":
         steps = intermediate_paths(run_of(path))
         return f"; there are {', '.join(map(str, steps))}" if steps else ""
-    savedir = path.parent.parent
-    hint = ""
-    for text, directory in ((f"runs in {savedir}", savedir), ("shipped agents", SHIPPED)):
+    savedir, hint = path.parent.parent, ""
+    for text, directory in (("runs", savedir), ("shipped agents", SHIPPED)):
         found = sorted(p.parent for p in directory.glob("*/model.tar"))
         names = [run.name for run in found if not run.is_symlink()]
         if names and not (directory is SHIPPED and savedir.resolve() == SHIPPED):
-            hint += f"; {text}: {', '.join(names)}"
+            hint += f"; {text} in {directory}: {', '.join(names)}"
     return hint
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """Reads the ``meta.json`` beside a checkpoint (or above ``intermediate``); empty if there is
-    none.
-    """
+    """Reads the ``meta.json`` of a checkpoint's run; empty if there is none."""
     try:
         meta = json.loads((run_of(path) / "meta.json").read_text())
     except (OSError, ValueError, RecursionError):

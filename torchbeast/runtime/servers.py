@@ -54,13 +54,16 @@ def server_addresses(basenames: Sequence[str], num_servers: int) -> list[str]:
     return [server_address(name, index) for name in basenames for index in range(per_host)]
 
 
-def check_basenames(basenames: str, num_servers: int, num_tasks: int) -> None:
+def check_basenames(
+    basenames: str, num_servers: int, num_tasks: int, tls_dir: str | None = None
+) -> None:
     """Raises UsageError if servers cannot have these base names.
 
     Args:
         basenames: of one or several hosts, separated by commas.
         num_servers: servers of all base names.
         num_tasks: games that they serve.
+        tls_dir: None if connections will not be encrypted: all servers are on this machine then.
     """
     names = basenames.split(",")
     if len(set(names)) < len(names):
@@ -71,10 +74,10 @@ def check_basenames(basenames: str, num_servers: int, num_tasks: int) -> None:
             f"{counted(num_tasks, 'game')} need a multiple of {len(names) * num_tasks}"
         )
     for name in names:
-        check_basename(name, num_servers // len(names))
+        check_basename(name, num_servers // len(names), tls_dir)
 
 
-def check_basename(basename: str, num_servers: int) -> None:
+def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) -> None:
     """Raises UsageError for a ``--pipes_basename`` that cannot work."""
     last = server_address_or_error(basename, num_servers - 1)
     path = last.removeprefix("unix:")
@@ -93,6 +96,8 @@ def check_basename(basename: str, num_servers: int) -> None:
             f"--pipes_basename {basename}: the ports of {counted(num_servers, 'server')} must be "
             f"from 1 to {MAX_PORT}"
         )
+    elif tls_dir is None and not is_local(last):
+        raise UsageError(f"--pipes_basename {basename} is beyond this machine: it needs --tls_dir")
 
 
 def server_address_or_error(basename: str, index: int) -> str:

@@ -46,6 +46,13 @@ def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
     np.savez_compressed(path, **arrays)
 
 
+def remove_earlier(directory: Path) -> None:
+    """Removes the pictures and checks of an earlier game, which would stay among the new ones."""
+    for pattern in ("[0-9]*.png", "check.json", "check.png"):
+        for path in directory.glob(pattern):
+            path.unlink()
+
+
 def save_pictures(directory: Path, film: Film, peaks: Peaks, resolution: int) -> None:
     """Writes ``<step>.png`` for each step."""
     for index, step in enumerate(track(film.steps, unit="picture")):
