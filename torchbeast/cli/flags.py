@@ -48,7 +48,12 @@ def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
     """Adds what every trainer takes. Returns the group of the machine, for more."""
     add_mode_flag(parser)
     add_preset_flag(parser)
-    add_env_flags(parser, f"{DEFAULT_ENV}; except in --mode train: the agent's games")
+    add_env_flags(
+        parser,
+        f"{DEFAULT_ENV}; except in --mode train: the agent's games",
+        "Seed of environments, weights and actions. (default: a new one, or that of the run that "
+        "is resumed; except in --mode train: 0)",
+    )
     add_run_flags(parser)
     add_agent_flags(parser)
     add_learner_flags(parser)
@@ -56,12 +61,17 @@ def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
     return add_machine_flags(parser)
 
 
-def add_env_flags(parser: argparse.ArgumentParser, default_env: str = DEFAULT_ENV) -> None:
+def add_env_flags(
+    parser: argparse.ArgumentParser,
+    default_env: str = DEFAULT_ENV,
+    seed_help: str = "Seed of the environments. (default: a new one)",
+) -> None:
     """Adds the choice of the games, and how the agent observes them.
 
     Args:
         parser: gets the flags.
         default_env: what the help of ``--env`` says of its default.
+        seed_help: the help of ``--seed``.
     """
     group = parser.add_argument_group("games")
     group.add_argument(
@@ -102,15 +112,15 @@ def add_env_flags(parser: argparse.ArgumentParser, default_env: str = DEFAULT_EN
     group.add_argument(
         "--seed",
         type=seed,
-        help="Seed of environments, weights and actions. (default: a new one, or that of the run "
-        "that is resumed; except in --mode train: 0)",
+        help=seed_help,
     )
     group.add_argument(
         "--step_timeout_s",
         type=positive,
         default=300,
         help="Seconds after which a step of an environment counts as hung. Its process is "
-        "replaced; before training, while games are measured, the run ends. (default: %(default)s)",
+        "replaced; at the start, while games are measured, the program ends. "
+        "(default: %(default)s)",
     )
 
 
