@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.interrupting import Interrupt
+from tests.interrupting import Interrupt, interrupt_at
 from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing, files, report
 from torchbeast.evaluate.actions import action_names
@@ -116,13 +116,7 @@ def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, cap
 
 
 def test_ctrl_c_ends_the_checks_and_saves_the_rest(make_run, tmp_path, monkeypatch, capsys):
-    def interrupt(*arguments, **options):
-        send_interrupt()
-        return check_randomisation(*arguments, **options)
-
-    send_interrupt = Interrupt()
-    check_randomisation = report.check_randomisation
-    monkeypatch.setattr(report, "check_randomisation", interrupt)
+    interrupt_at(monkeypatch, report, "check_randomisation")
     monkeypatch.setattr(report, "find_background", lambda *_: pytest.fail("The checks go on"))
     make_run("mine")
     assert run(tmp_path, "--xpid=mine", "--check", "--sheet=sheet.png") == 128 + signal.SIGINT

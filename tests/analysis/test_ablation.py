@@ -9,7 +9,7 @@ import torch
 
 import tests.moving_target  # noqa: F401
 from tests.analysis.test_stitching import GAME, make, random_moments, save
-from tests.interrupting import Interrupt
+from tests.interrupting import Interrupt, interrupt_at
 from torchbeast.analysis import ablation, ablation_report, analyze_resnet
 from torchbeast.analysis.ablation import AgentEffects, Filter, GameEffects, measure, remove_filter
 from torchbeast.analysis.stages import Heads
@@ -224,14 +224,7 @@ def test_ctrl_c_saves_the_games_until_then(saved, tmp_path, monkeypatch, capsys)
 
 @pytest.mark.parametrize("work", ["play_moments", "measure", "play"])
 def test_ctrl_c_before_a_game_is_complete_ends_at_once(saved, tmp_path, monkeypatch, capsys, work):
-    def interrupt(*arguments, **options):
-        assert not send_interrupt.is_sent
-        send_interrupt()
-        return function(*arguments, **options)
-
-    send_interrupt = Interrupt()
-    function = getattr(ablation, work)
-    monkeypatch.setattr(ablation, work, interrupt)
+    interrupt_at(monkeypatch, ablation, work)
     code = run("--load_path=one", f"--game={GAME}", "--layers=conv1", "--games_per_filter=1")
     assert code == 128 + signal.SIGINT
     assert list((tmp_path / "out").iterdir()) == []

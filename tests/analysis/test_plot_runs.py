@@ -47,6 +47,7 @@ def test_a_run_without_records_does_not_hide_the_others(savedir, caplog, assert_
     assert "new is left out: it has no records yet" in caplog.text
     assert_misuse(plot_runs.main, [str(savedir / "new")], "new/logs.csv has no records yet")
     assert_misuse(plot_runs.main, [str(savedir), str(savedir / "new")], "has no records yet")
+    assert find_runs([]) == []
 
 
 def test_rows_of_a_reference_may_have_any_order(tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 import tests.moving_target  # noqa: F401
 from tests.analysis.permuted import permute_agent, random_permutations
-from tests.interrupting import Interrupt
+from tests.interrupting import Interrupt, interrupt_at
 from torchbeast.analysis import analyze_resnet, stitching, stitching_report
 from torchbeast.analysis.moments import Moments
 from torchbeast.analysis.stages import StagedEncoder
@@ -225,14 +225,7 @@ def test_ctrl_c_saves_the_stitched_agents_until_then(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize("work", ["play_moments", "play", "fit_maps"])
 def test_ctrl_c_before_an_agent_is_stitched_ends_at_once(tmp_path, monkeypatch, capsys, work):
-    def interrupt(*arguments, **options):
-        assert not send_interrupt.is_sent
-        send_interrupt()
-        return function(*arguments, **options)
-
-    send_interrupt = Interrupt()
-    function = getattr(stitching, work)
-    monkeypatch.setattr(stitching, work, interrupt)
+    interrupt_at(monkeypatch, stitching, work)
     for seed, name in enumerate(("a", "b")):
         save(tmp_path / name, make(seed, "atari"))
     arguments = [f"--load_path={tmp_path / 'a'}", f"--other={tmp_path / 'b'}", "--games=1"]

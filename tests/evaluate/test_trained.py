@@ -35,6 +35,17 @@ def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
 
 
 @pytest.mark.parametrize(
+    ("recorded", "model_id"),
+    [({"steps": 20}, "20"), ({"steps": 0}, "0"), ({"stats": {"step": 7}}, "7"), ({}, "model")],
+)
+def test_an_agent_is_known_by_its_steps(tmp_path, recorded, model_id):
+    agent = make().agent
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "model.tar", {**contents, **recorded})
+    assert read_agents(tmp_path)[0].model_id == model_id
+
+
+@pytest.mark.parametrize(
     ("tasks", "env", "expected"),
     [
         (("BreakoutNoFrameskip-v4", PONG), PONG, 1),

@@ -5,9 +5,9 @@ and curves at equal steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from torchbeast.analysis.runs import Curve, RunRecords
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.runtime.text import human_return
+
+T = TypeVar("T")
 
 # A curve ends near a step rather than at it: it may be this share away.
 TOLERANCE = 0.05
@@ -77,13 +79,30 @@ def make_column(name: str, evaluations: Mapping[Path, Evaluation], policy: str) 
     Raises:
         UsageError: two of the agents know the same game.
     """
-    returns: dict[str, np.ndarray] = {}
-    for agent, evaluation in evaluations.items():
-        for game, values in evaluation.returns.items():
-            if short_name(game) in returns:
-                raise UsageError(f"{name}: {agent} is the second agent of {short_name(game)}")
-            returns[short_name(game)] = values[policy]
-    return Column(name, returns)
+    parts = (
+        (agent, [(short_name(game), x[policy]) for game, x in evaluation.returns.items()])
+        for agent, evaluation in evaluations.items()
+    )
+    return Column(name, merge_games(name, parts))
+
+
+def merge_games(name: str, parts: Iterable[tuple[Path, Iterable[tuple[str, T]]]]) -> dict[str, T]:
+    """Collects what several agents of one kind have, by game.
+
+    Args:
+        name: of the kind.
+        parts: the directory of each agent, and what it has of each game, by its short name.
+
+    Raises:
+        UsageError: two of the agents know the same game.
+    """
+    merged: dict[str, T] = {}
+    for agent, of_games in parts:
+        for game, value in of_games:
+            if game in merged:
+                raise UsageError(f"{name}: {agent} is the second agent of {game}")
+            merged[game] = value
+    return merged
 
 
 def choose_games(column: Column, games: Sequence[str]) -> Column:
@@ -175,13 +194,8 @@ def make_group(name: str, runs: Sequence[RunRecords]) -> Group:
     Raises:
         UsageError: two of the runs know the same game.
     """
-    by_game: dict[str, RunRecords] = {}
-    for run in runs:
-        for game in run.games:
-            if game in by_game:
-                raise UsageError(f"{name}: {run.path} is the second agent of {game}")
-            by_game[game] = run
-    return Group(name, by_game)
+    parts = ((run.path, [(game, run) for game in run.games]) for run in runs)
+    return Group(name, merge_games(name, parts))
 
 
 def format_curves(

@@ -170,16 +170,16 @@ def remove_filter(agent: Agent, one: Filter) -> Agent:
 def measure_games(
     trained: Trained,
     games: Sequence[str],
+    filters: Sequence[Filter],
     config: AblationConfig,
     after_step: Callable[[], object] = lambda: None,
 ) -> Iterator[GameEffects]:
-    """Measures all chosen filters of one agent in several games, and yields one game at a time.
+    """Measures filters of one agent in several games, and yields one game at a time.
 
     ``after_step`` is called after each step of the work; what it raises ends it.
 
     Raises UsageError.
     """
-    filters = list_filters(trained.agent, config.layers)
     untrained = make_untrained(trained.agent, config.seed)
     for game in track(games, desc=trained.xpid, unit="game"):
         task = trained.find_task(game)
@@ -284,21 +284,21 @@ def run(config: AblationConfig, signals: StopSignals) -> list[Path]:
     torch.set_num_threads(1)
     players = read_agents(*config.agents)
     chosen = [choose_known_games([player], config.games) for player in players]
-    for player in players:
-        list_filters(player.agent, config.layers)  # Refuses before anything is played.
+    # Refuses before anything is played.
+    filters = [list_filters(player.agent, config.layers) for player in players]
     make_directory(config.directory)
     found: list[list[GameEffects]] = [[] for _ in players]
     with signals:
         try:
-            for player, games, of_player in zip(players, chosen, found, strict=True):
-                for effects in measure_games(player, games, config, signals.check):
-                    of_player.append(effects)
+            for player, games, own, effects in zip(players, chosen, filters, found, strict=True):
+                for game in measure_games(player, games, own, config, signals.check):
+                    effects.append(game)
         except StopRequestedError:
             what = "the games that are complete" if found[0] else "nothing: no game is complete"
             print(f"Saving {what} ({signals.HINT})", file=sys.stderr)
         complete = [
-            AgentEffects(player.xpid, list_filters(player.agent, config.layers), tuple(games))
-            for player, games in zip(players, found, strict=True)
-            if games
+            AgentEffects(player.xpid, own, tuple(effects))
+            for player, own, effects in zip(players, filters, found, strict=True)
+            if effects
         ]
         return ablation_report.save(complete, config.directory) if complete else []

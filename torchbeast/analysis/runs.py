@@ -210,7 +210,7 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             raise UsageError(f"{path} is no run, and no directory of runs")
         directories += inside
     # A run may be named twice, as itself and by its directory.
-    runs = []
+    runs, missing = [], []
     for directory in {d.resolve(): d for d in directories}.values():
         try:
             runs.append(RunRecords(directory, name))
@@ -218,9 +218,9 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             if directory in named:
                 raise
             log.warning("%s is left out: it has no records yet", directory)
-            missing = error
-    if not runs:
-        raise missing
+            missing.append(error)
+    if missing and not runs:
+        raise missing[-1]
     return name_apart(runs)
 
 

@@ -94,10 +94,11 @@ def read_trained(
 ) -> Trained:
     """Reads the agent in the checkpoint at ``path``. Raises UsageError."""
     contents = checkpoint.load(path)
+    steps = checkpoint.steps_of(contents)
     return Trained(
         from_contents(contents, path, agent_type),
         xpid,
-        str(model_id or checkpoint.steps_of(contents) or "model"),
+        str(model_id or ("model" if steps is None else steps)),
         read_observation_config(contents),
     )
 
