@@ -25,7 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from torchbeast.analysis import filters
 from torchbeast.envs.games import SIX
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 REPEATS = 5
 
@@ -51,7 +51,7 @@ def save_agents(directory: Path, num_agents: int, num_checkpoints: int) -> None:
                 "model_state_dict": agent.state_dict(),
                 "steps": step,
             }
-            checkpoint.save(checkpoint.intermediate_path(directory / f"agent{i}", step), contents)
+            checkpoint.save(run_files.intermediate_path(directory / f"agent{i}", step), contents)
 
 
 def main() -> None:

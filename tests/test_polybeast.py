@@ -14,7 +14,7 @@ import torch
 from tests.processes import all_end, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.training.recorder import GRADIENT_INTERVAL
 
 FAST = [
@@ -135,7 +135,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     assert rate == pytest.approx(0.00048 * 20 / total)  # The last step's; a batch is 20 steps.
     kept = [int(p.name.split(".")[1]) for p in sorted((run / "intermediate").iterdir())]
     assert kept == list(range(500, total + 1, 500))
-    from_checkpoint(checkpoint.intermediate_path(run, 500))
+    from_checkpoint(run_files.intermediate_path(run, 500))
 
     meta = (run / "meta.json").read_text()
     code, _, err = start("polybeast", *options, "--use_lstm").finish()

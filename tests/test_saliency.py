@@ -12,7 +12,7 @@ from torchbeast.evaluate.actions import action_names
 from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float32"]
@@ -213,7 +213,7 @@ def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
 
 def test_checkpoints_of_one_agent_do_not_overwrite_each_other(make_run, tmp_path):
     make_run("mine")
-    path = checkpoint.intermediate_path(tmp_path / "mine", 400)
+    path = run_files.intermediate_path(tmp_path / "mine", 400)
     make_run("mine", path=path)
     assert run(tmp_path, "--xpid=mine") == 0
     assert run(tmp_path, "--xpid=mine", "--intermediate_model_id=400") == 0
@@ -223,11 +223,22 @@ def test_checkpoints_of_one_agent_do_not_overwrite_each_other(make_run, tmp_path
 
 def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, tmp_path):
     make_run("mine", shown={"steps": 500})
-    path = checkpoint.intermediate_path(tmp_path / "mine", 400)
+    path = run_files.intermediate_path(tmp_path / "mine", 400)
     make_run("mine", path=path, shown={"steps": 400})
     output = tmp_path / "shown"
     assert run(tmp_path, "--xpid=mine", f"--compare={path}", f"--saliencydir={output}") == 0
     assert sorted(path.name for path in output.iterdir()) == ["mine-400", "mine-500"]
+    assert run(tmp_path, "--xpid=mine", f"--compare={path}") == 0
+    found = [np.load(p) for p in sorted((tmp_path / "mine").glob("saliency/**/scores.npz"))]
+    assert sorted(str(scores["model"]) for scores in found) == ["400", "500"]
+
+
+def test_maps_of_a_run_elsewhere_are_written_beside_it(make_run, tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "mine"
+    make_run("mine", path=elsewhere / "model.tar")
+    assert run(tmp_path, f"--xpid={elsewhere}") == 0
+    assert len(list(elsewhere.glob("saliency/*/scores.npz"))) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +255,7 @@ def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, t
         (["--score=task:Pong"], "one value head for all"),
         (["--compare=other"], "do not see the same game: their preprocessing is machado and deep"),
         (["--compare=mine,"], "the name of an agent is empty"),
+        (["--compare=mine"], "would have one directory"),
         (["--peak=0"], "must be above 0"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from tools.report_figures import MULTI, SECOND_SEEDS, SINGLE
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import read_trained
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 MODELS = Path(__file__).parent.parent / "models"
 
@@ -37,5 +37,5 @@ def test_every_shipped_agent_is_whole(path):
     if path.parent.name in (*SINGLE, *SECOND_SEEDS, *MULTI):
         assert len(steps) >= 2
     for step in steps:
-        assert load(checkpoint.intermediate_path(path.parent, step)).model_id == str(step)
+        assert load(run_files.intermediate_path(path.parent, step)).model_id == str(step)
     assert all(torch.isfinite(p).all() for p in trained.agent.parameters())

@@ -23,7 +23,7 @@ from tools.shipped.checkpoints import slim
 from tools.shipped.records import SLICES, check_files
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.locks import is_locked
 
 # Files of a shipped agent: what an earlier one of that name had is removed.
@@ -93,7 +93,7 @@ def ship(run: Path, target: Path, intermediate: int = DEFAULT_INTERMEDIATE) -> s
 
 def _write(run: Path, target: Path, name: str, intermediate: int) -> int:
     """Writes the small form of a run; returns the number of intermediate checkpoints."""
-    paths = checkpoint.intermediate_paths(run)
+    paths = run_files.intermediate_paths(run)
     chosen = [paths[step] for step in choose_steps(list(paths), intermediate)]
     final = target / "model.tar"
     for path in [run / "model.tar", *chosen]:

@@ -141,9 +141,8 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
 
     torch.set_num_threads(1)
     try:
-        trained = read_trained(
-            request.checkpoint, request.xpid, request.step, agent_type=request.agent_type
-        )
+        trained = read_trained(request.checkpoint, request.xpid, request.agent_type)
+        trained = trained._replace(model_id=str(request.step))
     except Exception as error:
         yield Failure("Loading the agent", typed_line(error))
         return

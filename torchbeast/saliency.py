@@ -153,17 +153,28 @@ def load_agents(flags: argparse.Namespace) -> list[Trained]:
     return name_apart(agents)
 
 
-def output_directory(flags: argparse.Namespace, xpid: str) -> Path:
-    """Returns where the pictures of an agent go: below ``--saliencydir``, else into the run's
-    directory.
+def make_directories(flags: argparse.Namespace, agents: list[Trained], game: str) -> list[Path]:
+    """Makes a directory for each agent's pictures of a game: below ``--saliencydir``, else in its
+    run's directory. Raises UsageError.
     """
+    from torchbeast.analysis.results import checkpoint_directory, make_directory
+    from torchbeast.core.types import UsageError
     from torchbeast.evaluate.watching import file_name
-    from torchbeast.records.checkpoint import run_path
 
-    xpid = file_name(xpid)
-    if flags.saliencydir is None:
-        return run_path(flags.savedir, xpid) / "saliency"
-    return Path(flags.saliencydir).expanduser() / xpid
+    made: dict[Path, str] = {}
+    for trained in agents:
+        root = trained.directory / "saliency"
+        if flags.saliencydir is not None:
+            root = Path(flags.saliencydir).expanduser() / file_name(trained.xpid)
+        directory = checkpoint_directory(root, trained.intermediate_id, game)
+        other = made.setdefault(directory, trained.xpid)
+        if other != trained.xpid:
+            raise UsageError(
+                f"the maps of {other} and {trained.xpid} would have one directory, {directory}: "
+                "name another with --saliencydir"
+            )
+        make_directory(directory, "--saliencydir")
+    return list(made)
 
 
 def prepare(flags: argparse.Namespace) -> list[Watcher]:
@@ -171,7 +182,6 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
 
     Makes a directory for the pictures of each before that. Raises UsageError.
     """
-    from torchbeast.analysis.results import checkpoint_directory, make_directory
     from torchbeast.analysis.saliency import Explainer, parse_scores
     from torchbeast.analysis.saliency.watching import Watcher
     from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
@@ -183,11 +193,7 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     explainers = [Explainer(trained, game, config) for trained in agents]
     scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
     actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
-    directories = []
-    for trained in agents:
-        root = output_directory(flags, trained.xpid)
-        directories.append(checkpoint_directory(root, flags.intermediate_model_id, game))
-        make_directory(directories[-1], "--saliencydir")
+    directories = make_directories(flags, agents, game)
     if len(agents) > 1:  # A file may end before the last frame.
         num_steps = flags.first_frame + flags.num_frames
         actions = play_actions(agents[0], game, num_steps, seed=flags.seed, actions=actions)

@@ -11,7 +11,7 @@ from torchbeast.analysis import action_shares
 from torchbeast.core.types import UsageError
 from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 GAME = "tests.moving_target:MovingTarget-v0"
 PROBABILITIES = (0.7, 0.2, 0.1)
@@ -96,7 +96,7 @@ def test_writes_a_row_per_action_and_a_picture(tmp_path, capsys):
 
 def test_checkpoints_of_one_run_are_shown_side_by_side(tmp_path):
     run = save(make(), tmp_path)
-    before = checkpoint.intermediate_path(tmp_path / "a", 5)
+    before = run_files.intermediate_path(tmp_path / "a", 5)
     contents = checkpoint.load(tmp_path / "a" / "model.tar")
     checkpoint.save(before, {**contents, "steps": 5})
     arguments = [run, str(before), "--num_steps=9", "--num_envs=1", f"--save_dir={tmp_path}"]

@@ -19,7 +19,7 @@ from torchbeast.analysis import (
 )
 from torchbeast.analysis.agents import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
@@ -29,7 +29,7 @@ def save_agent(path, steps, seed=0, **config):
     for step in steps:
         agent = make_agent(AgentConfig(**config))
         contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-        checkpoint.save(checkpoint.intermediate_path(path, step), {**contents, "steps": step})
+        checkpoint.save(run_files.intermediate_path(path, step), {**contents, "steps": step})
 
 
 @pytest.fixture(scope="module")
@@ -290,13 +290,13 @@ def test_excitation_climbs(tasks):
 
 
 def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
-    path = checkpoint.intermediate_path(directory / "Pong", 300)
+    path = run_files.intermediate_path(directory / "Pong", 300)
     for extra, name in (([], "feat_conv0"), (["--filter=3", "--layer=14"], "resnet2_2_3_3")):
         assert run("--mode=filter_vis", "--load_path", path, "--save_dir", tmp_path, *extra) == 0
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert min(picture.size) >= 168
     assert (tmp_path / "feat_conv0_weights.png").exists()
-    other = checkpoint.intermediate_path(directory / "Pong", 100)
+    other = run_files.intermediate_path(directory / "Pong", 100)
     assert run("--mode=_filter_comp", "--load_path", path, "--other", other, "--save_dir", tmp_path,
                "--layer=feat_conv1") == 0  # fmt: skip
     assert np.load(tmp_path / "pairwise_feat_conv1.npz")["distances"].shape == (32, 32)
@@ -319,7 +319,7 @@ def test_wrong_input_is_one_line(arguments, message, assert_misuse):
 
 
 def test_a_place_for_results_that_cannot_be_had_is_one_line(directory, tmp_path, capsys):
-    path = checkpoint.intermediate_path(directory / "Pong", 300)
+    path = run_files.intermediate_path(directory / "Pong", 300)
     (tmp_path / "file").touch()
     for mode in ("filter_vis", "_filter_comp"):
         assert run(f"--mode={mode}", "--load_path", path, "--other", path, "--save_dir",
@@ -341,7 +341,7 @@ def test_a_place_that_cannot_be_had_is_named_before_the_work(
 ):
     (tmp_path / "file").touch()
     monkeypatch.setattr(module, work, lambda *_: pytest.fail("The work began"))
-    path = checkpoint.intermediate_path(directory / "Pong", 300)
+    path = run_files.intermediate_path(directory / "Pong", 300)
     agents = [directory] if mode == "filter_comp" else [path, "--other", path]
     arguments = [f"--mode={mode}", "--save_dir", tmp_path / "file" / "x", "--load_path", *agents]
     assert run(*arguments) == 2
@@ -351,7 +351,7 @@ def test_a_place_that_cannot_be_had_is_named_before_the_work(
 def test_layers_of_different_shapes_are_named_with_both(tmp_path, assert_misuse):
     save_agent(tmp_path / "grey", (10,))
     save_agent(tmp_path / "rgb", (10,), observation_shape=(12, 84, 84))
-    one, other = (checkpoint.intermediate_path(tmp_path / name, 10) for name in ("grey", "rgb"))
+    one, other = (run_files.intermediate_path(tmp_path / name, 10) for name in ("grey", "rgb"))
     arguments = ["--mode=_filter_comp", "--layer=0", "--load_path", one, "--other", other]
     message = "cannot be compared: [16, 4, 3, 3] and [16, 12, 3, 3]; choose another --layer"
     assert_misuse(analyze_resnet.main, arguments, message)
@@ -400,7 +400,7 @@ def test_steps_of_two_agents_are_chosen_evenly(tmp_path, count, match_steps, exp
 def test_the_newest_checkpoint_of_a_run_counts_beside_its_copies(tmp_path):
     save_agent(tmp_path / "a", (10, 20, 30))
     for steps, expected in ((30, [10, 20, 30]), (35, [10, 20, 30, 35])):
-        contents = checkpoint.load(checkpoint.intermediate_path(tmp_path / "a", 30))
+        contents = checkpoint.load(run_files.intermediate_path(tmp_path / "a", 30))
         checkpoint.save(tmp_path / "a" / "model.tar", {**contents, "steps": steps})
         (agent,) = find_agents(tmp_path)
         assert list(agent.checkpoints) == expected

@@ -3,7 +3,7 @@ import torch
 from torchbeast.analysis.agents import find_agents
 from torchbeast.analysis.untrained import make_untrained, save_untrained
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 
 def make_trained():
@@ -29,7 +29,7 @@ def test_an_untrained_network_sees_the_games_as_the_agent_does():
 
 def test_saved_networks_are_read_like_agents(tmp_path):
     trained = make_trained()
-    path = checkpoint.intermediate_path(tmp_path / "models" / "Both", 100)
+    path = run_files.intermediate_path(tmp_path / "models" / "Both", 100)
     state = {"agent": trained.config._asdict(), "model_state_dict": trained.state_dict()}
     checkpoint.save(path, {**state, "steps": 100, "optimizer_state_dict": {"large": 1}})
     (like,) = find_agents(tmp_path / "models")

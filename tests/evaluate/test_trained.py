@@ -4,7 +4,7 @@ import torch
 from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.evaluate.trained import Trained, load_trained, name_apart, read_agents
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 PONG = "PongNoFrameskip-v4"
 
@@ -25,13 +25,30 @@ def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
     flags = TrainedAgentConfig(str(tmp_path), xpid.format(tmp_path), None, None)
     found = load_trained(flags)
     assert found.xpid == "run"
+    assert found.directory == tmp_path / "run"
     assert found.agent.config == trained.agent.config
     assert found.agent.config.lstm_reset == "life"
     found = load_trained(flags._replace(lstm_reset="game"))
     assert found.agent.config.lstm_reset == "game"
     monkeypatch.chdir(tmp_path)
     flags = TrainedAgentConfig("elsewhere", "run/model.tar", None, None)
-    assert load_trained(flags).xpid == "run"
+    found = load_trained(flags)
+    assert found.xpid == "run"
+    assert found.directory.resolve() == tmp_path / "run"
+
+
+def test_films_of_a_shipped_agent_go_below_the_directory_of_runs(tmp_path):
+    flags = TrainedAgentConfig(str(tmp_path), "Pong", None, None)
+    assert load_trained(flags).directory == tmp_path / "Pong"
+
+
+def test_the_newest_run_is_called_by_its_own_name(tmp_path):
+    agent = make().agent
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "run" / "model.tar", contents)
+    (tmp_path / "latest").symlink_to("run")
+    found = load_trained(TrainedAgentConfig(str(tmp_path), None, None, None))
+    assert (found.xpid, found.directory) == ("run", tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -68,9 +85,10 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     agent = make().agent
     contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
     checkpoint.save(tmp_path / "run" / "model.tar", {**contents, "steps": 20})
-    intermediate = checkpoint.intermediate_path(tmp_path / "run", 10)
+    intermediate = run_files.intermediate_path(tmp_path / "run", 10)
     checkpoint.save(intermediate, {**contents, "steps": 10})
     agents = read_agents(tmp_path / "run", intermediate)
     assert [a.xpid for a in agents] == ["run:20", "run:10"]
+    assert [a.intermediate_id for a in agents] == [None, 10]
     (agent,) = read_agents(tmp_path / "run")
     assert agent.xpid == "run"

@@ -99,7 +99,7 @@ def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
 
 
 def test_several_games_are_filmed_into_a_directory(savedir, tmp_path):
-    trained = playing.Trained(None, "mine", "640")
+    trained = playing.Trained(None, "mine", "640", directory=tmp_path / "mine")
     directory = tmp_path / "films"
     for name in (str(directory), "movies.v1/"):
         (tmp_path / "movies.v1").mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from torchbeast.core.types import UsageError
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 CONTENTS = {"model_state_dict": {"w": torch.arange(3)}, "steps": 7}
 
@@ -48,7 +48,7 @@ def test_without_hard_links_the_checkpoint_before_is_copied(tmp_path, monkeypatc
     for steps in (7, 8):
         checkpoint.save(path, {**CONTENTS, "steps": steps}, keep_previous=True)
     assert checkpoint.load(path)["steps"] == 8
-    assert checkpoint.load(checkpoint.previous_path(path))["steps"] == 7
+    assert checkpoint.load(run_files.previous_path(path))["steps"] == 7
 
 
 def test_code_is_never_executed(tmp_path):
@@ -81,44 +81,23 @@ def test_missing_checkpoint_names_the_runs_there_are(tmp_path):
     checkpoint.save(tmp_path / "mine" / "model.tar", CONTENTS)
     names = "No checkpoint at .*other.*; runs in .*: mine; shipped agents in .*: .*PopArt, .*Pong,"
     with pytest.raises(UsageError, match=names):
-        checkpoint.load(checkpoint.find_checkpoint(tmp_path, "other"))
+        checkpoint.load(run_files.find_checkpoint(tmp_path, "other"))
 
 
 def test_a_missing_intermediate_checkpoint_names_those_there_are(tmp_path):
-    checkpoint.save(checkpoint.intermediate_path(tmp_path / "run", 500), CONTENTS)
+    checkpoint.save(run_files.intermediate_path(tmp_path / "run", 500), CONTENTS)
     with pytest.raises(UsageError, match=r"No checkpoint at .*000000600.*; there are 500$"):
-        checkpoint.load(checkpoint.find_checkpoint(tmp_path, "run", 600))
+        checkpoint.load(run_files.find_checkpoint(tmp_path, "run", 600))
 
 
 def test_a_missing_intermediate_checkpoint_of_a_shipped_agent_names_those_there_are(tmp_path):
     with pytest.raises(UsageError, match=r"No checkpoint at .*000000005.*; there are 500000, "):
-        checkpoint.load(checkpoint.find_agent(tmp_path, "Pong:5"))
+        checkpoint.load(run_files.find_agent(tmp_path, "Pong:5"))
 
 
 def test_what_cannot_be_read_is_named_with_the_reason(tmp_path):
     with pytest.raises(UsageError, match=f"^{tmp_path} cannot be read: Is a directory$"):
         checkpoint.load(tmp_path)
-
-
-def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
-    shipped = checkpoint.find_checkpoint(tmp_path, "Pong")
-    assert shipped == checkpoint.SHIPPED / "Pong" / "model.tar"
-    assert shipped.exists()
-    mine = tmp_path / "Pong" / "model.tar"
-    checkpoint.save(mine, CONTENTS)
-    assert checkpoint.find_checkpoint(tmp_path, "Pong") == mine
-    # A run is not completed with the intermediate checkpoints of a shipped agent of its name.
-    (kept, *_) = (checkpoint.SHIPPED / "Pong" / "intermediate").iterdir()
-    step = int(kept.name.split(".")[1])
-    assert checkpoint.find_checkpoint(tmp_path, "Pong", step).is_relative_to(tmp_path)
-
-
-def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_path):
-    run = tmp_path / "Pong"
-    (run / "movies").mkdir(parents=True)  # A film of the shipped agent is no run.
-    assert checkpoint.find_checkpoint(tmp_path, "Pong").is_relative_to(checkpoint.SHIPPED)
-    (run / "meta.json").touch()
-    assert checkpoint.find_checkpoint(tmp_path, "Pong") == run / "model.tar"
 
 
 def test_later_formats_are_refused(tmp_path):

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.records.file_writer import FileWriter, check_writable, git_revision
 
 FIELDS = ["step", "loss"]
@@ -50,13 +50,13 @@ def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fie
 def test_copies_of_another_attempt_are_put_aside(make, tmp_path):
     run = tmp_path / "run"
     for step in (10, 20, 30):
-        checkpoint.save(checkpoint.intermediate_path(run, step), {})
-    checkpoint.save(checkpoint.previous_path(run / "model.tar"), {})
+        checkpoint.save(run_files.intermediate_path(run, step), {})
+    checkpoint.save(run_files.previous_path(run / "model.tar"), {})
     make(last_step=20)  # Those after 20 are learned again, perhaps otherwise.
-    assert list(checkpoint.intermediate_paths(run)) == [10, 20]
+    assert list(run_files.intermediate_paths(run)) == [10, 20]
     make(last_step=None)
-    assert not checkpoint.intermediate_paths(run)
-    assert not checkpoint.previous_path(run / "model.tar").exists()
+    assert not run_files.intermediate_paths(run)
+    assert not run_files.previous_path(run / "model.tar").exists()
     assert len(list(run.glob("intermediate.*/*"))) == 3
     assert len(list(run.glob("model.previous.tar.*"))) == 1
 

@@ -13,7 +13,7 @@ from tools.shipped import card, scoring
 from torchbeast.analysis.aggregates import Interval
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 MODELS = Path(__file__).parents[2] / "models"
 GAME = "PongNoFrameskip-v4"
@@ -26,7 +26,7 @@ def copy_run(path):
     contents = checkpoint.load(path / "model.tar")
     del contents["seed"]  # The copies of a run do not have all that its own checkpoint has.
     for steps in range(200_000, 2_000_001, 200_000):
-        checkpoint.save(checkpoint.intermediate_path(path, steps), {**contents, "steps": steps})
+        checkpoint.save(run_files.intermediate_path(path, steps), {**contents, "steps": steps})
 
 
 @pytest.fixture

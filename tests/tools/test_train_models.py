@@ -14,7 +14,7 @@ import pytest
 from tests.processes import all_end, family, read_logs, wait_until
 from tools.shipped import locking, plan, processes, records, resumable, status, trainer
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 pytest.importorskip("tomllib")  # Python 3.11
 
@@ -271,8 +271,8 @@ def test_another_machine_resumes_from_a_saved_state(tmp_path, make_runs):
     assert resumable.load_state(run, elsewhere, models)
     for name in ("model.tar", *resumable.TABLES):
         assert (copied / name).read_bytes() == (source / name).read_bytes()
-    assert checkpoint.intermediate_paths(copied).keys() == (
-        checkpoint.intermediate_paths(source).keys()
+    assert run_files.intermediate_paths(copied).keys() == (
+        run_files.intermediate_paths(source).keys()
     )
     assert "savedir" not in json.loads((copied / "meta.json").read_text())["args"]
     assert not resumable.load_state(run, elsewhere, models)  # Now it has the run.

@@ -3,7 +3,7 @@ import torch
 
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.training import prepare
 from torchbeast.training.initialisation import initialise, match_actions, plan_initialisation
 from torchbeast.training.state import make_learner, resume_or_start
@@ -23,7 +23,7 @@ def save_agent(tmp_path):
             agent.frame_mean.fill_(7.0)
             agent.frame_scale.fill_(0.25)
             agent.baseline.set_statistics([(5.0, 2.0)] * len(config.tasks))
-        path = checkpoint.model_path(tmp_path, name, step)
+        path = run_files.model_path(tmp_path, name, step)
         contents = {"agent": config._asdict(), "model_state_dict": agent.state_dict(), "steps": 7}
         checkpoint.save(path, contents)
         return agent
@@ -61,7 +61,7 @@ def test_a_run_without_a_checkpoint_begins_with_the_shipped_agent_of_its_name(
     (tmp_path / "PongShallow" / "meta.json").touch()  # It was killed before its first checkpoint.
     arguments = [f"--env={PONG}", "--xpid=PongShallow", "--init_from=PongShallow"]
     begin_run(make_config(*arguments))
-    assert str(checkpoint.SHIPPED) in caplog.text
+    assert str(run_files.SHIPPED) in caplog.text
     with pytest.raises(UsageError, match="No checkpoint at"):  # Another run is not completed.
         begin_run(make_config(f"--env={PONG}", "--init_from=PongShallow"))
 
@@ -110,7 +110,7 @@ def test_the_reward_input_stays_what_it_was(make_config, save_agent, clips):
     state = resume_or_start(setup)
     assert state.agent_config(setup).clip_reward_input is clips
     learner = make_learner(setup, state, lambda _: None, lambda: None)
-    path = checkpoint.model_path(setup.config.output.savedir, "run")
+    path = run_files.model_path(setup.config.output.savedir, "run")
     checkpoint.save(path, {**learner.state_dict(), "progress": {}})
     resumed = resume_or_start(setup)
     assert resumed.steps == 0

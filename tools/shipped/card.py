@@ -17,7 +17,7 @@ from tools.shipped.scoring import Evaluation, Score
 from torchbeast.analysis.groups import IGNORED_FLAGS
 from torchbeast.envs.games import parse_game_weights, short_name
 from torchbeast.envs.scores import find_reference
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.allocation import default_num_actors
 from torchbeast.runtime.text import counted, human_return
@@ -72,7 +72,7 @@ def read_facts(agent: Path) -> Facts:
         int(row["step"]),
         float(row["seconds"]),
         tuple(read_slices(agent)),
-        tuple(checkpoint.intermediate_paths(agent)),
+        tuple(run_files.intermediate_paths(agent)),
         tuple(name for name in tables if (agent / name).exists()),
         weights["frame_mean"].numel() > 1,
         notes.read_text().strip() if notes.exists() else "",

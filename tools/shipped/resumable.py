@@ -15,7 +15,7 @@ from tools.shipped.checkpoints import slim
 from tools.shipped.plan import MODELS, Run
 from tools.shipped.records import SLICES, check_files
 from torchbeast.core.types import UsageError
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.locks import is_locked
 
 TABLES = ("logs.csv", "scores.csv", SLICES)
@@ -46,7 +46,7 @@ def save_state(run: Run, directory: Path, models: Path = MODELS) -> Path:
         for name in ("model.tar", *TABLES):
             if (source / name).exists():
                 shutil.copy(source / name, new)
-        for path in checkpoint.intermediate_paths(source).values():
+        for path in run_files.intermediate_paths(source).values():
             checkpoint.save(new / path.relative_to(source), slim(checkpoint.load(path)))
         meta = json.loads((source / "meta.json").read_text())
         meta["args"].pop("savedir", None)  # A path of this machine, which says nothing elsewhere.

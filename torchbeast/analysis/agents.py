@@ -12,7 +12,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs import parse_games
 from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.evaluate.trained import Trained
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
@@ -77,7 +77,7 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
 
 
 def _read_agent(name: str, path: Path) -> RunAgent:
-    checkpoints = checkpoint.intermediate_paths(path)
+    checkpoints = run_files.intermediate_paths(path)
     newest = path / "model.tar"
     if not checkpoints and not newest.exists():
         raise UsageError(f"there is no checkpoint in {path}")

@@ -9,7 +9,7 @@ import torch
 from torchbeast.analysis.agents import UNTRAINED, RunAgent
 from torchbeast.models import Agent, make_agent
 from torchbeast.models.loading import from_contents
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 
 def make_untrained(like: Agent, seed: int) -> Agent:
@@ -43,7 +43,7 @@ def save_untrained(like: RunAgent, directory: Path, count: int = 3) -> list[RunA
     agents = []
     for seed in range(count):
         name = f"untrained{seed}"
-        path = checkpoint.model_path(directory, name)
+        path = run_files.model_path(directory, name)
         state = make_untrained(trained, seed).state_dict()
         checkpoint.save(path, {**contents, "model_state_dict": state})
         agents.append(RunAgent(name, UNTRAINED, {0: path}, like.games))

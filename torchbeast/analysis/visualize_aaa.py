@@ -129,7 +129,7 @@ def visualize(flags: argparse.Namespace) -> None:
     grid = make_grid(trained.agent)
     game = choose_game(trained, flags.env)
     root = Path(flags.save_dir).expanduser() / trained.xpid
-    directory = checkpoint_directory(root, flags.intermediate_model_id, game)
+    directory = checkpoint_directory(root, trained.intermediate_id, game)
     make_directory(directory)
     with contextlib.ExitStack() as stack:
         movie = None

@@ -13,7 +13,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 
 class Trained(NamedTuple):
@@ -21,8 +21,13 @@ class Trained(NamedTuple):
 
     agent: Agent
     xpid: str
-    model_id: str  # The agent steps it was trained for, where the checkpoint says so.
+    model_id: str
+    """The agent steps that it was trained for, where the checkpoint says so."""
     observation: ObservationConfig = DEFAULT_OBSERVATION
+    directory: Path = Path()
+    """Where its films and maps go by default: the run's directory."""
+    intermediate_id: int | None = None
+    """The step number of an intermediate checkpoint; None for any other one."""
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -43,10 +48,15 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
     A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
     """
     xpid = "latest" if flags.xpid is None else flags.xpid
-    path = checkpoint.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
+    path = run_files.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
+    directory = run_files.run_of(path)
     if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
-        xpid = checkpoint.run_of(path).resolve().name
-    trained = read_trained(path, xpid, flags.intermediate_model_id, flags.agent_type)
+        if directory.is_symlink():
+            directory = directory.resolve()
+        xpid = directory.resolve().name
+    else:  # A shipped agent's films are not written among the files of the project.
+        directory = run_files.run_path(flags.savedir, xpid)
+    trained = read_trained(path, xpid, flags.agent_type)._replace(directory=directory)
     if flags.lstm_reset is not None:
         trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
     return trained
@@ -67,8 +77,8 @@ def read_agents(*paths: Path, agent_type: str | None = None) -> list[Trained]:
     agents = []
     for path in (p.expanduser() for p in paths):
         file = path / "model.tar" if path.is_dir() else path
-        name = checkpoint.run_of(file).resolve().name
-        agents.append(read_trained(file, name, agent_type=agent_type))
+        name = run_files.run_of(file).resolve().name
+        agents.append(read_trained(file, name, agent_type))
     return name_apart(agents)
 
 
@@ -89,17 +99,18 @@ def name_apart(agents: Sequence[Trained]) -> list[Trained]:
     return result
 
 
-def read_trained(
-    path: Path, xpid: str, model_id: str | int | None = None, agent_type: str | None = None
-) -> Trained:
+def read_trained(path: Path, xpid: str, agent_type: str | None = None) -> Trained:
     """Reads the agent in the checkpoint at ``path``. Raises UsageError."""
     contents = checkpoint.load(path)
-    steps = checkpoint.steps_of(contents)
+    intermediate_id = run_files.intermediate_id(path)
+    steps = checkpoint.steps_of(contents) if intermediate_id is None else intermediate_id
     return Trained(
         from_contents(contents, path, agent_type),
         xpid,
-        str(model_id or ("model" if steps is None else steps)),
+        "model" if steps is None else str(steps),
         read_observation_config(contents),
+        run_files.run_of(path),
+        intermediate_id,
     )
 
 

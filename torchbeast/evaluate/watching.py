@@ -19,7 +19,6 @@ from torchbeast.evaluate.movies import MAX_GIF_FRAMES, MovieWriter
 from torchbeast.evaluate.pictures import caption, magnify
 from torchbeast.evaluate.playing import Episode, GameLoop, draw_game, make_games, open_games
 from torchbeast.evaluate.trained import Trained, choose_games, load_trained
-from torchbeast.records.checkpoint import run_path
 from torchbeast.runtime.threads import StopSignals
 
 
@@ -96,8 +95,7 @@ def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games:
         UsageError: ``--movie`` is one file, and there are several games.
     """
     if config.movie is None:
-        directory = run_path(config.trained.savedir, trained.xpid) / "movies"
-        return directory / movie_name(trained, game)
+        return trained.directory / "movies" / movie_name(trained, game)
     path = Path(config.movie).expanduser()
     if path.is_dir() or not path.suffix:
         return path / movie_name(trained, game)

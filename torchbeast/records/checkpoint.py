@@ -1,4 +1,4 @@
-"""Checkpoints: data, never code. Where they lie, how they are written so that none is ever lost.
+"""Checkpoints: data, never code. How they are written so that none is ever lost, and read.
 
     python -m torchbeast.records.checkpoint FILE ...
 
@@ -22,14 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-import torchbeast
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
+from torchbeast.records.run_files import SHIPPED, intermediate_paths, previous_path, run_of
 
-# Each of these makes a directory that of a run. Without them it may have films of a shipped agent.
-RUN_FILES = ("model.tar", "intermediate", "meta.json")
-# Agents that come with a checkout; an installed wheel has none.
-SHIPPED = Path(torchbeast.__file__).resolve().parent.parent / "models"
 # Raised when what a checkpoint holds changes its meaning.
 FORMAT_VERSION = 1
 # Numbers among the statistics of 2019's files; data like tensors. NumPy 1 had them elsewhere.
@@ -40,107 +36,6 @@ _NUMPY_SCALARS: list[Any] = [
     np.dtype,
     *(type(np.dtype(name)) for name in ("float64", "float32", "int64", "int32", "bool")),
 ]
-
-
-def run_path(savedir: str | Path, xpid: str) -> Path:
-    """Returns the directory of a run."""
-    return Path(savedir).expanduser() / xpid
-
-
-def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
-    """Returns the checkpoint of a run, or one of its intermediate ones by step number."""
-    run = run_path(savedir, xpid)
-    if intermediate_id is None:
-        return run / "model.tar"
-    return intermediate_path(run, intermediate_id)
-
-
-def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
-    """Finds the checkpoint of a trained agent.
-
-    Args:
-        savedir: the directory of all runs.
-        xpid: the name of a run in ``savedir`` or of a shipped agent, or the path of a run's
-            directory or of its ``model.tar``, from ``savedir`` or from the working directory.
-        intermediate_id: the step number of an intermediate checkpoint.
-
-    Returns:
-        The checkpoint's path; where it would be if there is none.
-    """
-    places = [run_path(savedir, xpid), SHIPPED / xpid]
-    if "/" in xpid or xpid.endswith(".tar"):
-        places.append(Path(xpid).expanduser())
-    for place in places:
-        if os.path.isfile(place) and intermediate_id is None:
-            return place
-        run = run_of(place) if os.path.isfile(place) else place
-        found = model_path(run.parent, run.name, intermediate_id)
-        # A shipped agent must not hide that a run's checkpoint is missing.
-        is_run = any(map(os.path.exists, (run / name for name in RUN_FILES)))
-        if os.path.exists(found) or (is_run and place != SHIPPED / xpid):
-            return found
-    is_shipped = intermediate_id is not None and os.path.exists(SHIPPED / xpid / "model.tar")
-    return model_path(SHIPPED if is_shipped else savedir, xpid, intermediate_id)
-
-
-def find_agent(savedir: str | Path, name: str) -> Path:
-    """Finds a checkpoint by one text: a name or path as in :func:`find_checkpoint`.
-
-    ``:STEP`` behind it names an intermediate checkpoint.
-    """
-    run, _, step = name.rpartition(":")
-    if run and step.isdecimal():
-        return find_checkpoint(savedir, run, int(step))
-    return find_checkpoint(savedir, name)
-
-
-def run_of(path: Path) -> Path:
-    """Returns the run's directory of a checkpoint, intermediate or not."""
-    return path.parent.parent if path.parent.name == "intermediate" else path.parent
-
-
-def intermediate_path(run: Path, step: int) -> Path:
-    """Returns the copy kept at ``step``.
-
-    >>> intermediate_path(Path("run"), 1234).as_posix()
-    'run/intermediate/model.000001234.tar'
-    """
-    return run / "intermediate" / f"model.{step:09d}.tar"
-
-
-def intermediate_paths(run: Path) -> dict[int, Path]:
-    """Returns the intermediate checkpoints of a run by their steps, ascending.
-
-    Other files may lie beside them, such as a copy of the best one.
-    """
-    paths = (run / "intermediate").glob("model.*.tar")
-    steps = {path: path.name.split(".")[1] for path in paths}
-    return dict(sorted((int(s), path) for path, s in steps.items() if s.isdecimal()))
-
-
-def previous_path(path: Path) -> Path:
-    """Returns where the checkpoint that ``path`` had before is kept.
-
-    >>> previous_path(Path("run/model.tar")).as_posix()
-    'run/model.previous.tar'
-    """
-    return path.with_name(f"{path.stem}.previous{path.suffix}")
-
-
-def resume_copies(run: Path, last_step: int | None) -> None:
-    """Renames the copies of another attempt, so that they are not taken for this run's.
-
-    Args:
-        run: the run's directory.
-        last_step: the step that the run goes on from; copies of later steps are renamed. None for a
-            new run: all are, and so is :func:`previous_path`.
-    """
-    if last_step is None:
-        stale = [run / "intermediate", previous_path(run / "model.tar")]
-    else:
-        stale = [path for step, path in intermediate_paths(run).items() if step > last_step]
-    for path in filter(Path.exists, stale):
-        path.rename(path.with_name(f"{path.name}.{int(path.stat().st_mtime)}"))
 
 
 def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import UsageError
-from torchbeast.records import checkpoint
+from torchbeast.records import run_files
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
@@ -97,7 +97,7 @@ class FileWriter:
         resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
-        checkpoint.resume_copies(self.path, last_step)
+        run_files.resume_copies(self.path, last_step)
         self._append("logs.csv", self._fields)
         self._link_latest()
 

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.checkpoint import run_path
 from torchbeast.records.file_writer import check_writable
+from torchbeast.records.run_files import run_path
 from torchbeast.runtime.locks import lock_directory
 
 

@@ -11,7 +11,7 @@ import torch
 
 from torchbeast.core.checks import find_not_finite
 from torchbeast.core.learner import Learner, StepStats
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.records.progress import Progress
 from torchbeast.training.setup import Setup
 
@@ -69,7 +69,7 @@ class Checkpointer:
     @property
     def path(self) -> Path:
         """The checkpoint that a run is resumed from."""
-        return checkpoint.model_path(self._directory.parent, self._directory.name)
+        return run_files.model_path(self._directory.parent, self._directory.name)
 
     def save_if_due(self) -> None:
         """Saves the run every ``checkpoint_interval_s`` seconds."""
@@ -112,7 +112,7 @@ class Checkpointer:
         optimizer.
         """
         if passed_multiple(stats, self._config.save_model_every_nsteps):
-            self.save_agent(checkpoint.intermediate_path(self._directory, stats.steps))
+            self.save_agent(run_files.intermediate_path(self._directory, stats.steps))
 
     def save_agent(self, path: Path) -> bool:
         """Saves the agent, without optimizer.

@@ -19,7 +19,7 @@ from torchbeast.envs.specs import FULL_ACTIONS
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import from_contents
 from torchbeast.models.transfer import check_transfer, has_fixed_input, transfer
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.training.setup import Setup
 
 log = logging.getLogger("torchbeast")
@@ -86,10 +86,10 @@ def load_source(setup: Setup, name: str) -> Source:
     Raises:
         UsageError: there is no such agent, or it does not fit the run.
     """
-    path = checkpoint.find_agent(setup.config.output.savedir, name)
+    path = run_files.find_agent(setup.config.output.savedir, name)
     if not path.exists() and setup.xpid in (name, name.rpartition(":")[0]):
         # This run itself, which has no checkpoint yet, and the name of a shipped agent.
-        shipped = checkpoint.find_agent(checkpoint.SHIPPED, name)
+        shipped = run_files.find_agent(run_files.SHIPPED, name)
         path = shipped if shipped.exists() else path
     agent = from_contents(checkpoint.load(path), path, setup.agent.agent_type)
     try:

@@ -14,8 +14,8 @@ from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
-from torchbeast.records.checkpoint import run_path
 from torchbeast.records.file_writer import default_xpid
+from torchbeast.records.run_files import run_path
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
     ServerLoad,

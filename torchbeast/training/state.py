@@ -16,7 +16,7 @@ from torchbeast.core.optimizer import optimizer_kind
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.text import first_line
 from torchbeast.training.config import TrainingConfig
 from torchbeast.training.initialisation import Initialisation, initialise, plan_initialisation
@@ -62,7 +62,7 @@ def resume_or_start(setup: Setup) -> RunState:
         RunError: an environment failed while a new run's games were measured.
     """
     config = setup.config
-    path = checkpoint.model_path(config.output.savedir, setup.xpid)
+    path = run_files.model_path(config.output.savedir, setup.xpid)
     if not path.exists():
         seed = _choose_seed(config, None)
         return RunState(seed, initialisation=plan_initialisation(setup, seed))
@@ -90,7 +90,7 @@ def _load_run(path: Path, agent: AgentConfig) -> dict[str, Any]:
         contents = checkpoint.load(path)
         check_resumable(contents, path, agent)
     except UsageError as error:
-        previous = checkpoint.previous_path(path)
+        previous = run_files.previous_path(path)
         hint = f" ({previous.name} beside it is the checkpoint before)" if previous.exists() else ""
         raise UsageError(f"{error}{hint}") from error
     return contents

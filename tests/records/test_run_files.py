@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from torchbeast.records import checkpoint, run_files
+
+CONTENTS = {"model_state_dict": {}}
+
+
+def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
+    shipped = run_files.find_checkpoint(tmp_path, "Pong")
+    assert shipped == run_files.SHIPPED / "Pong" / "model.tar"
+    assert shipped.exists()
+    mine = tmp_path / "Pong" / "model.tar"
+    checkpoint.save(mine, CONTENTS)
+    assert run_files.find_checkpoint(tmp_path, "Pong") == mine
+    # A run is not completed with the intermediate checkpoints of a shipped agent of its name.
+    (kept, *_) = (run_files.SHIPPED / "Pong" / "intermediate").iterdir()
+    step = int(kept.name.split(".")[1])
+    assert run_files.find_checkpoint(tmp_path, "Pong", step).is_relative_to(tmp_path)
+
+
+def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_path):
+    run = tmp_path / "Pong"
+    (run / "movies").mkdir(parents=True)  # A film of the shipped agent is no run.
+    assert run_files.find_checkpoint(tmp_path, "Pong").is_relative_to(run_files.SHIPPED)
+    (run / "meta.json").touch()
+    assert run_files.find_checkpoint(tmp_path, "Pong") == run / "model.tar"
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("run/intermediate/model.000000500.tar", 500),
+        ("run/model.tar", None),
+        ("run/model.previous.tar", None),
+        ("run/intermediate/best.tar", None),
+        ("intermediate/model.tar", None),
+    ],
+)
+def test_intermediate_checkpoints_are_known_by_their_names(path, number):
+    assert run_files.intermediate_id(Path(path)) == number
