@@ -13,6 +13,7 @@ from torchbeast.analysis import (
     analyze_resnet,
     comparison,
     excitation,
+    filter_flags,
     filter_plots,
     similarity,
     stitching,
@@ -318,11 +319,56 @@ def test_wrong_input_is_one_line(arguments, message, assert_misuse):
     assert_misuse(analyze_resnet.main, arguments, message)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--comp_single_single_model=Pog"],
+            "--comp_single_single_model Pog: agents of one game are Breakout, Pong",
+        ),
+        (
+            ["--comp_no_optimal", "--metric", "optimal", "rebasin"],
+            "--comp_no_optimal leaves nothing of --metric optimal rebasin",
+        ),
+    ],
+)
+def test_comparisons_of_nothing_are_refused(directory, capsys, arguments, message):
+    assert run("--load_path", directory, *arguments) == 2
+    assert capsys.readouterr().err == f"analyze_resnet: error: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["--mode=filter_vis", "--seed=1", "--filter=2"],
+            "--seed has no effect in --mode filter_vis",
+        ),
+        (
+            ["--mode=ablation", "--layer=feat_conv0", "--filter", "1"],
+            "--filter, --layer have no effect in --mode ablation",
+        ),
+        (["--mode=filter_vis", "--pairwise_comp"], ""),
+    ],
+)
+def test_flags_that_a_mode_does_not_read_are_named(capsys, arguments, line):
+    assert run("--load_path=/nowhere", *arguments) == 2
+    warning, _, error = capsys.readouterr().err.rpartition("analyze_resnet: error:")
+    assert warning.strip() == line
+    assert error.count("\n") == 1
+
+
+def test_the_modes_are_those_that_there_are():
+    assert set(filter_flags.USED) == set(analyze_resnet.MODES)
+    known = set(vars(filter_flags.make_parser().parse_args([])))
+    assert set().union(*filter_flags.USED.values()) < known
+
+
 def test_a_place_for_results_that_cannot_be_had_is_one_line(directory, tmp_path, capsys):
     path = run_files.intermediate_path(directory / "Pong", 300)
     (tmp_path / "file").touch()
-    for mode in ("filter_vis", "_filter_comp"):
-        assert run(f"--mode={mode}", "--load_path", path, "--other", path, "--save_dir",
+    for mode, *other in (("filter_vis",), ("_filter_comp", "--other", path)):
+        assert run(f"--mode={mode}", "--load_path", path, *other, "--save_dir",
                    tmp_path / "file" / "x") == 2  # fmt: skip
         assert capsys.readouterr().err.count("\n") == 1
 

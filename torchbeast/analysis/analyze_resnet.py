@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast.analysis.filter_flags import COMPARISONS, make_parser
+from torchbeast.analysis.filter_flags import COMPARISONS, find_unused, make_parser
 from torchbeast.analysis.results import make_directory
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
@@ -63,7 +63,11 @@ def choose_measures(
     """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
     from torchbeast.analysis import comparison
 
-    metrics = ["default"] if flags.comp_no_optimal else dict.fromkeys(flags.metric)
+    metrics = dict.fromkeys(flags.metric)
+    if flags.comp_no_optimal:
+        metrics = {name: None for name in metrics if name not in comparison.MATCHED}
+    if not metrics:
+        raise UsageError(f"--comp_no_optimal leaves nothing of --metric {' '.join(flags.metric)}")
     measures = {name: comparison.MEASURES[name] for name in metrics if name != "cka"}
     if "cka" in metrics:
         from torchbeast.analysis.activations import Responses
@@ -213,7 +217,7 @@ def ablate(flags: argparse.Namespace, signals: StopSignals) -> None:
         layers=split_names(flags.layers),
         num_frames=flags.cka_frames,
         games_per_filter=flags.games_per_filter,
-        greedy=flags.greedy,
+        greedy=not flags.sample,
         seed=flags.seed,
         directory=(flags.save_dir or Path("ablation")).expanduser(),
     )
@@ -235,7 +239,7 @@ def stitch(flags: argparse.Namespace, signals: StopSignals) -> None:
         layers=split_names(flags.layers),
         num_frames=flags.cka_frames,
         num_games=flags.games,
-        greedy=flags.greedy,
+        greedy=not flags.sample,
         seed=flags.seed,
         directory=(flags.save_dir or Path("stitching")).expanduser(),
     )
@@ -278,7 +282,12 @@ MODES = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    unused = find_unused(flags.mode, parser.given(argv))
+    if unused:
+        verb = "has" if len(unused) == 1 else "have"
+        print(f"{', '.join(unused)} {verb} no effect in --mode {flags.mode}", file=sys.stderr)
     return run_command("analyze_resnet", lambda signals: MODES[flags.mode](flags, signals))
 
 

@@ -130,6 +130,9 @@ def make_pairs(
         only: see :func:`agent_pairs`.
         seeds: see :func:`have_seeds`. Agents of one seed began with the same weights.
     """
+    if only is not None and only not in (a.name for a in agents if a.kind == SINGLE):
+        names = ", ".join(a.name for a in agents if a.kind == SINGLE) or "none"
+        raise UsageError(f"--comp_single_single_model {only}: agents of one game are {names}")
     reader = SnapshotReader()
     pairs = []
     for comparison in comparisons:
@@ -173,6 +176,8 @@ MEASURES: dict[str, Measure] = {
     "kernels": of_kernels(filters.in_order),
     "optimal_kernels": of_kernels(filters.optimal),
 }
+# Measures that look for the best way to pair filters.
+MATCHED = ("optimal", "rebasin", "optimal_kernels")
 
 
 def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:

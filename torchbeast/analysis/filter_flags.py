@@ -10,19 +10,51 @@ from torchbeast.cli.parsing import Parser, natural, positive, seed
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 CONTROLS = ("same_games", "untrained")
 METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
-MODES = (
-    *("filter_comp", "filter_comp_plot", "filter_vis", "_filter_comp"),
-    *("similarity", "ablation", "stitching"),
-)
 
 
-def make_parser() -> argparse.ArgumentParser:
+# What each mode reads besides --mode, --load_path, --save_dir and what is accepted as in 2019.
+USED = {
+    "filter_comp": {
+        *("models", "comp_num_models", "comp_between", "comp_seeds", "comp_no_optimal"),
+        *("comp_single_single_model", "match_num_models", "metric", "cores"),
+        *("cka_game", "cka_frames"),
+    },
+    "filter_comp_plot": {
+        *("plot_match_type", "plot_metric_type", "plot_summary", "plot_heatmaps"),
+        *("save_figures", "hide_plots"),
+    },
+    "filter_vis": {"layer", "filter"},
+    "_filter_comp": {"layer", "other"},
+    "similarity": {"other", "control", "cka_game", "cka_frames", "seed"},
+    "ablation": {
+        *("other", "layers", "games_per_filter", "sample"),
+        *("cka_game", "cka_frames", "seed"),
+    },
+    "stitching": {
+        *("other", "control", "layers", "games", "sample"),
+        *("cka_game", "cka_frames", "seed"),
+    },
+}
+
+
+def find_unused(mode: str, given: set[str]) -> list[str]:
+    """Returns the flags that a mode does not read, but another one does.
+
+    Args:
+        mode: of :data:`USED`.
+        given: destinations of the flags that were given.
+    """
+    others = set().union(*USED.values()) - USED[mode]
+    return [f"--{name}" for name in sorted(given & others)]
+
+
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.analysis.analyze_resnet``."""
     parser = Parser("analysis.analyze_resnet", "Compares and shows the filters of ResNet agents.")
     add = parser.add_argument
     add(
         "--mode",
-        choices=MODES,
+        choices=list(USED),
         default="filter_comp",
         help="filter_comp: distances between the filters of agents over training. "
         "filter_comp_plot: figures of these distances. filter_vis: the inputs that excite filters "
@@ -215,8 +247,7 @@ def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sample",
-        dest="greedy",
-        action="store_false",
+        action="store_true",
         help="Sample actions in full games instead of taking the likeliest.",
     )
     add(

@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -41,6 +42,13 @@ class Parser(argparse.ArgumentParser):
             preset = first.parse_known_args(args)[0].preset
             self.set_defaults(**PRESETS.get(preset, {}))
         return super().parse_known_args(args, namespace)
+
+    def given(self, args: Sequence[str] | None) -> set[str]:
+        """Returns the destinations of the arguments that a valid command line names."""
+        unset = object()
+        names = vars(self.parse_args(args))
+        flags = self.parse_args(args, argparse.Namespace(**dict.fromkeys(names, unset)))
+        return {name for name, value in vars(flags).items() if value is not unset}
 
     def error(self, message: str) -> NoReturn:
         """Prints a mistake in one line and ends the program with exit code 2."""
