@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 
 import tests.moving_target  # noqa: F401
 from tests.analysis.test_stitching import GAME, make, random_moments, save
@@ -156,6 +157,23 @@ def test_full_games_are_those_of_the_agent_without_the_filter():
     assert without.shape == (2, 6)
     assert without[0].tolist() == intact.tolist()
     assert set(np.abs(without).flatten()) == {1}
+
+
+def test_values_of_different_units_have_scales_of_their_own():
+    filters = (Filter("conv1", 0),)
+    agents = []
+    for size, unit in ((1.0, "sigma"), (40.0, "returns"), (2.0, "sigma")):
+        change = np.full((1, 4), size)
+        game = GameEffects("Game", change, change, change, np.zeros(0), np.zeros((1, 0)))
+        agents.append(AgentEffects("agent", filters, (game,), unit))
+    figure = ablation_report.draw(agents)
+    images = [image for axis in figure.axes for image in axis.get_images()]
+    policies, values = images[:3], images[3:6]
+    assert [image.norm.vmax for image in policies] == [40, 40, 40]
+    assert [image.norm.vmax for image in values] == [2, 40, 2]
+    labels = [image.colorbar.ax.get_ylabel() for image in values]
+    assert labels == ["sigma", "returns", "sigma"]
+    pyplot.close(figure)
 
 
 def make_effects(first, second, filters):

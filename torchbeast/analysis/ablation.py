@@ -65,7 +65,7 @@ class GameEffects(NamedTuple):
     policy: np.ndarray
     """Divergence from the intact policy in nats, ``[F, N]``."""
     value: np.ndarray
-    """Absolute change of the value in sigma, ``[F, N]``."""
+    """Absolute change of the value in the agent's unit, ``[F, N]``."""
     untrained: np.ndarray
     """As ``policy``, of an untrained network on the same moments."""
     intact_returns: np.ndarray
@@ -80,6 +80,8 @@ class AgentEffects(NamedTuple):
     agent: str
     filters: tuple[Filter, ...]
     games: tuple[GameEffects, ...]
+    value_unit: str = "sigma"
+    """Of the changes of values."""
 
 
 def list_filters(agent: Agent, layers: Sequence[str] = ()) -> tuple[Filter, ...]:
@@ -297,7 +299,12 @@ def run(config: AblationConfig, signals: StopSignals) -> list[Path]:
             what = "the games that are complete" if found[0] else "nothing: no game is complete"
             print(f"Saving {what} ({signals.HINT})", file=sys.stderr)
         complete = [
-            AgentEffects(player.xpid, own, tuple(effects))
+            AgentEffects(
+                player.xpid,
+                own,
+                tuple(effects),
+                "sigma" if player.agent.config.use_popart else "returns",
+            )
             for player, own, effects in zip(players, filters, found, strict=True)
             if effects
         ]

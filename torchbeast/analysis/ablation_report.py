@@ -113,7 +113,7 @@ def _arrays(effects: Sequence[AgentEffects]) -> dict[str, Any]:
 
 
 def draw(effects: Sequence[AgentEffects]) -> Any:
-    """Draws a column per agent; all agents have the same scales."""
+    """Draws a column per agent; what has one unit has the same scale for all agents."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -155,17 +155,18 @@ def _draw_maps(figures: list[Any], effects: Sequence[AgentEffects], what: str) -
     from matplotlib.colors import LogNorm, Normalize
 
     matrices = [_matrix(agent, what) for agent in effects]
-    largest = max(float(np.abs(matrix).max()) for matrix in matrices) or 1.0
-    floor = -largest if what == "return" else largest * 10**-DECADES  # Zero has no logarithm.
-    norm = (Normalize if what == "return" else LogNorm)(floor, largest)
+    units = [_unit(agent, what) for agent in effects]
     colours = "RdBu" if what == "return" else "viridis"
     titles = {
         "policy": "change of the policy without one filter",
         "value": "change of the value without one filter",
         "return": "change of the return without one filter",
     }
-    units = {"policy": "KL divergence, nats", "value": "sigma, else returns", "return": "points"}
-    for figure, agent, matrix in zip(figures, effects, matrices, strict=True):
+    for figure, agent, matrix, unit in zip(figures, effects, matrices, units, strict=True):
+        alike = [m for m, its_unit in zip(matrices, units, strict=True) if its_unit == unit]
+        largest = max(float(np.abs(m).max()) for m in alike) or 1.0
+        floor = -largest if what == "return" else largest * 10**-DECADES  # Zero has no logarithm.
+        norm = (Normalize if what == "return" else LogNorm)(floor, largest)
         axis = figure.subplots()
         image = axis.imshow(
             np.maximum(matrix, floor),
@@ -186,7 +187,12 @@ def _draw_maps(figures: list[Any], effects: Sequence[AgentEffects], what: str) -
             axis.tick_params(axis="x", rotation=90)
         axis.set_xlabel("filters of each layer, by mean effect on the policy", fontsize="small")
         axis.tick_params(length=0)
-        figure.colorbar(image, ax=axis, label=units[what], pad=0.01)
+        figure.colorbar(image, ax=axis, label=unit, pad=0.01)
+
+
+def _unit(agent: AgentEffects, what: str) -> str:
+    units = {"policy": "KL divergence, nats", "value": agent.value_unit, "return": "points"}
+    return units[what]
 
 
 def _draw_sums(figures: list[Any], effects: Sequence[AgentEffects]) -> None:
