@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from torchbeast.runtime import priority
 from torchbeast.runtime.evaluator import Alive, Failure, Finished, Notice, Pace, Request
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker
@@ -109,8 +109,7 @@ def serve(descriptor: int, niceness: int) -> None:
         niceness: how much lower than the trainer's this process's priority is.
     """
     begin_worker()
-    with contextlib.suppress(OSError):
-        os.nice(niceness)
+    priority.lower(niceness)
     connection = Connection(descriptor)
     logging.getLogger("torchbeast").addHandler(NoticeHandler(connection))
     throttle = Throttle(connection)

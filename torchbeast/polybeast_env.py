@@ -287,9 +287,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     if flags.parent_pid is not None:
-        from torchbeast.runtime.workers import end_with_parent
+        from torchbeast.runtime.workers import follow_parent
 
-        end_with_parent()
+        follow_parent()
     try:
         if not flags.pure_python:
             with default_interrupt():

@@ -162,10 +162,10 @@ def test_full_games_are_those_of_the_agent_without_the_filter():
 def test_values_of_different_units_have_scales_of_their_own():
     filters = (Filter("conv1", 0),)
     agents = []
-    for size, unit in ((1.0, "sigma"), (40.0, "returns"), (2.0, "sigma")):
+    for size, use_popart in ((1.0, True), (40.0, False), (2.0, True)):
         change = np.full((1, 4), size)
         game = GameEffects("Game", change, change, change, np.zeros(0), np.zeros((1, 0)))
-        agents.append(AgentEffects("agent", filters, (game,), unit))
+        agents.append(AgentEffects("agent", filters, (game,), use_popart))
     figure = ablation_report.draw(agents)
     images = [image for axis in figure.axes for image in axis.get_images()]
     policies, values = images[:3], images[3:6]

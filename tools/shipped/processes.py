@@ -14,11 +14,11 @@ from pathlib import Path
 from tools.shipped.plan import ROOT, Run
 from tools.shipped.records import Slice, append_slice, machine, now, read_progress
 from torchbeast.core.types import RunError
+from torchbeast.runtime.priority import NICEST, lower_session
 from torchbeast.runtime.workers import end_with_parent
 
 # How long a run gets to save and end. On a busy machine a run of idle priority needs minutes.
 PATIENCE_S = 600.0
-NICEST = 19
 PROGRAM = (sys.executable, "-m", "torchbeast.polybeast")
 # What a run needs at most until its first step. One that had less and took no step had to leave the
 # machine to other programs.
@@ -39,10 +39,7 @@ def lower_priority(pid: int, kind: str) -> None:
         return
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, NICEST)
-    # Linux may divide time among sessions first (autogroups). Then niceness and SCHED_IDLE count
-    # inside a session only.
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(NICEST))
+    lower_session(pid, NICEST)
     if kind == "idle" and hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))

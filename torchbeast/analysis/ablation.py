@@ -80,8 +80,8 @@ class AgentEffects(NamedTuple):
     agent: str
     filters: tuple[Filter, ...]
     games: tuple[GameEffects, ...]
-    value_unit: str = "sigma"
-    """Of the changes of values."""
+    use_popart: bool = True
+    """Whether changes of values are in sigma, else in returns."""
 
 
 def list_filters(agent: Agent, layers: Sequence[str] = ()) -> tuple[Filter, ...]:
@@ -299,12 +299,7 @@ def run(config: AblationConfig, signals: StopSignals) -> list[Path]:
             what = "the games that are complete" if found[0] else "nothing: no game is complete"
             print(f"Saving {what} ({signals.HINT})", file=sys.stderr)
         complete = [
-            AgentEffects(
-                player.xpid,
-                own,
-                tuple(effects),
-                "sigma" if player.agent.config.use_popart else "returns",
-            )
+            AgentEffects(player.xpid, own, tuple(effects), player.agent.config.use_popart)
             for player, own, effects in zip(players, filters, found, strict=True)
             if effects
         ]

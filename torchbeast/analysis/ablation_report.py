@@ -191,8 +191,8 @@ def _draw_maps(figures: list[Any], effects: Sequence[AgentEffects], what: str) -
 
 
 def _unit(agent: AgentEffects, what: str) -> str:
-    units = {"policy": "KL divergence, nats", "value": agent.value_unit, "return": "points"}
-    return units[what]
+    value = "sigma" if agent.use_popart else "returns"
+    return {"policy": "KL divergence, nats", "value": value, "return": "points"}[what]
 
 
 def _draw_sums(figures: list[Any], effects: Sequence[AgentEffects]) -> None:

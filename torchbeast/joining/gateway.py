@@ -33,7 +33,7 @@ from torchbeast.joining.places import Places
 from torchbeast.joining.tenancy import Tenancy
 from torchbeast.joining.tls import make_tls_context
 from torchbeast.runtime.text import counted
-from torchbeast.runtime.workers import end_with_parent, raise_file_limit
+from torchbeast.runtime.workers import follow_parent, raise_file_limit
 
 # A host that is refused again and again is reported once in this time.
 REPORT_INTERVAL_S = 60.0
@@ -297,7 +297,7 @@ def serve(connection_fd: int, listener_fd: int | None) -> None:
         connection_fd: a pipe, from which the configuration comes, and which takes events.
         listener_fd: the socket that hosts connect to; None if there is none.
     """
-    end_with_parent()
+    follow_parent()
     raise_file_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.ExitStack() as stack:

@@ -15,6 +15,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from torchbeast.core.types import RunError
+from torchbeast.runtime import priority
 
 log = logging.getLogger("torchbeast")
 
@@ -39,9 +40,15 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def begin_worker() -> None:
-    """Makes a worker process end with its parent and leave a terminal's signals to the parent."""
+def follow_parent() -> None:
+    """Makes this process end with its parent, and gives it the priority of the parent's session."""
     end_with_parent()
+    priority.follow_parent()
+
+
+def begin_worker() -> None:
+    """Makes a worker process follow its parent and leave a terminal's signals to the parent."""
+    follow_parent()
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
