@@ -24,6 +24,7 @@ from tools.shipped.records import SLICES, check_files
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint, run_files
+from torchbeast.records.tables import complete_lines
 from torchbeast.runtime.locks import is_locked
 
 # Files of a shipped agent: what an earlier one of that name had is removed.
@@ -50,7 +51,7 @@ def choose_steps(steps: Sequence[int], count: int) -> list[int]:
 
 def copy_table(source: Path, target: Path) -> None:
     """Copies a CSV with a header and at most ``MAX_ROWS`` of its rows, the last one among them."""
-    header, *rows = source.read_text().splitlines()
+    header, *rows = complete_lines(source.read_text())
     count = min(len(rows), MAX_ROWS)
     chosen = [rows[(i + 1) * len(rows) // count - 1] for i in range(count)]
     target.write_text("\n".join([header, *chosen]) + "\n")

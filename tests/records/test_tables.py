@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.records.tables import resume_table
+from torchbeast.records.tables import Table, resume_table
 
 
 def write(path, content):
@@ -19,6 +19,14 @@ def test_a_comma_inside_a_cell_divides_nothing(tmp_path):
     content = path.read_text()
     resume_table(path, 20)
     assert path.read_text() == content.removesuffix('20,"lab, r')
+
+
+@pytest.mark.parametrize("cut", [b"20,0.", b"20,0.25", b"20", b"2"])
+def test_a_row_that_is_being_written_is_not_read(tmp_path, cut):
+    table = Table(write(tmp_path / "logs.csv", b"step,loss\n10,0.5\n" + cut))
+    assert table.column("step").tolist() == [10]
+    resume_table(tmp_path / "logs.csv", 20)
+    assert (tmp_path / "logs.csv").read_text() == "step,loss\n10,0.5\n"
 
 
 @pytest.mark.parametrize(

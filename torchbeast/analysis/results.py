@@ -42,8 +42,14 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Writes a CSV file."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    """Writes a CSV file, or leaves what was there."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with open(temporary, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -14,11 +14,20 @@ from torchbeast.core.types import UsageError
 log = logging.getLogger("torchbeast")
 
 
+def complete_lines(text: str) -> list[str]:
+    r"""Returns the lines that have ended. Whoever writes a last line may have written half of it.
+
+    >>> complete_lines("step,loss\n10,0.5\n20,0.")
+    ['step,loss', '10,0.5']
+    """
+    return text.rpartition("\n")[0].splitlines()
+
+
 class Table:
     """A CSV file with a header, as a run writes it while others read it."""
 
     def __init__(self, path: Path) -> None:
-        """Reads a table. A last row that is not complete is left out.
+        """Reads a table. A last row is left out if it or its line is not complete.
 
         Raises:
             OSError: the file cannot be read.
@@ -26,10 +35,9 @@ class Table:
         """
         self._path = path
         try:
-            with open(path, newline="") as file:
-                reader = csv.DictReader(file)
-                self.fields = list(reader.fieldnames or [])
-                rows = list(reader)
+            reader = csv.DictReader(complete_lines(path.read_text()))
+            self.fields = list(reader.fieldnames or [])
+            rows = list(reader)
         except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{path} is damaged: {error}") from error
         # Missing cells are None, superfluous ones have the key None.
@@ -61,9 +69,10 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
         header: the line of column names that the table must have; None for any.
     """
     try:
-        rows = path.read_text().splitlines() if path.exists() else []
-        if not rows:
+        text = path.read_text() if path.exists() else ""
+        if not text:
             return
+        rows = complete_lines(text) or [text]
         if last_step is None or header not in (None, rows[0]):
             _rename(path)
             return
