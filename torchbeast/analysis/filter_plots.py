@@ -46,8 +46,11 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
 
 
 def summarize(rows: list[Row], metric: str) -> Any:
-    """Draws the mean over all layers of each pair against the share of training, in a panel per
+    """Draws the mean over all layers of each pair against the share of its steps, in a panel per
     matching.
+
+    It is the share of training, unless checkpoints of equal steps were compared: then the agent
+    with more steps may end before its training does.
 
     Args:
         rows: of one or several comparisons. An agent and itself one checkpoint later are a pair.
@@ -72,7 +75,7 @@ def summarize(rows: list[Row], metric: str) -> Any:
         panel, colour = panels[matches.index(match)], f"C{comparisons.index(comparison)}"
         _draw_means(panel, of_pair, metric, label=comparison, color=colour)
     for panel in panels:
-        panel.set(xlabel="share of training", xlim=(0, 1 + MARGIN))
+        panel.set(xlabel="share of the steps compared", xlim=(0, 1 + MARGIN))
     add_legend(figure)
     return figure
 
