@@ -36,6 +36,15 @@ def test_objects_are_what_differs_from_the_background(agent):
     assert find_objects(frame, frame.astype(float)) == []
 
 
+def test_objects_may_differ_in_one_colour():
+    frame = np.zeros((12, 84, 84), np.uint8)
+    frame[9, 10:16, 20:26] = 200  # Red, in the newest of four pictures.
+    frame[6, 40:46, 20:26] = 200  # In the picture before that.
+    box = GameObject(10, 20, 16, 26)
+    assert find_objects(frame, np.zeros(frame.shape), colour=True) == [box]
+    assert find_objects(frame, np.zeros(frame.shape)) == []
+
+
 def test_an_object_is_removed_from_all_planes_and_nothing_else(agent):
     frame = agent.bright_frame()
     frame[0] = np.roll(frame[0], 2, axis=1)  # It has moved since the oldest plane.
@@ -72,6 +81,7 @@ def test_what_matters_is_told_from_what_does_not(agent):
     assert by_place[PLACES[2]].value_change == pytest.approx(-1, abs=1e-4)
     assert by_place[PLACES[0]].value_change == pytest.approx(0, abs=1e-6)
     assert agreement(found) > 0.5
+    assert agreement(found[:2]) is None
 
 
 def test_pongs_ball_and_paddles_are_no_background():

@@ -1,7 +1,7 @@
 """Counterfactuals: what an agent does when an object is taken away or moved (Atrey et al. 2020).
 
-An object is what differs from the game's background in one connected place of the newest plane. The
-background is the median of many frames of games that the agent plays.
+An object is what differs from the game's background in one connected place of the newest picture.
+The background is the median of many frames of games that the agent plays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.checks import evaluate, strength
 from torchbeast.analysis.saliency.explain import Step
 from torchbeast.analysis.saliency.scores import Score
+from torchbeast.envs.wrappers import FRAME_FORMATS
 from torchbeast.evaluate.trained import Trained
 
 BACKGROUND_FRAMES = 96
@@ -26,6 +27,7 @@ SMALLEST = 2  # Pixels.
 LARGEST_SHARE = 0.1  # Of the picture: more is scenery.
 MARGIN = 2  # Pixels around an object, in which it lies in the older planes, too.
 MOVE = 8  # Pixels.
+FEWEST = 3  # Objects that a correlation needs.
 
 
 class GameObject(NamedTuple):
@@ -54,9 +56,15 @@ def find_background(trained: Trained, game: str) -> np.ndarray:
     return np.median(play_frames(trained, game, BACKGROUND_FRAMES).numpy(), axis=0)
 
 
-def find_objects(frame: np.ndarray, background: np.ndarray) -> list[GameObject]:
-    """Finds the objects in the newest plane of a frame ``[C, H, W]``."""
-    different = np.abs(frame[-1].astype(float) - background[-1]) > CONTRAST
+def find_objects(
+    frame: np.ndarray, background: np.ndarray, *, colour: bool = False
+) -> list[GameObject]:
+    """Finds the objects in the newest picture of a frame ``[C, H, W]``: the last plane, or the last
+    three of pictures in colour.
+    """
+    newest = slice(-3 if colour else -1, None)
+    difference = np.abs(frame[newest].astype(float) - background[newest])
+    different = difference.max(axis=0) > CONTRAST
     _, _, boxes, _ = cv2.connectedComponentsWithStats(different.astype(np.uint8), connectivity=8)
     height, width = different.shape
     found = []
@@ -111,10 +119,11 @@ def check_objects(
         grid: where the maps' cells are.
         background: ``[C, H, W]``.
     """
+    colour = FRAME_FORMATS[trained.observation.frame_format].colour
     results = []
     for step, scores in zip(steps, maps, strict=True):
         frame = step.inputs.frame[0, 0].numpy()
-        boxes = find_objects(frame, background)
+        boxes = find_objects(frame, background, colour=colour)
         if not boxes:
             continue
         frames = [f(frame, background, box) for f in (remove, move) for box in boxes]
@@ -146,12 +155,15 @@ def _sigma(trained: Trained, head: int) -> float:
     return 1.0 if sigma is None else float(sigma[head])
 
 
-def agreement(counterfactuals: Sequence[Counterfactual], field: str = "removed") -> float:
-    """Computes Spearman's rank correlation of what maps predict and what happens; 0 for under 3
-    objects.
+def agreement(counterfactuals: Sequence[Counterfactual], field: str = "removed") -> float | None:
+    """Computes Spearman's rank correlation of what maps predict and what happens.
+
+    None for fewer than ``FEWEST`` objects; 0 where all are predicted to matter alike, or do.
     """
     predicted = [c.predicted for c in counterfactuals]
     happened = [getattr(c, field) for c in counterfactuals]
-    if len(predicted) < 3 or np.ptp(predicted) == 0 or np.ptp(happened) == 0:
+    if len(predicted) < FEWEST:
+        return None
+    if np.ptp(predicted) == 0 or np.ptp(happened) == 0:
         return 0.0
     return float(spearmanr(predicted, happened).statistic)

@@ -45,8 +45,10 @@ class Check:
     correlations: dict[str, float]  # By the layer shuffled last, from the top.
     counterfactuals: Sequence[Counterfactual]
 
-    def row(self) -> tuple[float, ...]:
-        """Returns the numbers of ``COLUMNS`` behind the score's name."""
+    def row(self) -> tuple[float | None, ...]:
+        """Returns the numbers of ``COLUMNS`` behind the score's name; None where too few objects
+        are in the pictures.
+        """
         values = list(self.correlations.values())
         return (
             self.faithfulness.over_random,
@@ -89,8 +91,12 @@ def format_table(checks: Sequence[Check]) -> str:
     width = max(len("score"), *(len(check.score) for check in checks))
     lines = [f"{COLUMNS[0]:{width}}" + "".join(f"{name:>16}" for name in COLUMNS[1:])]
     for check in checks:
-        lines.append(f"{check.score:{width}}" + "".join(f"{x:16.2f}" for x in check.row()))
+        lines.append(f"{check.score:{width}}" + "".join(f"{_text(x):>16}" for x in check.row()))
     return "\n".join([*lines, *LEGEND])
+
+
+def _text(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f}"
 
 
 def save_checks(directory: Path, checks: Sequence[Check]) -> list[Path]:
@@ -120,7 +126,7 @@ def draw_checks(checks: Sequence[Check]) -> Any:
         titles += [
             f"{check.score}: faithful {gain:.2f}",
             "layers shuffled from the top",
-            f"objects: agreement {agreement(check.counterfactuals):.2f}",
+            f"objects: agreement {_text(agreement(check.counterfactuals))}",
         ]
     figure, axes = make_panels(titles)
     for check, row in zip(checks, np.reshape(np.array(axes, dtype=object), (-1, 3)), strict=True):

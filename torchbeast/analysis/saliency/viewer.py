@@ -89,7 +89,10 @@ def _describe(film: Film, peaks: Peaks, checks: Sequence[Check]) -> dict[str, An
             for step, value in zip(film.steps, film.values, strict=True)
         ],
         "checks": [
-            {"score": check.score, "numbers": [round(x, 4) for x in check.row()]}
+            {
+                "score": check.score,
+                "numbers": [None if x is None else round(x, 4) for x in check.row()],
+            }
             for check in checks
         ],
     }
