@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.shipped import card, tables
 from tools.shipped.records import check_files
-from torchbeast.analysis.runs import RunRecords, read_reference
+from torchbeast.analysis.runs import RunRecords, read_references
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import named_paths, positive
 from torchbeast.envs import parse_games
@@ -76,7 +76,7 @@ def make_table(flags: argparse.Namespace) -> str:
             tables.make_group(name or paths[0].name, [RunRecords(path) for path in paths])
             for name, paths in flags.kinds
         ]
-        references = [read_reference(path) for path in flags.reference or ()]
+        references = read_references(flags.reference or ())
         return tables.format_curves(groups, references, flags.at, flags.count)
     columns = [
         tables.make_column(name or agents[0].name, tables.read_evaluations(agents), flags.policy)

@@ -5,7 +5,7 @@ from PIL import Image
 
 from torchbeast.analysis import plot_runs
 from torchbeast.analysis.panels import save_panels
-from torchbeast.analysis.runs import Curve, find_runs, read_reference
+from torchbeast.analysis.runs import Curve, find_runs, read_reference, read_references
 from torchbeast.cli.parsing import named_paths
 from torchbeast.core.types import UsageError
 
@@ -56,6 +56,16 @@ def test_rows_of_a_reference_may_have_any_order(tmp_path):
     curve = read_reference(path)["Pong"]
     assert curve.steps.tolist() == [100, 200]
     assert curve.mean.tolist() == [1, 2]
+
+
+def test_references_of_one_file_name_are_told_apart(tmp_path):
+    paths = [tmp_path / name / "curves.csv" for name in ("old", "new")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("env,agent_steps,return_mean\nPong,200,2\n")
+    found = read_references([*paths, paths[0]])
+    assert [curves["Pong"].name for curves in found] == ["old/curves", "new/curves"]
+    assert read_references(paths[:1])[0]["Pong"].name == "curves"
 
 
 def test_draws_against_steps_and_hours_and_popart(savedir, capsys):

@@ -25,7 +25,7 @@ from torchbeast.analysis.runs import (
     distinct_ends,
     find_runs,
     name_apart,
-    read_reference,
+    read_references,
 )
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import NamedPaths, Parser, named_paths
@@ -199,7 +199,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 
     matplotlib.use("Agg")
     runs = read_runs(flags.runs)
-    references = [read_reference(path) for path in flags.reference or ()]
+    references = read_references(flags.reference or ())
     games = list(dict.fromkeys(game for run in runs for game in run.games))
     if flags.games:
         chosen = flags.games.split(",")

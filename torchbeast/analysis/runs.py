@@ -224,7 +224,14 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
     return name_apart(runs)
 
 
-def read_reference(path: Path) -> dict[str, Curve]:
+def read_references(paths: Sequence[Path]) -> list[dict[str, Curve]]:
+    """Reads files of :func:`read_reference`, and names their curves apart. Raises UsageError."""
+    unique = list(dict.fromkeys(paths))
+    names = distinct_ends([path.with_suffix("") for path in unique])
+    return [read_reference(path, name) for path, name in zip(unique, names, strict=True)]
+
+
+def read_reference(path: Path, shown_as: str | None = None) -> dict[str, Curve]:
     """Reads curves to compare with, by game, from a CSV.
 
     Its columns are ``env`` or ``game``, ``agent_steps`` or ``step``, one that starts with
@@ -261,5 +268,5 @@ def read_reference(path: Path) -> dict[str, Curve]:
     curves = {}
     for name, values in points.items():
         steps, means, stds = np.array(sorted(values)).T
-        curves[name] = Curve(path.stem, steps, None, means, stds)
+        curves[name] = Curve(shown_as or path.stem, steps, None, means, stds)
     return curves
