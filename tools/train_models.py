@@ -43,19 +43,20 @@ def minutes(text: str) -> float:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    add = parser.add_argument
-    add("--status", action="store_true", help="print a table of all runs and train nothing")
-    add(
+    instead = parser.add_mutually_exclusive_group().add_argument
+    instead("--status", action="store_true", help="print a table of all runs and train nothing")
+    instead(
         "--ship",
         metavar="NAMES",
         help="put these agents into models/ with scores and a card, and train nothing",
     )
-    add(
+    instead(
         "--save",
         metavar="NAMES",
         help="put the states of these unfinished agents or runs into models/, from which another "
         "machine resumes, and train nothing",
     )
+    add = parser.add_argument
     add("--only", metavar="NAMES", help="agents or runs, separated by commas (default: all)")
     add("--plan", type=Path, default=plan.PLAN, help="list of agents (default: %(default)s)")
     add(
