@@ -233,6 +233,14 @@ def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, t
     assert sorted(str(scores["model"]) for scores in found) == ["400", "500"]
 
 
+def test_one_directory_is_one_however_it_is_spelled(make_run, tmp_path, monkeypatch, assert_misuse):
+    make_run("mine")
+    (tmp_path / "latest").symlink_to("mine")
+    monkeypatch.chdir(tmp_path.parent)
+    arguments = ["--savedir", tmp_path.name, *QUICK, "--compare=mine"]
+    assert_misuse(saliency.main, arguments, "would have one directory")
+
+
 def test_maps_of_a_run_elsewhere_are_written_beside_it(make_run, tmp_path):
     elsewhere = tmp_path / "elsewhere" / "mine"
     make_run("mine", path=elsewhere / "model.tar")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from torchbeast.runtime import priority
 from torchbeast.runtime.evaluator import Alive, Failure, Finished, Notice, Pace, Request
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker
@@ -108,8 +107,7 @@ def serve(descriptor: int, niceness: int) -> None:
         descriptor: of the connection to the trainer.
         niceness: how much lower than the trainer's this process's priority is.
     """
-    begin_worker()
-    priority.lower(niceness)
+    begin_worker(niceness)
     connection = Connection(descriptor)
     logging.getLogger("torchbeast").addHandler(NoticeHandler(connection))
     throttle = Throttle(connection)

@@ -161,20 +161,20 @@ def make_directories(flags: argparse.Namespace, agents: list[Trained], game: str
     from torchbeast.core.types import UsageError
     from torchbeast.evaluate.watching import file_name
 
-    made: dict[Path, str] = {}
+    made: dict[Path, tuple[str, Path]] = {}
     for trained in agents:
         root = trained.directory / "saliency"
         if flags.saliencydir is not None:
             root = Path(flags.saliencydir).expanduser() / file_name(trained.xpid)
         directory = checkpoint_directory(root, trained.intermediate_id, game)
-        other = made.setdefault(directory, trained.xpid)
+        other, _ = made.setdefault(directory.resolve(), (trained.xpid, directory))
         if other != trained.xpid:
             raise UsageError(
-                f"the maps of {other} and {trained.xpid} would have one directory, {directory}: "
-                "name another with --saliencydir"
+                f"the maps of {other} and {trained.xpid} would have one directory, {directory}; "
+                "with --saliencydir each agent has its own"
             )
         make_directory(directory, "--saliencydir")
-    return list(made)
+    return [directory for _, directory in made.values()]
 
 
 def prepare(flags: argparse.Namespace) -> list[Watcher]:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from matplotlib import pyplot
@@ -65,6 +67,12 @@ def test_references_of_one_file_name_are_told_apart(tmp_path):
         path.write_text("env,agent_steps,return_mean\nPong,200,2\n")
     found = read_references([*paths, paths[0]])
     assert [curves["Pong"].name for curves in found] == ["old/curves", "new/curves"]
+    other = paths[0].with_suffix(".tsv")
+    other.write_text(paths[0].read_text())
+    found = read_references([paths[0], other])
+    assert [curves["Pong"].name for curves in found] == ["curves.csv", "curves.tsv"]
+    with pytest.raises(UsageError, match="--reference /: Is a directory"):
+        read_references([Path("/")])
     assert read_references(paths[:1])[0]["Pong"].name == "curves"
 
 

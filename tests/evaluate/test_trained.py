@@ -37,9 +37,21 @@ def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
     assert found.directory.resolve() == tmp_path / "run"
 
 
-def test_films_of_a_shipped_agent_go_below_the_directory_of_runs(tmp_path):
-    flags = TrainedAgentConfig(str(tmp_path), "Pong", None, None)
-    assert load_trained(flags).directory == tmp_path / "Pong"
+@pytest.mark.parametrize("xpid", ["Pong", "Pong/model.tar", str(run_files.SHIPPED / "Pong")])
+def test_films_of_a_shipped_agent_go_below_the_directory_of_runs(tmp_path, xpid):
+    found = load_trained(TrainedAgentConfig(str(tmp_path), xpid, None, None))
+    assert (found.xpid, found.directory) == ("Pong", tmp_path / "Pong")
+
+
+def test_a_checkpoint_is_known_by_its_place_also_from_beside_it(tmp_path, monkeypatch):
+    agent = make().agent
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    path = run_files.intermediate_path(tmp_path / "run", 500)
+    checkpoint.save(path, contents)
+    monkeypatch.chdir(path.parent)
+    found = load_trained(TrainedAgentConfig("elsewhere", path.name, None, None))
+    assert (found.xpid, found.model_id, found.intermediate_id) == ("run", "500", 500)
+    assert found.directory == tmp_path / "run"
 
 
 def test_the_newest_run_is_called_by_its_own_name(tmp_path):

@@ -15,6 +15,7 @@ from tests.processes import all_end, family, read_logs, wait_until
 from tools.shipped import locking, plan, processes, records, resumable, status, trainer
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, run_files
+from torchbeast.runtime.priority import session_niceness
 
 pytest.importorskip("tomllib")  # Python 3.11
 
@@ -209,8 +210,10 @@ def test_a_run_has_idle_priority():
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         processes.lower_priority(process.pid, "idle")
         scheduler, nice = os.sched_getscheduler(process.pid), os.getpriority(0, process.pid)
+        has_sessions = os.path.exists(f"/proc/{process.pid}/autogroup")
+        session = session_niceness(process.pid) if has_sessions else 19
         process.kill()
-    assert (scheduler, nice) == (os.SCHED_IDLE, 19)
+    assert (scheduler, nice, session) == (os.SCHED_IDLE, 19, 19)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Other systems lack this signal")

@@ -14,7 +14,7 @@ from pathlib import Path
 from tools.shipped.plan import ROOT, Run
 from tools.shipped.records import Slice, append_slice, machine, now, read_progress
 from torchbeast.core.types import RunError
-from torchbeast.runtime.priority import NICEST, lower_session
+from torchbeast.runtime.priority import NICEST, set_session_niceness
 from torchbeast.runtime.workers import end_with_parent
 
 # How long a run gets to save and end. On a busy machine a run of idle priority needs minutes.
@@ -39,7 +39,7 @@ def lower_priority(pid: int, kind: str) -> None:
         return
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, NICEST)
-    lower_session(pid, NICEST)
+    set_session_niceness(pid, NICEST)
     if kind == "idle" and hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))

@@ -116,7 +116,8 @@ def measure(
             work.
 
     Returns:
-        The policy's divergence in nats and the value's absolute change in sigma, ``[F, N]`` each.
+        The policy's divergence in nats and the value's absolute change in the agent's unit,
+        ``[F, N]`` each.
     """
     parts = [
         _measure_batch(agent, batch, task, filters, after_filter)

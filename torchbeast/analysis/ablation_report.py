@@ -11,7 +11,7 @@ import numpy as np
 from torchbeast.analysis.ablation import AgentEffects, rank_agreement
 from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.panels import save_figure
-from torchbeast.analysis.results import make_directory, write_table
+from torchbeast.analysis.results import make_directory, write_arrays, write_table
 
 # Palette of Okabe and Ito, and a marker per game for those who see no colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -47,7 +47,7 @@ def save(effects: Sequence[AgentEffects], directory: Path) -> list[Path]:
     for name, (header, rows) in tables.items():
         paths.append(directory / f"{name}.csv")
         write_table(paths[-1], header, rows)
-    np.savez_compressed(directory / "ablation.npz", **_arrays(effects))
+    write_arrays(directory / "ablation.npz", _arrays(effects))
     picture = save_figure(draw(effects), directory / "ablation.png", dpi=85)
     return [*paths, directory / "ablation.npz", picture]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchbeast.analysis.filter_flags import COMPARISONS, find_unused, make_parser
-from torchbeast.analysis.results import make_directory
+from torchbeast.analysis.results import make_directory, write_arrays
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
@@ -146,8 +146,6 @@ def filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
 
 def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
-    import numpy as np
-
     from torchbeast.analysis import filters
     from torchbeast.records import checkpoint
 
@@ -167,7 +165,7 @@ def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
     directory = (flags.save_dir or Path("filters")).expanduser()
     make_directory(directory)
     path = directory / f"pairwise_{layer}.npz"
-    np.savez_compressed(path, distances=filters.pairwise(a, b))
+    write_arrays(path, {"distances": filters.pairwise(a, b)})
     straight, best = filters.in_order(a, b), filters.optimal(a, b)
     print(f"{layer}: in order {straight.sum:.4g}, best matching {best.sum:.4g}; {path}")
 
@@ -287,7 +285,8 @@ def main(argv: list[str] | None = None) -> int:
     unused = find_unused(flags.mode, parser.given(argv))
     if unused:
         verb = "has" if len(unused) == 1 else "have"
-        print(f"{', '.join(unused)} {verb} no effect in --mode {flags.mode}", file=sys.stderr)
+        names = ", ".join(unused)
+        print(f"analyze_resnet: {names} {verb} no effect in --mode {flags.mode}", file=sys.stderr)
     return run_command("analyze_resnet", lambda signals: MODES[flags.mode](flags, signals))
 
 

@@ -25,7 +25,7 @@ from torchbeast.analysis.agents import (
 )
 from torchbeast.analysis.filters import Distance
 from torchbeast.analysis.progress import track
-from torchbeast.analysis.results import make_directory, write_table
+from torchbeast.analysis.results import make_directory, write_arrays, write_table
 from torchbeast.core.types import UsageError
 
 
@@ -130,8 +130,10 @@ def make_pairs(
         only: see :func:`agent_pairs`.
         seeds: see :func:`have_seeds`. Agents of one seed began with the same weights.
     """
-    if only is not None and only not in (a.name for a in agents if a.kind == SINGLE):
-        names = ", ".join(a.name for a in agents if a.kind == SINGLE) or "none"
+    comparisons = tuple(comparisons)
+    singles = [agent.name for agent in agents if agent.kind == SINGLE]
+    if "single_single" in comparisons and only is not None and only not in singles:
+        names = ", ".join(singles) or "none"
         raise UsageError(f"--comp_single_single_model {only}: agents of one game are {names}")
     reader = SnapshotReader()
     pairs = []
@@ -207,7 +209,7 @@ def save(rows: list[Row], directory: Path) -> list[Path]:
     table, arrays = directory / "filter_comp.csv", directory / "filter_comp.npz"
     write_table(table, Row._fields, rows)
     columns: dict[str, Any] = {n: np.array([getattr(r, n) for r in rows]) for n in Row._fields}
-    np.savez_compressed(arrays, **columns)
+    write_arrays(arrays, columns)
     return [table, arrays]
 
 

@@ -49,8 +49,8 @@ def summarize(rows: list[Row], metric: str) -> Any:
     """Draws the mean over all layers of each pair against the share of its steps, in a panel per
     matching.
 
-    It is the share of training, unless checkpoints of equal steps were compared: then the agent
-    with more steps may end before its training does.
+    It is the share of training. With --match_num_models it ends where the shorter of the two
+    trainings ends.
 
     Args:
         rows: of one or several comparisons. An agent and itself one checkpoint later are a pair.

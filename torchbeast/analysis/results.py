@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,28 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Writes a CSV file, or leaves what was there."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Writes an NPZ file, or leaves what was there."""
+    import numpy as np
+
+    with replacing(path) as temporary:
+        np.savez_compressed(temporary, **arrays)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields the path of a file to write, which then takes the place of ``path``, unless something
+    is raised.
+    """
+    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
-        with open(temporary, "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
+        yield temporary
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

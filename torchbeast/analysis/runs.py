@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,9 +227,11 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
 
 def read_references(paths: Sequence[Path]) -> list[dict[str, Curve]]:
     """Reads files of :func:`read_reference`, and names their curves apart. Raises UsageError."""
-    unique = list(dict.fromkeys(paths))
-    names = distinct_ends([path.with_suffix("") for path in unique])
-    return [read_reference(path, name) for path, name in zip(unique, names, strict=True)]
+    unique = list({path.resolve(): path for path in paths}.values())
+    names = distinct_ends(unique)
+    short = [os.path.splitext(name)[0] for name in names]
+    chosen = short if len(set(short)) == len(short) else names
+    return [read_reference(path, name) for path, name in zip(unique, chosen, strict=True)]
 
 
 def read_reference(path: Path, shown_as: str | None = None) -> dict[str, Curve]:

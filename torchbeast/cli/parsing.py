@@ -44,7 +44,10 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def given(self, args: Sequence[str] | None) -> set[str]:
-        """Returns the destinations of the arguments that a valid command line names."""
+        """Returns the destinations of the flags that a valid command line names.
+
+        For parsers without positional arguments and without flags that append or count.
+        """
         unset = object()
         names = vars(self.parse_args(args))
         flags = self.parse_args(args, argparse.Namespace(**dict.fromkeys(names, unset)))

@@ -54,7 +54,8 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
         if directory.is_symlink():
             directory = directory.resolve()
         xpid = directory.resolve().name
-    else:  # A shipped agent's films are not written among the files of the project.
+    if directory.resolve().is_relative_to(run_files.SHIPPED):
+        # Its films are not written among the files of the project.
         directory = run_files.run_path(flags.savedir, xpid)
     trained = read_trained(path, xpid, flags.agent_type)._replace(directory=directory)
     if flags.lstm_reset is not None:

@@ -40,7 +40,7 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
     """
     places = [run_path(savedir, xpid), SHIPPED / xpid]
     if "/" in xpid or xpid.endswith(".tar"):
-        places.append(Path(xpid).expanduser())
+        places.append(Path(xpid).expanduser().absolute())
     for place in places:
         if os.path.isfile(place) and intermediate_id is None:
             return place

@@ -20,7 +20,7 @@ def complete_lines(text: str) -> list[str]:
     >>> complete_lines("step,loss\n10,0.5\n20,0.")
     ['step,loss', '10,0.5']
     """
-    return text.rpartition("\n")[0].splitlines()
+    return [line.removesuffix("\r") for line in text.split("\n")[:-1]]
 
 
 class Table:
@@ -72,8 +72,8 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
         text = path.read_text() if path.exists() else ""
         if not text:
             return
-        rows = complete_lines(text) or [text]
-        if last_step is None or header not in (None, rows[0]):
+        rows = complete_lines(text)
+        if not rows or last_step is None or header not in (None, rows[0]):
             _rename(path)
             return
         # A killed run may have written half of its last row.

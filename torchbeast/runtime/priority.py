@@ -1,19 +1,21 @@
 """Priority of processes, also where Linux divides time among sessions first (autogroups).
 
 There niceness counts among the processes of one session only, and a process that begins a session
-leaves the priority of its parent's session behind.
+does not inherit the priority of its parent's session.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import time
 from pathlib import Path
 
 NICEST = 19
-# An unprivileged process may change the niceness of sessions once in this time.
-CHANGE_INTERVAL_S = 0.15
+# Unprivileged processes may change the niceness of one session in 0.1 s, all of them together.
+MAX_ATTEMPTS = 20
+PAUSE_S = (0.1, 0.3)
 
 
 def session_niceness(pid: int) -> int:
@@ -24,29 +26,30 @@ def session_niceness(pid: int) -> int:
         return 0
 
 
-def lower_session(pid: int, niceness: int) -> None:
+def set_session_niceness(pid: int, niceness: int) -> None:
     """Sets the niceness of a process's session, where sessions have one and it may be set."""
-    for _ in range(3):
+    for _ in range(MAX_ATTEMPTS):
         with contextlib.suppress(OSError):
             try:
-                Path(f"/proc/{pid}/autogroup").write_text(str(min(niceness, NICEST)))
+                Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
             except BlockingIOError:
-                time.sleep(CHANGE_INTERVAL_S)
+                time.sleep(random.uniform(*PAUSE_S))
                 continue
         return
 
 
-def follow_parent() -> None:
-    """Gives the session of this process, if it began one, the priority of its parent's."""
+def follow_session(niceness: int = 0) -> None:
+    """Lowers the priority of this process, and gives its session that of its parent's session.
+
+    Args:
+        niceness: how much lower this process is, and the session that it began. Another session is
+            left alone.
+    """
+    if niceness:
+        with contextlib.suppress(OSError):
+            os.nice(niceness)
     if os.getsid(0) != os.getpid():
         return
-    niceness = session_niceness(os.getppid())
-    if niceness != session_niceness(os.getpid()):
-        lower_session(os.getpid(), niceness)
-
-
-def lower(niceness: int) -> None:
-    """Lowers the priority of this process, which began a session, by ``niceness``."""
-    with contextlib.suppress(OSError):
-        os.nice(niceness)
-    lower_session(os.getpid(), session_niceness(os.getpid()) + niceness)
+    wanted = min(session_niceness(os.getppid()) + niceness, NICEST)
+    if wanted != session_niceness(os.getpid()):
+        set_session_niceness(os.getpid(), wanted)

@@ -40,15 +40,19 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def follow_parent() -> None:
-    """Makes this process end with its parent, and gives it the priority of the parent's session."""
+def follow_parent(niceness: int = 0) -> None:
+    """Makes this process end with its parent, and have its priority, lowered by ``niceness``."""
     end_with_parent()
-    priority.follow_parent()
+    priority.follow_session(niceness)
 
 
-def begin_worker() -> None:
-    """Makes a worker process follow its parent and leave a terminal's signals to the parent."""
-    follow_parent()
+def begin_worker(niceness: int = 0) -> None:
+    """Makes a worker process follow its parent and leave a terminal's signals to the parent.
+
+    Args:
+        niceness: how much lower than the parent's its priority is.
+    """
+    follow_parent(niceness)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from torchbeast.analysis.progress import track
+from torchbeast.analysis.results import write_arrays
 from torchbeast.analysis.saliency.drawing import (
     Film,
     Peaks,
@@ -43,7 +44,7 @@ def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
         **{name.replace(":", "_"): maps for name, maps in film.maps.items()},
         **facts,
     }
-    np.savez_compressed(path, **arrays)
+    write_arrays(path, arrays)
 
 
 def remove_earlier(directory: Path) -> None:

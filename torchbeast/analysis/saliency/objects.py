@@ -22,7 +22,7 @@ from torchbeast.envs.wrappers import FRAME_FORMATS
 from torchbeast.evaluate.trained import Trained
 
 BACKGROUND_FRAMES = 96
-CONTRAST = 12  # Grey levels between an object and the background.
+CONTRAST = 12  # Levels of grey, or of a colour, between an object and the background.
 SMALLEST = 2  # Pixels.
 LARGEST_SHARE = 0.1  # Of the picture: more is scenery.
 MARGIN = 2  # Pixels around an object, in which it lies in the older planes, too.
