@@ -342,11 +342,11 @@ def test_comparisons_of_nothing_are_refused(directory, capsys, arguments, messag
     [
         (
             ["--mode=filter_vis", "--seed=1", "--filter=2"],
-            "--seed has no effect in --mode filter_vis",
+            "analyze_resnet: --seed has no effect in --mode filter_vis",
         ),
         (
             ["--mode=ablation", "--layer=feat_conv0", "--filter", "1"],
-            "--filter, --layer have no effect in --mode ablation",
+            "analyze_resnet: --filter, --layer have no effect in --mode ablation",
         ),
         (["--mode=filter_vis", "--pairwise_comp"], ""),
     ],

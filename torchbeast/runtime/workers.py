@@ -52,10 +52,10 @@ def begin_worker(niceness: int = 0) -> None:
     Args:
         niceness: how much lower than the parent's its priority is.
     """
-    follow_parent(niceness)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    follow_parent(niceness)
 
 
 def fork_context(*modules: str) -> ForkServerContext:
