@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="float32",
-        help="Precision of the network. bfloat16 takes two thirds of the time, for coarser maps. "
+        help="Precision of the network. bfloat16 takes about half of the time, for coarser maps. "
         "auto: bfloat16 where the hardware has it, else float32. (default: %(default)s)",
     )
     add(

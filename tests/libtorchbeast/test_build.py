@@ -35,7 +35,7 @@ def test_polybeast_says_what_to_do(run):
     assert result.returncode == 2
     assert result.stderr == (
         "polybeast: error: PolyBeast's C++ part was built from other sources: "
-        "run make build or pip install .\n"
+        "run make build or pip install --editable .\n"
     )
 
 

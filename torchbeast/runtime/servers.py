@@ -161,8 +161,8 @@ def load_cpp_server() -> Any:
         return None
     except ImportError as error:
         raise RunError(
-            f"the C++ server cannot be loaded ({error}): run make build or pip install ., or serve "
-            "with --pure_python"
+            f"the C++ server cannot be loaded ({error}): run make build or "
+            "pip install --editable ., or serve with --pure_python"
         ) from error
     return Server
 
