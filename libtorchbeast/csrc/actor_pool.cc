@@ -68,7 +68,14 @@ void ActorPool::Run(const Poll& poll) {
                                              &completion_queue_, buffers_));
   }
   std::thread events([this] { EventLoop(); });
-  std::thread delivery([this] { DeliveryLoop(); });
+  std::thread delivery;
+  try {
+    delivery = std::thread([this] { DeliveryLoop(); });
+  } catch (...) {  // The system has no thread left.
+    completion_queue_.Shutdown();
+    events.join();
+    throw;
+  }
   for (const auto& actor : actors) actor->Start();
 
   std::exception_ptr error;

@@ -24,7 +24,7 @@ struct BatchingOptions {
   int64_t maximum_batch_size = 1024;
   // How long a consumer that sees items, but too few for a batch, waits for more; for ever if not
   // set.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::microseconds> timeout;
   // Items that the queue holds before Enqueue waits; no bound if not set.
   std::optional<int64_t> maximum_queue_size;
 };
@@ -87,15 +87,17 @@ class BatchingQueue {
   std::vector<Item> DequeueMany(const Poll& poll = {}) TB_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     std::optional<Clock::time_point> deadline;
+    uint64_t seen = num_batches_;
     has_items_.Wait(
         mutex_,
         [this]() TB_REQUIRES(mutex_) {
           return closed_ || static_cast<int64_t>(items_.size()) >= options_.minimum_batch_size;
         },
-        [this, &deadline]() TB_REQUIRES(mutex_) {
-          if (items_.empty()) {
-            deadline.reset();
-          } else if (options_.timeout && !deadline) {
+        [this, &deadline, &seen]() TB_REQUIRES(mutex_) {
+          // Another consumer may have taken the items that the deadline was for.
+          if (items_.empty() || seen != num_batches_) deadline.reset();
+          seen = num_batches_;
+          if (!items_.empty() && options_.timeout && !deadline) {
             deadline = Clock::now() + *options_.timeout;
           }
           return deadline;
@@ -106,6 +108,7 @@ class BatchingQueue {
       batch.push_back(std::move(items_.front()));
       items_.pop_front();
     }
+    ++num_batches_;
     has_room_.NotifyAll();
     // Another consumer may have slept through the notification that woke this one.
     if (!items_.empty()) has_items_.NotifyOne();
@@ -149,6 +152,7 @@ class BatchingQueue {
   CondVar has_room_;
   CondVar has_items_;
   bool closed_ TB_GUARDED_BY(mutex_) = false;
+  uint64_t num_batches_ TB_GUARDED_BY(mutex_) = 0;
   std::deque<Item> items_ TB_GUARDED_BY(mutex_);
 };
 

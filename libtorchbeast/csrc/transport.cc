@@ -26,8 +26,11 @@ bool IsLoopback(const std::string& host) {
          IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-// Whether gRPC would listen on another path than on this one.
-bool HasPercentCode(const std::string& path) {
+// Whether a server or a client of gRPC would take a socket path for another one. Both decode %41, and
+// a client reads a URI: it ends a path at ? or #, and takes //NAME for an authority.
+bool IsReadOtherwise(const std::string& path) {
+  if (path.find_first_of("?#") != std::string::npos) return true;
+  if (path.rfind("//", 0) == 0 && path.rfind("///", 0) != 0) return true;
   for (size_t i = path.find('%'); i != std::string::npos; i = path.find('%', i + 1)) {
     auto is_hex = [&](size_t k) {
       return k < path.size() && std::isxdigit(static_cast<unsigned char>(path[k]));
@@ -71,10 +74,9 @@ bool CheckAddressIsLocal(const std::string& address) {
                                   " characters, the system allows " + std::to_string(kLimit) +
                                   ": " + *path);
     }
-    if (HasPercentCode(*path)) {
+    if (IsReadOtherwise(*path)) {
       throw std::invalid_argument(
-          "Socket path with % and two hexadecimal digits, which gRPC takes "
-          "for another character: " +
+          "Socket path that gRPC takes for another one (%41, ? or # in it, or // at its start): " +
           *path);
     }
     return true;
@@ -95,6 +97,9 @@ ChannelSettings ClientSettings() {
   // One connection per stream: streams that share one also share its single writer.
   settings.emplace_back(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   settings.emplace_back(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Else an http_proxy of the environment is asked for localhost, too: unencrypted, on another
+  // machine.
+  settings.emplace_back(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return settings;
 }
 

@@ -62,6 +62,33 @@ TEST(BatchingQueueTest, TimeoutHandsOutLessThanMinimum) {
   EXPECT_EQ(queue.DequeueMany(), std::vector<int>{7});
 }
 
+// One consumer waits for items that the other one takes. Its deadline was for those.
+TEST(BatchingQueueTest, TimeoutCountsForTheItemsThatAreThere) {
+  constexpr milliseconds kTimeout{60};
+  BatchingQueue<Clock::time_point> queue({8, 8, kTimeout});
+  std::atomic<int> num_early{0};
+  auto consume = [&] {
+    for (auto batch = queue.DequeueMany(); !batch.empty(); batch = queue.DequeueMany()) {
+      if (batch.size() < 8 && Clock::now() - batch.front() < kTimeout) ++num_early;
+    }
+  };
+  std::thread one(consume);
+  std::thread other(consume);
+  for (int round = 0; round < 6; ++round) {
+    queue.Enqueue(Clock::now());
+    std::this_thread::sleep_for(milliseconds(10));
+    std::vector<Clock::time_point> rest(7, Clock::now());
+    queue.EnqueueAll(&rest);
+    std::this_thread::sleep_for(milliseconds(30));
+    queue.Enqueue(Clock::now());
+    std::this_thread::sleep_for(2 * kTimeout);
+  }
+  queue.Close();
+  one.join();
+  other.join();
+  EXPECT_EQ(num_early, 0);
+}
+
 TEST(BatchingQueueTest, TimeoutDoesNotHandOutNothing) {
   BatchingQueue<int> queue({1, 4, milliseconds(5)});
   std::thread producer([&] {

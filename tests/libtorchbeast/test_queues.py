@@ -179,6 +179,16 @@ class TestBatchingQueue:
         queue.enqueue(torch.ones(1))
         assert next(queue).tolist() == [1]
 
+    def test_timeout_may_be_a_part_of_a_millisecond(self):
+        queue = actorpool.BatchingQueue(batch_dim=0, minimum_batch_size=2, timeout_ms=0.9)
+        waited = []
+        for _ in range(5):
+            queue.enqueue(torch.ones(1))
+            start = time.monotonic()
+            next(queue)
+            waited.append(time.monotonic() - start)
+        assert min(waited) >= 0.0009
+
     def test_batches_come_from_the_allocator(self):
         sizes = []
 

@@ -85,6 +85,16 @@ def test_both_sides_show_certificates(server):
     assert rollout[0][0][0].shape == (3, 1, 4, 84, 84)
 
 
+def test_no_proxy_is_asked_for_a_server(server, monkeypatch):
+    address, tls = server
+    monkeypatch.delenv("no_grpc_proxy", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")  # Nothing listens there.
+    rollout, errors = run_pool(address, tls)
+    assert rollout is not None, errors
+
+
 def run_until_log(address, tls, text, caplog):
     """Runs a pool until it logs ``text``."""
     queue, batcher = BatchingQueue(batch_dim=1), DynamicBatcher()

@@ -22,7 +22,7 @@ from torchbeast.runtime.text import counted
 
 # The longest path of a Unix socket on Linux; macOS allows a few characters less.
 MAX_SOCKET_PATH = 107
-PERCENT_CODE = "% and two hexadecimal digits, which gRPC takes for another character"
+READ_OTHERWISE = "that gRPC takes for another one (%41, ? or # in it, or // at its start)"
 MAX_PORT = 65535
 # How long a server waits for others that bind in the same directory.
 LOCK_TIMEOUT_S = 5.0
@@ -87,8 +87,8 @@ def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) 
                 f"--pipes_basename is too long: {path} has {len(path.encode())} characters, "
                 f"sockets allow {MAX_SOCKET_PATH}"
             )
-        if has_percent_code(path):
-            raise UsageError(f"--pipes_basename: a path with {PERCENT_CODE}: {path}")
+        if is_read_otherwise(path):
+            raise UsageError(f"--pipes_basename: a path {READ_OTHERWISE}: {path}")
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise UsageError(f"--pipes_basename: no directory {os.path.dirname(path)}")
     elif not num_servers <= int(last.rpartition(":")[2]) <= MAX_PORT:
@@ -110,13 +110,15 @@ def server_address_or_error(basename: str, index: int) -> str:
         ) from None
 
 
-def has_percent_code(path: str) -> bool:
-    """Whether gRPC would take a socket path for another one.
+def is_read_otherwise(path: str) -> bool:
+    """Whether a server or a client of gRPC would take a socket path for another one.
 
-    >>> has_percent_code("/tmp/a%41"), has_percent_code("/tmp/100%")
+    >>> is_read_otherwise("/tmp/a%41"), is_read_otherwise("/tmp/100%")
     (True, False)
+    >>> is_read_otherwise("/tmp/a#1"), is_read_otherwise("//tmp/a"), is_read_otherwise("///tmp/a")
+    (True, True, False)
     """
-    return re.search("%[0-9A-Fa-f]{2}", path) is not None
+    return re.search("%[0-9A-Fa-f]{2}|[?#]|^//(?!/)", path) is not None
 
 
 def is_local(address: str) -> bool:
@@ -137,8 +139,8 @@ def is_local(address: str) -> bool:
                 f"Socket path of {len(os.fsencode(path))} characters, the system allows "
                 f"{MAX_SOCKET_PATH}: {path}"
             )
-        if has_percent_code(path):
-            raise ValueError(f"Socket path with {PERCENT_CODE}: {path}")
+        if is_read_otherwise(path):
+            raise ValueError(f"Socket path {READ_OTHERWISE}: {path}")
         return True
     host, colon, port = address.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit()):

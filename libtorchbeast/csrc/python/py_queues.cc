@@ -21,18 +21,24 @@ namespace {
 // As good as for ever, and far from overflowing a clock.
 constexpr double kMaxMilliseconds = 1e12;
 
-std::optional<std::chrono::milliseconds> Timeout(std::optional<double> value) {
+// At most kMaxMilliseconds. Throws std::invalid_argument for less than 0 and for NaN.
+double CheckMilliseconds(double value, const char* name) {
+  if (!(value >= 0)) {
+    throw std::invalid_argument(std::string(name) + " must be >= 0");
+  }
+  return std::min(value, kMaxMilliseconds);
+}
+
+std::optional<std::chrono::microseconds> Timeout(std::optional<double> value) {
   if (!value) return std::nullopt;
-  return Milliseconds(*value, "timeout_ms");
+  const double milliseconds = CheckMilliseconds(*value, "timeout_ms");
+  return std::chrono::microseconds(static_cast<int64_t>(1000 * milliseconds));
 }
 
 }  // namespace
 
 std::chrono::milliseconds Milliseconds(double value, const char* name) {
-  if (!(value >= 0)) {
-    throw std::invalid_argument(std::string(name) + " must be >= 0");
-  }
-  return std::chrono::milliseconds(static_cast<int64_t>(std::min(value, kMaxMilliseconds)));
+  return std::chrono::milliseconds(static_cast<int64_t>(CheckMilliseconds(value, name)));
 }
 
 BufferPool::Allocator PythonAllocator(nb::object allocator) {
