@@ -16,7 +16,9 @@ SIX = ("MultiTask", "MultiTaskPopArt")
 THREE = ("MultiTask3Games",)
 MULTI = (*SIX, *THREE)
 # Agents that differ from one of the above in their seed only.
-SECOND_SEEDS = ("Pong-s2",)
+SECOND_SEEDS = ("Pong-s2", "MultiTaskPopArt-s2")
+# Agents of six games with PopArt that differ in their seed only, beside that with clipped rewards.
+SEEDS = ("MultiTask", "MultiTaskPopArt", "MultiTaskPopArt-s2")
 REFERENCES = (
     "docs/reference/torchbeast_paper_curves_2019.csv",
     "docs/reference/single_task_curves_2019.csv",
@@ -39,6 +41,7 @@ ONE_GAME = f'"one game={",".join(directories(SINGLE))}"'
 SINGLE_DIRECTORIES = " ".join(directories(SINGLE))
 SECOND_DIRECTORIES = " ".join(directories(SECOND_SEEDS))
 SIX_DIRECTORIES = " ".join(directories(SIX))
+SEED_DIRECTORIES = " ".join(directories(SEEDS))
 MULTI_DIRECTORIES = " ".join(directories(MULTI))
 REFERENCE_FLAGS = " ".join(f"--reference {path}" for path in REFERENCES)
 
@@ -136,6 +139,20 @@ REPORT = (
         evaluations((*SINGLE, *MULTI)),
         {},
         tables={"scores": "scores.md", "three_games": "three_games.md"},
+    ),
+    Figure(
+        "report_seeds",
+        PAGE,
+        (
+            f"python -m torchbeast.analysis.plot_runs {SEED_DIRECTORIES} --output figures",
+            f"python tools/agent_tables.py curves {SEED_DIRECTORIES} --at 500000 1000000 --output "
+            "seeds_curves.md",
+            f"python tools/agent_tables.py scores {SEED_DIRECTORIES} --policy sampled --difference "
+            f"{' '.join(reversed(SEEDS[1:]))} --output seeds_scores.md",
+        ),
+        (*curves(*SEEDS), *evaluations(SEEDS)),
+        {"docs/images/report_seeds.png": "figures/returns_by_game_steps.png"},
+        tables={"seeds_curves": "seeds_curves.md", "seeds_scores": "seeds_scores.md"},
     ),
     Figure(
         "report_actions",
