@@ -106,22 +106,22 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 def check_compiled() -> None:
     """Raises UsageError where the extension modules are missing, or older than the sources."""
-    # In a checkout Python takes the sources there, also beside an installed package.
-    remedy = "run make build or pip install --editable ."
+    from torchbeast.runtime.servers import REBUILD
+
     try:
         import libtorchbeast  # noqa: F401
     except ImportError as error:
         if error.name == "libtorchbeast":
             raise UsageError(
-                f"PolyBeast's C++ part was built from other sources: {remedy}"
+                f"PolyBeast's C++ part was built from other sources: {REBUILD}"
             ) from error
         if not isinstance(error, ModuleNotFoundError):
             raise UsageError(
-                f"PolyBeast's C++ part cannot be loaded ({error}): {remedy}"
+                f"PolyBeast's C++ part cannot be loaded ({error}): {REBUILD}"
             ) from error
         raise UsageError(
-            f"PolyBeast's C++ part is not compiled: {remedy} (python -m torchbeast.monobeast works "
-            "without it)"
+            f"PolyBeast's C++ part is not compiled: {REBUILD} (python -m torchbeast.monobeast "
+            "works without it)"
         ) from error
 
 

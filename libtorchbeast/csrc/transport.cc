@@ -26,8 +26,8 @@ bool IsLoopback(const std::string& host) {
          IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-// Whether a server or a client of gRPC would take a socket path for another one. Both decode %41, and
-// a client reads a URI: it ends a path at ? or #, and takes //NAME for an authority.
+// Whether a server or a client of gRPC would take a socket path for another one. Both decode %41,
+// and a client reads a URI: it ends a path at ? or #, and takes //NAME for an authority.
 bool IsReadOtherwise(const std::string& path) {
   if (path.find_first_of("?#") != std::string::npos) return true;
   if (path.rfind("//", 0) == 0 && path.rfind("///", 0) != 0) return true;

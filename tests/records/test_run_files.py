@@ -35,6 +35,7 @@ def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_pat
         ("run/model.tar", None),
         ("run/model.previous.tar", None),
         ("run/intermediate/best.tar", None),
+        ("run/intermediate/best.5.tar", None),
         ("intermediate/model.tar", None),
     ],
 )

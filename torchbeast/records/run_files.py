@@ -85,9 +85,10 @@ def intermediate_id(path: Path) -> int | None:
     >>> intermediate_id(Path("run/intermediate/model.000001234.tar"))
     1234
     """
-    _, _, number = path.stem.partition(".")
-    is_intermediate = path.parent.name == "intermediate" and number.isdecimal()
-    return int(number) if is_intermediate else None
+    if not path.match("intermediate/model.*.tar"):
+        return None
+    number = path.name.split(".")[1]
+    return int(number) if number.isdecimal() else None
 
 
 def intermediate_paths(run: Path) -> dict[int, Path]:
@@ -95,9 +96,9 @@ def intermediate_paths(run: Path) -> dict[int, Path]:
 
     Other files may lie beside them, such as a copy of the best one.
     """
-    paths = (run / "intermediate").glob("model.*.tar")
-    steps = {path: path.name.split(".")[1] for path in paths}
-    return dict(sorted((int(s), path) for path, s in steps.items() if s.isdecimal()))
+    paths = (run / "intermediate").glob("*.tar")
+    steps = ((intermediate_id(path), path) for path in paths)
+    return dict(sorted((step, path) for step, path in steps if step is not None))
 
 
 def previous_path(path: Path) -> Path:

@@ -24,6 +24,8 @@ from torchbeast.runtime.text import counted
 MAX_SOCKET_PATH = 107
 READ_OTHERWISE = "that gRPC takes for another one (%41, ? or # in it, or // at its start)"
 MAX_PORT = 65535
+# In a checkout Python takes the sources there, also beside an installed package.
+REBUILD = "run make build or pip install --editable ."
 # How long a server waits for others that bind in the same directory.
 LOCK_TIMEOUT_S = 5.0
 
@@ -163,8 +165,7 @@ def load_cpp_server() -> Any:
         return None
     except ImportError as error:
         raise RunError(
-            f"the C++ server cannot be loaded ({error}): run make build or "
-            "pip install --editable ., or serve with --pure_python"
+            f"the C++ server cannot be loaded ({error}): {REBUILD}, or serve with --pure_python"
         ) from error
     return Server
 
