@@ -170,7 +170,11 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
     tls_dir = config.servers.tls_dir
     arguments = [
         f"--env={','.join(config.games)}",
-        *(f"--{name}={value}" for name, value in config.observation._asdict().items()),
+        *(
+            f"--{name}={value}"
+            for name, value in config.observation._asdict().items()
+            if name != "emulator_gray"  # Whatever trains sees the right pictures.
+        ),
         f"--seed={seed}",
         f"--step_timeout_s={config.step_timeout_s}",
         *(["--full_action_space"] if setup.full_action_space else []),

@@ -223,7 +223,7 @@ def test_alignment_pairs_each_row_with_the_next():
         (50 + rows).unsqueeze(-1),
     )
     config = LossConfig(discounting=GAMMA, clip_rewards=False)
-    transitions = align(env, actor, output, config, one_head=True)
+    transitions = align(env, actor, output, config)
     columns = {
         name: x.flatten(1)[:, 0].tolist()
         for name, x in transitions._asdict().items()
@@ -247,9 +247,10 @@ def test_each_task_has_its_own_value_head():
     env, actor = rollout([0.0, 0.0], [0, 0])
     env = env._replace(task=torch.ones(2, 1, dtype=torch.int32))
     heads = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])
-    output = AgentOutput(None, torch.zeros(2, 1, 2), heads, heads)
-    for one_head, expected in ((True, [1, 3]), (False, [2, 4])):
-        transitions = align(env, actor, output, LossConfig(), one_head=one_head)
+    for num_heads, expected in ((1, [1, 3]), (2, [2, 4])):
+        values = heads[..., :num_heads]
+        output = AgentOutput(None, torch.zeros(2, 1, 2), values, values)
+        transitions = align(env, actor, output, LossConfig())
         assert [transitions.v_tm1.item(), transitions.bootstrap_v.item()] == expected
 
 

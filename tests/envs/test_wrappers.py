@@ -8,9 +8,16 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
+from torchbeast.envs.games import all_games
 from torchbeast.envs.mock import Mock
+from torchbeast.envs.wrappers import WRONG_GRAY
 
-GAMES = ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"]
+AIR_RAID = "AirRaidNoFrameskip-v4"
+GAMES = ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4", AIR_RAID]
+
+
+def luminance(screen):
+    return cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY)
 
 
 class Classical:
@@ -18,14 +25,20 @@ class Classical:
 
     def __init__(self, game, seed):
         gymnasium.register_envs(ale_py)
-        self.env = gymnasium.make(game, obs_type="grayscale", disable_env_checker=True)
+        self.env = gymnasium.make(game, obs_type="rgb", disable_env_checker=True)
+        self.game = game
         self.has_fire = "FIRE" in self.env.unwrapped.get_action_meanings()
         self.env.reset(seed=seed)
         self.over = True
         self.env.unwrapped.np_random.integers(30)  # make_env starts a game to seed it.
 
-    def picture(self, screen):
-        return cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
+    def picture(self, *screens):
+        # In 2019 the maximum was that of colours; this program has it only in AirRaid.
+        if self.game == AIR_RAID:
+            gray = luminance(np.max(screens, axis=0))
+        else:
+            gray = np.max([luminance(screen) for screen in screens], axis=0)
+        return cv2.resize(gray, (84, 84), interpolation=cv2.INTER_AREA)
 
     def skip(self, action):
         screens, total = [], 0.0
@@ -36,7 +49,7 @@ class Classical:
             if terminated or truncated:
                 break
         self.over = terminated or truncated
-        self.planes = [*self.planes[1:], self.picture(np.max(screens[-2:], axis=0))]
+        self.planes = [*self.planes[1:], self.picture(*screens[-2:])]
         return total, info["lives"]
 
     def reset(self):
@@ -79,7 +92,28 @@ def test_equals_the_classical_chain_step_by_step(game):
         else:
             np.testing.assert_array_equal(observation, expected[0])
     assert ends[True] > 0
-    assert (ends[False] > 0) == (game != "PongNoFrameskip-v4")
+    assert (ends[False] > 0) == (game not in ("PongNoFrameskip-v4", AIR_RAID))  # No lives.
+
+
+def test_gray_is_the_luminance_of_the_colours_but_where_it_is_known_not_to_be():
+    wrong = set()
+    for game in all_games():
+        ale = ale_py.ALEInterface()
+        rom = gymnasium.spec(game).kwargs["game"]
+        ale.loadROM(ale_py.roms.get_rom_path(rom))
+        for _ in range(60):
+            ale.act(ale_py.Action.FIRE)
+            if not np.array_equal(ale.getScreenGrayscale(), luminance(ale.getScreenRGB())):
+                wrong.add(rom)
+    assert wrong == WRONG_GRAY
+
+
+def test_agents_that_learned_the_emulators_gray_still_see_it():
+    frames = [
+        make_env(AIR_RAID, seed=1, emulator_gray=wrong).reset()[0].astype(int)
+        for wrong in (False, True)
+    ]
+    assert np.abs(frames[0] - frames[1]).mean() > 40
 
 
 def test_a_game_starts_with_four_times_its_first_picture():

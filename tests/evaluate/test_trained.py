@@ -2,7 +2,13 @@ import pytest
 import torch
 
 from torchbeast.evaluate.config import TrainedAgentConfig
-from torchbeast.evaluate.trained import Trained, load_trained, name_apart, read_agents
+from torchbeast.evaluate.trained import (
+    Trained,
+    load_trained,
+    name_apart,
+    read_agents,
+    read_observation_config,
+)
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 
@@ -104,3 +110,15 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     assert [a.intermediate_id for a in agents] == [None, 10]
     (agent,) = read_agents(tmp_path / "run")
     assert agent.xpid == "run"
+
+
+@pytest.mark.parametrize(
+    ("contents", "emulator_gray"),
+    [
+        ({"agent": {}}, True),  # Of a version that drew AirRaid wrong.
+        ({"agent": {}, "emulator_gray": False}, False),
+        ({}, False),  # Of 2019.
+    ],
+)
+def test_an_agent_sees_the_gray_that_it_learned_with(contents, emulator_gray):
+    assert read_observation_config(contents).emulator_gray == emulator_gray

@@ -31,10 +31,13 @@ def make_inputs(config, steps=5, batch=3, seed=0):
     )
 
 
-@pytest.mark.parametrize("use_popart", [False, True])
+@pytest.mark.parametrize(
+    ("use_popart", "value_heads", "heads"),
+    [(False, "one", 1), (False, "game", 6), (True, "one", 6)],
+)
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize("agent_type", ["resnet", "atari"])
-def test_shapes(agent_type, use_lstm, use_popart):
+def test_shapes(agent_type, use_lstm, use_popart, value_heads, heads):
     config = AgentConfig(
         agent_type=agent_type,
         observation_shape=(3, 52, 60),
@@ -42,10 +45,10 @@ def test_shapes(agent_type, use_lstm, use_popart):
         tasks=SIX_TASKS,
         use_lstm=use_lstm,
         use_popart=use_popart,
+        value_heads=value_heads,
     )
     agent = make_agent(config)
     output, state = agent(make_inputs(config), agent.initial_state(3))
-    heads = 6 if use_popart else 1
     assert output.action.shape == (5, 3, 1)
     assert output.action.dtype == torch.int64
     assert output.policy_logits.shape == (5, 3, 5)

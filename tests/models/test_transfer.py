@@ -89,6 +89,7 @@ def test_value_heads_are_those_of_their_games():
         ),  # One head, and a game it does not know.
         ({"use_popart": True}, {}, {0: 0}),
         ({}, {"use_popart": True}, {0: 0}),
+        ({"value_heads": "game"}, {}, {0: 0}),
         ({}, {}, {}),
     ],
 )

@@ -30,6 +30,13 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="One value head per game, trained on normalised targets (PopArt).",
     )
     add(
+        "--value_heads",
+        choices=["one", "game"],
+        default="one",
+        help="Without --use_popart: one value head for all games, or one for each game. "
+        "(default: %(default)s)",
+    )
+    add(
         "--num_actions",
         type=positive,
         help="Accepted as in 2019: an error if the games have another number of actions. "

@@ -146,7 +146,7 @@ def rollout_losses(
     # No sampling: the learner needs no actions, and inference threads share the random numbers.
     output, _ = agent(env, initial_state, sample=False)
     popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
-    transitions = align(env, actor, output, config, one_head=popart is None)
+    transitions = align(env, actor, output, config)
     returns = vtrace.from_logits(
         transitions.behaviour_logits_tm1,
         transitions.logits_tm1,
@@ -177,7 +177,7 @@ def check_rollout(env: EnvOutput, actor: AgentOutput) -> None:
 
 
 def align(
-    env: EnvOutput, actor: AgentOutput, output: AgentOutput, config: LossConfig, *, one_head: bool
+    env: EnvOutput, actor: AgentOutput, output: AgentOutput, config: LossConfig
 ) -> Transitions:
     """Pairs what the agent computed at each row with what followed from it at the next row.
 
@@ -186,9 +186,9 @@ def align(
         actor: of the behaviour policy; its row t was computed from the environment's row t - 1.
         output: of the policy that learns; its row t was computed from the environment's row t.
         config: discount and clipping.
-        one_head: all tasks share one value head.
     """
     task = env.task.long()
+    one_head = output.baseline.shape[-1] == 1  # Which all tasks share.
     head = (torch.zeros_like(task) if one_head else task).unsqueeze(-1)
     v = output.baseline.gather(-1, head).squeeze(-1)
     normalized_v = output.normalized_baseline.gather(-1, head).squeeze(-1)

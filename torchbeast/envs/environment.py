@@ -25,6 +25,9 @@ class ObservationConfig(NamedTuple):
     frame_format: str = "gray_stack"
     frame_height: int = 84
     frame_width: int = 84
+    emulator_gray: bool = False
+    """Whether AirRaid is drawn in ale-py's gray, which is wrong: agents of earlier versions of this
+    program learned it so."""
 
 
 DEFAULT_OBSERVATION = ObservationConfig()
@@ -37,6 +40,7 @@ def make_env(
     frame_format: str = "gray_stack",
     frame_height: int = 84,
     frame_width: int = 84,
+    emulator_gray: bool = False,
     full_action_space: bool = False,
     full_games: bool = False,
     seed: int | None = None,
@@ -48,10 +52,11 @@ def make_env(
         env_id: ``Pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile
             decides about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium
             environment of the user's, or ``Mock``.
-        preprocessing: a profile of ``wrappers.PROFILES``; for games only, as the next three.
+        preprocessing: a profile of ``wrappers.PROFILES``; for games only, as the next four.
         frame_format: one of ``wrappers.FRAME_FORMATS``.
         frame_height: rows of a picture; a game's own are 210.
         frame_width: columns of a picture; a game's own are 160.
+        emulator_gray: see :class:`ObservationConfig`.
         full_action_space: all 18 actions, whatever the profile says.
         full_games: end episodes with the game only, not at lost lives.
         seed: seeds the environment. The sequence of all its games depends on it.
@@ -70,7 +75,9 @@ def make_env(
     if env_id == games.MOCK:
         env = Mock()
     elif games.is_atari(env_id):
-        observation = ObservationConfig(preprocessing, frame_format, frame_height, frame_width)
+        observation = ObservationConfig(
+            preprocessing, frame_format, frame_height, frame_width, emulator_gray
+        )
         env = _make_atari(env_id, observation, full_action_space, full_games, render_mode, seed)
         if seed is not None:
             env.reset()  # The same game as after the reset below.
@@ -117,6 +124,7 @@ def _make_atari(
         observation.frame_format,
         observation.frame_height,
         observation.frame_width,
+        observation.emulator_gray,
     )
 
 

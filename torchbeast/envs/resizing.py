@@ -17,17 +17,34 @@ class ScreenResizer:
     time; results are the same to the bit.
     """
 
-    def __init__(self, screen_size: tuple[int, int], size: tuple[int, int], colour: bool) -> None:
-        """Sizes are height and width. Screens in colour are ``[height, width, 3]``."""
-        self._screen_size, self._size, self._colour = screen_size, size, colour
+    def __init__(
+        self,
+        screen_size: tuple[int, int],
+        size: tuple[int, int],
+        *,
+        colour: bool,
+        luminance: bool = False,
+    ) -> None:
+        """Sizes are height and width.
+
+        Args:
+            screen_size: of a screen.
+            size: of a picture.
+            colour: whether screens are ``[height, width, 3]``, else they are gray.
+            luminance: whether pictures are the luminance of screens in colour.
+        """
+        self._screen_size, self._size = screen_size, size
+        self._colour, self._luminance = colour, luminance
         self._kernel = _make_kernel(screen_size, size, colour)
 
     def resize(self, screen: np.ndarray) -> np.ndarray:
         """Resizes one screen; the result may share its memory."""
+        if self._luminance:
+            screen = cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY)
         if self._size != self._screen_size:
             height, width = self._size
             screen = cv2.resize(screen, (width, height), interpolation=cv2.INTER_AREA)
-        return np.moveaxis(screen, 2, 0) if self._colour else screen
+        return np.moveaxis(screen, 2, 0) if screen.ndim == 3 else screen
 
     def resize_maximum(self, screens: np.ndarray, picture: np.ndarray) -> None:
         """Writes the maximum of two screens, resized, into ``picture``.

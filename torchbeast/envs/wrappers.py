@@ -44,6 +44,9 @@ MACHADO = Preprocessing(
 )
 PROFILES = {"deepmind": DEEPMIND, "machado": MACHADO}
 EMULATOR_FPS = 60
+# Games (names of their ROMs) whose gray screen in ale-py is not the luminance of the colour screen:
+# it is that of another television norm.
+WRONG_GRAY = frozenset({"air_raid"})
 
 
 class FrameFormat(NamedTuple):
@@ -69,6 +72,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
     terminates the episode and ``reset`` continues the same game; ``info["game_over"]`` tells
     both ends apart. With ``full_games`` episodes last until the game is over; what ``reset`` would
     do after a lost life is then done on the way, so that the agent sees what it saw in training.
+    With ``emulator_gray`` gray is what the emulator calls gray also in ``WRONG_GRAY``.
     Rewards are the game's own. What is earned while buttons are pressed for the agent is added to
     its next reward, so that returns are full-game scores.
     """
@@ -82,6 +86,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         frame_format: str = "gray_stack",
         frame_height: int = 84,
         frame_width: int = 84,
+        emulator_gray: bool = False,
     ) -> None:
         super().__init__(env)
         self._full_games = full_games
@@ -97,13 +102,14 @@ class AtariPreprocessing(gymnasium.Wrapper):
         self._format = FRAME_FORMATS[frame_format]
         height, width = self._ale.getScreenDims()
         channels = 3 if self._format.colour else 1
-        self._screens = np.zeros((2, height, width, 3)[: 3 + self._format.colour], np.uint8)
+        wrong_gray = env.spec is not None and env.spec.kwargs["game"] in WRONG_GRAY
+        luminance = wrong_gray and not emulator_gray and not self._format.colour
+        colour = self._format.colour or luminance
+        self._screens = np.zeros((2, height, width, 3)[: 3 + colour], np.uint8)
         self._resizer = ScreenResizer(
-            (height, width), (frame_height, frame_width), self._format.colour
+            (height, width), (frame_height, frame_width), colour=colour, luminance=luminance
         )
-        self._get_screen = (
-            self._ale.getScreenRGB if self._format.colour else self._ale.getScreenGrayscale
-        )
+        self._get_screen = self._ale.getScreenRGB if colour else self._ale.getScreenGrayscale
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0
         self._colour_screens = np.zeros((colours, height, width, 3), np.uint8)

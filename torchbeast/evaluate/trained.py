@@ -118,10 +118,11 @@ def read_trained(path: Path, xpid: str, agent_type: str | None = None) -> Traine
 def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
     """Returns the observation settings in a checkpoint, with defaults for those it lacks.
 
-    Earlier versions of this program saved fewer settings; those had the default values.
+    Earlier versions of this program saved fewer settings; those had the default values, but for
+    AirRaid's gray. The program of 2019 drew it right.
     """
     fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
-    return ObservationConfig(**fields)
+    return ObservationConfig(**{"emulator_gray": "agent" in contents, **fields})
 
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:

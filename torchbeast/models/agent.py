@@ -29,6 +29,8 @@ class AgentConfig(NamedTuple):
     tasks: tuple[str, ...] = ("PongNoFrameskip-v4",)
     use_lstm: bool = False
     use_popart: bool = False
+    # Without PopArt: "one" value head for all games, or one of each "game".
+    value_heads: str = "one"
     beta: float = 0.00001
     # What --beta is the step size of: a "target", or all targets of a "batch".
     beta_per: str = "target"
@@ -38,6 +40,11 @@ class AgentConfig(NamedTuple):
     clip_reward_input: bool = True
     # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.
     lstm_reset: str = "life"
+
+    @property
+    def num_heads(self) -> int:
+        """Value heads; with more than one each game has the head of its index."""
+        return len(self.tasks) if self.use_popart or self.value_heads == "game" else 1
 
 
 class Agent(nn.Module, abc.ABC):
@@ -109,7 +116,7 @@ class Agent(nn.Module, abc.ABC):
                 size, len(config.tasks), config.beta, config.beta_per, config.sigma_floor
             )
         else:
-            self.baseline = nn.Linear(size, 1)
+            self.baseline = nn.Linear(size, config.num_heads)
         for parameter in self.parameters():
             if parameter.dim() == 4:  # Convolutions are fastest with one layout throughout.
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.models.agent import Agent, AgentConfig
 
@@ -125,14 +124,16 @@ def _copy_values(
 ) -> bool:
     """Copies value heads of common games; returns whether there are any."""
     new = target.state_dict()
-    has_popart = isinstance(target.baseline, PopArtLayer)
-    if has_popart != isinstance(source.baseline, PopArtLayer):
+    configs = target.config, source.config
+    if target.config.use_popart != source.config.use_popart:
         return False
     if not games or new["baseline.weight"].shape[1] != old["baseline.weight"].shape[1]:
         return False
-    if not has_popart and len(games) < len(target.config.tasks):
+    # Value heads are of one game each, or the only one is of all games.
+    own, source_own = (c.use_popart or c.value_heads == "game" for c in configs)
+    if own != source_own or (not own and len(games) < len(target.config.tasks)):
         return False
-    tasks, known = (list(games), list(games.values())) if has_popart else ([0], [0])
+    tasks, known = (list(games), list(games.values())) if own else ([0], [0])
     for name in new:
         if name.startswith("baseline."):
             new[name][tasks] = old[name][known]

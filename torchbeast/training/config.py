@@ -55,6 +55,7 @@ class NetworkConfig(NamedTuple):
     use_lstm: bool
     lstm_reset: str
     use_popart: bool
+    value_heads: str
     beta: float
     beta_per: str
     sigma_floor: float

@@ -117,6 +117,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
             tasks=config.games,
             use_lstm=config.network.use_lstm and agent_type.takes_lstm,
             use_popart=config.network.use_popart,
+            value_heads=config.network.value_heads,
             beta=config.network.beta,
             beta_per=config.network.beta_per,
             sigma_floor=config.network.sigma_floor,
@@ -155,7 +156,7 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
             f"{MAX_RUN_NAME} bytes, only printable characters and no slash, and is not 'latest'"
         )
     if config.network.use_popart and config.learning.clip_rewards:
-        log.warning(
+        log.info(
             "--use_popart with --reward_clipping abs_one normalises clipped rewards: clipping "
             "removes the scales of the games before PopArt sees them"
         )

@@ -43,7 +43,6 @@ class RolloutBuffers:
     def __init__(self, config: AgentConfig, unroll_length: int, count: int) -> None:
         self.num_rows = unroll_length + 1
         self._count = count
-        num_heads = len(config.tasks) if config.use_popart else 1
         shared = self._shared
         self._all = Rollout(
             EnvOutput(
@@ -60,8 +59,8 @@ class RolloutBuffers:
             AgentOutput(
                 shared(1, dtype=torch.int64),
                 shared(config.num_actions),
-                shared(num_heads),
-                shared(num_heads),
+                shared(config.num_heads),
+                shared(config.num_heads),
             ),
             shared(dtype=torch.int64),
             tuple(

@@ -15,6 +15,7 @@ from torchbeast.core.learner import Learner, StepStats
 from torchbeast.core.optimizer import optimizer_kind
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.text import first_line
@@ -81,6 +82,8 @@ def resume_or_start(setup: Setup) -> RunState:
     )
     if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
         changes.append("the optimizer, whose running averages start anew")
+    if contents.get("emulator_gray", True) and "AirRaid" in map(short_name, config.games):
+        changes.append("AirRaid's pictures, whose gray was wrong before")
     return RunState(seed, contents, tuple(changes))
 
 

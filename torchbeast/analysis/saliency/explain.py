@@ -87,7 +87,7 @@ class Explainer:
         check_game(trained, game)
         agent.compute_dtype = config.dtype
         self.trained, self.game, self.config = trained, game, config
-        has_heads = agent.config.use_popart
+        has_heads = agent.config.use_popart or agent.config.num_heads > 1
         self.subject = Subject(
             names,
             agent.config.tasks,
