@@ -34,6 +34,22 @@ class Warns(Endless):
         return np.zeros((1, 36, 36), np.uint8), 1.0, True, False, {}
 
 
+class Undeclared(Endless):
+    """Returns larger observations than it declares."""
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((1, 40, 36), np.uint8), {}
+
+
+class Deep(Endless):
+    """Twelve channels, in the last axis."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 40, 12), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((36, 40, 12), np.uint8), {}
+
+
 class Hangs(Endless):
     """Hangs in its first step."""
 
@@ -45,4 +61,6 @@ gymnasium.register("Endless-v0", Endless)
 gymnasium.register("ManyLives-v0", Endless, kwargs={"life_steps": 7})
 gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
 gymnasium.register("Warns-v0", Warns)
+gymnasium.register("Undeclared-v0", Undeclared)
+gymnasium.register("Deep-v0", Deep)
 gymnasium.register("Hangs-v0", Hangs)

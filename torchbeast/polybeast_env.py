@@ -210,7 +210,7 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     from torchbeast.joining.tls import make_tls_context
     from torchbeast.runtime.threads import available_cores
 
-    games = parse_games(flags.env or flags_lib.DEFAULT_ENV)
+    games = parse_games(flags_lib.DEFAULT_ENV if flags.env is None else flags.env)
     cores = available_cores()  # A learner on as many expects no more servers by default.
     num_servers = flags.num_servers or default_num_servers(cores, [cores] * len(games))
     if num_servers < len(games):

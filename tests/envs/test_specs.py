@@ -38,6 +38,16 @@ def test_pictures_that_an_agent_would_destroy_are_refused():
         plan_envs(("tests.float_pictures:FloatPictures-v0",))
 
 
+def test_observations_that_were_not_declared_are_refused():
+    message = r"returns observations of uint8\[1, 40, 36\], .* says uint8\[1, 36, 36\]$"
+    with pytest.raises(UsageError, match=message):
+        plan_envs(("tests.odd_games:Undeclared-v0",))
+
+
+def test_the_shortest_axis_of_a_custom_environment_is_that_of_its_channels():
+    assert plan_envs(("tests.odd_games:Deep-v0",)).observation_shape == (12, 36, 40)
+
+
 def test_actions_that_do_not_start_at_0_are_refused(monkeypatch):
     spaces = gymnasium.spaces
     monkeypatch.setattr(FloatPictures, "action_space", spaces.Discrete(3, start=-1))

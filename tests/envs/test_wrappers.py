@@ -8,7 +8,7 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
-from torchbeast.envs.games import all_games
+from torchbeast.envs.games import games_by_name
 from torchbeast.envs.mock import Mock
 from torchbeast.envs.wrappers import WRONG_GRAY
 
@@ -97,7 +97,7 @@ def test_equals_the_classical_chain_step_by_step(game):
 
 def test_gray_is_the_luminance_of_the_colours_but_where_it_is_known_not_to_be():
     wrong = set()
-    for game in all_games():
+    for game in games_by_name().values():
         ale = ale_py.ALEInterface()
         rom = gymnasium.spec(game).kwargs["game"]
         ale.loadROM(ale_py.roms.get_rom_path(rom))

@@ -26,8 +26,8 @@ class ObservationConfig(NamedTuple):
     frame_height: int = 84
     frame_width: int = 84
     emulator_gray: bool = False
-    """Whether AirRaid is drawn in ale-py's gray, which is wrong: agents of earlier versions of this
-    program learned it so."""
+    """Whether games of ``wrappers.WRONG_GRAY`` have the emulator's gray: agents of earlier versions
+    of this program learned AirRaid so."""
 
 
 DEFAULT_OBSERVATION = ObservationConfig()
@@ -149,10 +149,10 @@ def derive_seed(*entropy: int) -> int:
 
 
 def _has_channels_last(space: Any) -> bool:
+    """Whether the last axis of pictures is the shortest: channels are fewer than rows."""
     return (
         isinstance(space, gymnasium.spaces.Box)
         and space.dtype == np.uint8
         and len(space.shape) == 3
-        and space.shape[-1] in (1, 3, 4)
-        and space.shape[0] > 4
+        and space.shape[-1] < min(space.shape[:2])
     )

@@ -10,6 +10,7 @@ import difflib
 import functools
 import importlib
 import math
+import re
 from collections.abc import Sequence
 
 import gymnasium
@@ -50,6 +51,16 @@ def all_games() -> tuple[str, ...]:
     return tuple(sorted(i for i in _atari_ids() if i.endswith("NoFrameskip-v4")))
 
 
+def games_by_name() -> dict[str, str]:
+    """Returns the id of every Atari game by its short name in lower case.
+
+    A game without a ``NoFrameskip-v4`` id, like Tetris, has one like ``ALE/Tetris-v5``.
+    """
+    ids = sorted(_atari_ids(), key=lambda i: (i.endswith("NoFrameskip-v4"), i))
+    by_name = {short_name(i).lower(): i for i in ids}
+    return dict(sorted(by_name.items()))
+
+
 def is_atari(env_id: str) -> bool:
     """Whether ``env_id`` is one of ale-py's games."""
     return env_id in _atari_ids()
@@ -58,11 +69,16 @@ def is_atari(env_id: str) -> bool:
 def short_name(env_id: str) -> str:
     """Returns a game's name without namespace and version.
 
+    A custom environment keeps its version, if that is not 0: other versions are other games.
+
     >>> [short_name(i) for i in ("PongNoFrameskip-v4", "ALE/Pong-v5", "my.module:Catch-v0")]
     ['Pong', 'Pong', 'Catch']
+    >>> [short_name(i) for i in ("my.module:Catch-v1", "my.module:Maze-visual")]
+    ['Catch-v1', 'Maze-visual']
     """
     name = env_id.split(":")[-1].split("/")[-1]
-    return name.rsplit("-v", 1)[0].removesuffix("NoFrameskip")
+    version = "-v0" if ":" in env_id else r"-v\d+"
+    return re.sub(f"{version}$", "", name).removesuffix("NoFrameskip")
 
 
 def parse_games(env: str) -> tuple[str, ...]:
@@ -90,7 +106,7 @@ def parse_games(env: str) -> tuple[str, ...]:
     counts = collections.Counter(map(short_name, games))
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
-        raise UsageError(f"--env names a game twice: {', '.join(repeated)}")
+        raise UsageError(f"--env names a game twice, or two that share a name: {repeated[0]}")
     return tuple(games)
 
 
@@ -144,11 +160,14 @@ def find_game(name: str) -> str:
     >>> find_game("pong"), find_game("ALE/Pong-v5")
     ('PongNoFrameskip-v4', 'ALE/Pong-v5')
     """
-    if name == MOCK or name in _atari_ids():
-        return name
+    if not name:
+        raise UsageError("--env names no game: is a variable of the command line empty?")
+    atari = name.removeprefix("ale_py:")  # Gymnasium's way to say which package has a game.
+    if name == MOCK or atari in _atari_ids():
+        return atari
     if ":" in name:  # A custom environment. Its code is imported where it is made.
         return name
-    ids = {short_name(i).lower(): i for i in all_games()}
+    ids = games_by_name()
     if name.lower() in ids:
         return ids[name.lower()]
     near = difflib.get_close_matches(short_name(name).lower(), ids, n=3, cutoff=0.6)

@@ -7,7 +7,7 @@ import contextlib
 import gymnasium
 
 from torchbeast.envs.environment import make_env
-from torchbeast.envs.games import all_games, is_atari, parse_games
+from torchbeast.envs.games import games_by_name, is_atari, parse_games
 from torchbeast.envs.specs import atari_actions, check_actions
 
 
@@ -28,14 +28,17 @@ def name_actions(env: gymnasium.Env) -> list[str]:
 
 def actions_of_games(env: str | None = None) -> dict[str, list[str]]:
     """Returns the action names of the games that ``--env`` names (None: of all), by id."""
-    games = all_games() if env is None else parse_games(env)
-    return {game: action_names(game) for game in games}
+    return {game: action_names(game) for game in _choose(env)}
 
 
 def print_games(env: str | None = None) -> None:
     """Prints a line per game that ``--env`` names (None: all of them): its id and its actions."""
-    games = all_games() if env is None else parse_games(env)
+    games = _choose(env)
     width = max(map(len, games))
     for game in games:
         names = action_names(game)
         print(f"{game:{width}}  {len(names):2}  {' '.join(names)}", flush=True)
+
+
+def _choose(env: str | None) -> tuple[str, ...]:
+    return tuple(games_by_name().values()) if env is None else parse_games(env)

@@ -14,6 +14,7 @@ import numpy as np
 from torchbeast.core.types import UsageError
 from torchbeast.envs import games
 from torchbeast.envs.environment import DEFAULT_OBSERVATION, ObservationConfig, make_env
+from torchbeast.envs.stream import describe_array
 from torchbeast.envs.wrappers import FRAME_FORMATS, PROFILES
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
@@ -152,4 +153,17 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> Cu
                 f"'{env_id}' has pictures of {dtype}; agents take uint8 from 0 to 255: convert "
                 "them with gymnasium.wrappers.TransformObservation"
             )
+        check_first_observation(env_id, env)
         return CustomSpec(num_actions, tuple(shape))
+
+
+def check_first_observation(env_id: str, env: gymnasium.Env) -> None:
+    """Raises UsageError if ``reset`` returns something else than the observation space says."""
+    frame = np.asarray(env.reset()[0])
+    space = env.observation_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    if (frame.dtype, frame.shape) != (space.dtype, space.shape):
+        raise UsageError(
+            f"'{env_id}' returns observations of {describe_array(frame)}, its observation_space "
+            f"says {describe_array(space)}"
+        )

@@ -46,7 +46,7 @@ PROFILES = {"deepmind": DEEPMIND, "machado": MACHADO}
 EMULATOR_FPS = 60
 # Games (names of their ROMs) whose gray screen in ale-py is not the luminance of the colour screen:
 # it is that of another television norm.
-WRONG_GRAY = frozenset({"air_raid"})
+WRONG_GRAY = frozenset({"air_raid", "laser_gates"})
 
 
 class FrameFormat(NamedTuple):

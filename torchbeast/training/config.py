@@ -167,7 +167,7 @@ class TrainingConfig(NamedTuple):
         Raises:
             UsageError: ``--env`` names no game, or ``--game_weights`` no weights.
         """
-        games = parse_games(flags["env"] or DEFAULT_ENV)
+        games = parse_games(DEFAULT_ENV if flags["env"] is None else flags["env"])
         named_weights = flags["game_weights"]
         weights = parse_game_weights(named_weights, games) if named_weights else None
         default_clipping = "none" if flags["use_popart"] else "abs_one"

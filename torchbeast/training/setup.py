@@ -12,6 +12,7 @@ import torch
 from torchbeast.core.types import UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
+from torchbeast.envs.wrappers import PROFILES
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
@@ -107,6 +108,7 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )
+    _log_choices(config, spec)
     return Setup(
         config=config,
         xpid=config.output.xpid or default_xpid(),
@@ -131,6 +133,20 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
         devices=devices,
         ranks=ranks,
     )
+
+
+def _log_choices(config: TrainingConfig, spec: EnvSpec) -> None:
+    """Logs what names of games may hide from their user."""
+    if any(":" in game for game in config.games):
+        log.info("Observations: %d channels of %d x %d", *spec.observation_shape)
+    namespaced = [game for game in config.games if game.startswith("ALE/")]
+    profile = config.observation.preprocessing
+    if namespaced and PROFILES[profile].sticky_action_probability == 0:
+        log.info(
+            "%s: --preprocessing %s has no sticky actions; machado has them, with probability 0.25",
+            namespaced[0],
+            profile,
+        )
 
 
 def is_run_name(xpid: str) -> bool:
