@@ -40,7 +40,7 @@ def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, co
     weights = [1, 1, 1]
     shares = divide(num_actors or default_num_actors(weights), weights)
     config = read_config(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
-    assert len(config.served) == default_num_servers(cores, shares)
+    assert len(config.tasks) == default_num_servers(cores, shares)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

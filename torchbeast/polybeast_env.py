@@ -11,18 +11,16 @@ import contextlib
 import itertools
 import multiprocessing.connection
 import os
-import socket
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torchbeast
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import default_interrupt
 from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import servers as servers_lib
-from torchbeast.runtime.allocation import Served, default_num_servers, parse_served, task_of
+from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import Restarts, fork_context, start_worker
@@ -53,19 +51,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="Serve with Python's grpcio. Without this flag it does so only where the C++ server "
         "was not compiled.",
     )
-    parser.add_argument(
-        "--join",
-        metavar="HOST:PORT",
-        help="Join the learner that was started with this --join_address, and run up to "
-        "--num_servers servers for it. The learner says which games they serve, and how; --env "
-        "limits the games, and must name custom environments. (default: wait for learners that "
-        "connect)",
-    )
-    parser.add_argument(
-        "--host_name",
-        help="Name of this host for the learner's messages and tables. (default: the machine's)",
-    )
-    parser.add_argument("--served", type=parse_served, help=argparse.SUPPRESS)
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -78,8 +63,8 @@ class SupervisorConfig(NamedTuple):
     observation: ObservationConfig
     full_action_space: bool
     pipes_basename: str
-    served: tuple[Served, ...]
-    """By each server."""
+    tasks: tuple[int, ...]
+    """Index of the game that each server has."""
     seed: int
     tls: list[str] | None
     """Certificate, key and root, as text."""
@@ -112,14 +97,14 @@ def serve(
     from torchbeast.runtime.workers import begin_worker
 
     begin_worker()
-    served = config.served[index]
+    task = config.tasks[index]
     counter = itertools.count()
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
         with watchdog.inside(index):
             env = make_env(
-                config.games[served.game],
+                config.games[task],
                 **config.observation._asdict(),
                 full_action_space=config.full_action_space,
                 seed=derive_seed(config.seed, index, generation, next(counter)),
@@ -129,7 +114,7 @@ def serve(
     address = servers_lib.server_address(config.pipes_basename, index)
     try:
         server_class = find_server(pure_python=config.pure_python)
-        server_class(env_init, address, served.task, config.tls).run()
+        server_class(env_init, address, task, config.tls).run()
     except (RunError, RuntimeError, ValueError) as error:
         errors.send(str(error))
 
@@ -142,10 +127,10 @@ class Supervisor:
         # creates a gRPC object, which would not survive it.
         self._context = fork_context("torchbeast.envs", "libtorchbeast")
         self._config = config
-        self._servers: list[Any] = [None] * len(config.served)
-        self._errors: list[Any] = [None] * len(config.served)
-        self._watchdog = Watchdog(self._context, len(config.served), config.step_timeout_s)
-        self._restarts = Restarts("polybeast_env", "server", len(config.served))
+        self._servers: list[Any] = [None] * len(config.tasks)
+        self._errors: list[Any] = [None] * len(config.tasks)
+        self._watchdog = Watchdog(self._context, len(config.tasks), config.step_timeout_s)
+        self._restarts = Restarts("polybeast_env", "server", len(config.tasks))
 
     def start(self) -> None:
         """Starts all servers."""
@@ -207,7 +192,6 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     """
     from torchbeast.cli.config import build
     from torchbeast.envs import ObservationConfig, parse_games, plan_envs
-    from torchbeast.joining.tls import make_tls_context
     from torchbeast.runtime.threads import available_cores
 
     games = parse_games(flags_lib.DEFAULT_ENV if flags.env is None else flags.env)
@@ -219,16 +203,15 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     full_action_space = flags.full_action_space
     if flags.parent_pid is None and not full_action_space:
         full_action_space = plan_envs(games, observation, flags.step_timeout_s).full_action_space
-    tasks = (task_of(index, len(games)) for index in range(num_servers))
     servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
-    make_tls_context(flags.tls_dir, is_server=True)  # To find out whether it can be made.
+    servers_lib.check_tls(flags.tls_dir)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return SupervisorConfig(
         games=games,
         observation=observation,
         full_action_space=full_action_space,
         pipes_basename=flags.pipes_basename,
-        served=flags.served or tuple(Served(t, t) for t in tasks),
+        tasks=tuple(task_of(index, len(games)) for index in range(num_servers)),
         seed=seed,
         tls=servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
@@ -243,7 +226,7 @@ def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSig
     supervisor = Supervisor(config)
     try:
         supervisor.start()
-        count = len(config.served)
+        count = len(config.tasks)
         ends = (servers_lib.server_address(config.pipes_basename, i) for i in (0, count - 1))
         if parent_pid is None:
             print(f"{count} environment servers on {' to '.join(ends)}", flush=True)
@@ -259,30 +242,6 @@ def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSig
         supervisor.stop()
 
 
-def join(flags: argparse.Namespace) -> int:
-    """Joins a learner again and again until a signal comes. Returns the exit code.
-
-    Raises:
-        UsageError: the address, a certificate or a game cannot be used.
-        RunError: the learner refuses this host, or the servers cannot run.
-    """
-    from torchbeast.envs import parse_games
-    from torchbeast.joining.host import Host, HostConfig, run_until_signal
-    from torchbeast.runtime.threads import available_cores
-
-    config = HostConfig(
-        learner=flags.join,
-        version=torchbeast.__version__,
-        name=flags.host_name or socket.gethostname(),
-        num_servers=flags.num_servers or available_cores(),
-        games=parse_games(flags.env) if flags.env else None,
-        tls_dir=flags.tls_dir,
-        pure_python=flags.pure_python,
-    )
-    run_until_signal(Host(config, lambda line: print(f"polybeast_env: {line}", flush=True)))
-    return 0
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
@@ -294,8 +253,6 @@ def main(argv: list[str] | None = None) -> int:
         if not flags.pure_python:
             with default_interrupt():
                 servers_lib.load_cpp_server()  # Fails before anything starts, if it does.
-        if flags.join is not None:
-            return join(flags)
         with default_interrupt():
             # Not with StopSignals: a custom environment may hang here.
             config = read_config(flags)

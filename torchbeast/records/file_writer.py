@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,9 @@ from torchbeast.records import run_files
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
-from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.records.tables import resume_table
 
 log = logging.getLogger("torchbeast")
-
-HOST_FIELDS = ["step", *HostSnapshot._fields]
 
 
 def default_xpid() -> str:
@@ -94,7 +91,6 @@ class FileWriter:
         self._write_meta(meta)
         resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
-        resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
         run_files.resume_copies(self.path, last_step)
@@ -108,11 +104,6 @@ class FileWriter:
     def score(self, row: dict[str, Any]) -> None:
         """Appends a row to scores.csv, with the columns ``SCORE_FIELDS``."""
         self._append("scores.csv", SCORE_FIELDS, row)
-
-    def hosts(self, rows: Sequence[HostSnapshot], step: int) -> None:
-        """Appends rows to hosts.csv, with the columns ``HOST_FIELDS``."""
-        if rows:
-            self._append("hosts.csv", HOST_FIELDS, *({"step": step, **r._asdict()} for r in rows))
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Hands scalars at agent step ``step`` to TensorBoard and the other loggers."""

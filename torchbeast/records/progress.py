@@ -15,7 +15,6 @@ from torchbeast.records.arrivals import Arrivals
 from torchbeast.records.snapshot import (
     EvaluatedReturns,
     GameSnapshot,
-    HostSnapshot,
     Limit,
     Snapshot,
 )
@@ -123,7 +122,6 @@ class Progress:
         queues: dict[str, int],
         limit: Limit | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
-        hosts: tuple[HostSnapshot, ...] = (),
     ) -> Snapshot:
         """Says how the run stands.
 
@@ -131,7 +129,6 @@ class Progress:
             queues: sizes of the queues.
             limit: the bottleneck, if it is known.
             popart: ``(mu, sigma)`` of each game, with PopArt.
-            hosts: that have joined.
         """
         with self._lock:
             now = self._clock()
@@ -150,7 +147,6 @@ class Progress:
                     for task in range(len(self._names))
                 ),
                 evaluation_step=self._evaluation.step if self._evaluation else None,
-                hosts=hosts,
             )
 
     def warnings(self) -> list[str]:

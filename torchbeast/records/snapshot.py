@@ -69,18 +69,6 @@ class GameSnapshot(NamedTuple):
     """``evaluated`` as a share of human play."""
 
 
-class HostSnapshot(NamedTuple):
-    """A host that has joined a run."""
-
-    name: str
-    environments: int
-    """That it steps now; 0 if it has left."""
-
-    steps: int
-    """Agent steps of its rollouts since the run was started or resumed. Some rollouts may still
-    wait for the learner."""
-
-
 class Snapshot(NamedTuple):
     """A run at one moment."""
 
@@ -105,9 +93,6 @@ class Snapshot(NamedTuple):
     games: tuple[GameSnapshot, ...]
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
-
-    hosts: tuple[HostSnapshot, ...] = ()
-    """Hosts that have joined the run; none if it starts its own servers."""
 
     @property
     def seconds_left(self) -> float | None:

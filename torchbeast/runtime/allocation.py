@@ -23,24 +23,6 @@ class ServerLoad(NamedTuple):
     """Environments of that game that the server steps."""
 
 
-class Served(NamedTuple):
-    """What one environment server serves."""
-
-    game: int
-    """Index among the games that its supervisor was given."""
-    task: int
-    """Index among the learner's tasks."""
-
-
-def parse_served(text: str) -> tuple[Served, ...]:
-    """Parses what each server serves: an argparse type.
-
-    >>> parse_served("0:3,1:5")
-    (Served(game=0, task=3), Served(game=1, task=5))
-    """
-    return tuple(Served(*map(int, part.split(":"))) for part in text.split(","))
-
-
 def default_num_actors(weights: Sequence[float]) -> int:
     """Returns how many environments a run has if its user names no number.
 

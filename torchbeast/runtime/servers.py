@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -277,4 +278,17 @@ def load_tls(tls_dir: str | None) -> list[str] | None:
     try:
         return [(Path(tls_dir) / f"{n}.pem").read_text() for n in ("cert", "key", "root")]
     except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--tls_dir: {error}") from error
+
+
+def check_tls(tls_dir: str | None) -> None:
+    """Raises UsageError unless the files of ``--tls_dir`` can encrypt a connection."""
+    if tls_dir is None:
+        return
+    load_tls(tls_dir)  # Names a file that is missing, which ssl does not.
+    directory = Path(tls_dir)
+    try:
+        context = ssl.create_default_context(cafile=str(directory / "root.pem"))
+        context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
         raise UsageError(f"--tls_dir: {error}") from error

@@ -122,15 +122,6 @@ class ServersConfig(NamedTuple):
     pipes_basename: str | None = None
     num_servers: int | None = None
     tls_dir: str | None = None
-    join_address: str | None = None
-    """Where hosts join, which then run all servers."""
-    env_addresses: str | None = None
-    """A file with the addresses of servers to connect to, which is read again and again."""
-
-    @property
-    def come_and_go(self) -> bool:
-        """Whether servers come and go while the run trains."""
-        return self.join_address is not None or self.env_addresses is not None
 
 
 class TrainingConfig(NamedTuple):

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import short_name
-from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.training.checkpointer import Checkpointer
@@ -42,9 +41,6 @@ class NoOutputs:
 
     def update(self, queues: dict[str, int]) -> None:
         """Reports, evaluates and saves if it is time. To be called twice a second."""
-
-    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        """Shows and records the hosts that ``hosts`` returns."""
 
     def announce_stop(self, signum: int) -> None:
         """Says that a signal stops the run."""
@@ -114,9 +110,6 @@ class RunOutputs(NoOutputs):
         self._recorder.update(queues, self._learner)
         self._evaluator.update()
         self._checkpointer.save_if_due()
-
-    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        self._recorder.hosts = hosts
 
     def announce_stop(self, signum: int) -> None:
         log.info(

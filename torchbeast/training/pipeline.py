@@ -18,8 +18,8 @@ from torchbeast.runtime.servers import load_tls, server_addresses
 from torchbeast.training.run import TrainingRun
 from torchbeast.training.setup import Setup
 
-# How long servers may be away, seconds. A learner waits for hosts as long as it takes.
-CONNECT_TIMEOUT_S, FOREVER_S = 600.0, 1e9
+# How long servers may be away.
+CONNECT_TIMEOUT_S = 600.0
 # Observations per forward pass of the acting network, at most.
 MAX_INFERENCE_BATCH = 512
 # As many failures as the pool can count.
@@ -86,11 +86,6 @@ class Pipeline:
         """
         return {"learner": self._queue.size(), "inference": self._batcher.size()}
 
-    def server_counts(self) -> list[int]:
-        """Returns the agent steps in the rollouts of each environment server so far."""
-        counts: list[int] = self._pool.stream_counts()
-        return counts
-
     def close(self) -> None:
         """Closes the queues, which ends the actor pool and every thread."""
         self._queue.close()
@@ -123,7 +118,6 @@ class Pipeline:
         # A private directory is never a list, whatever its name is.
         is_private = config.servers.pipes_basename is None
         basenames = [basename] if is_private else basename.split(",")
-        come_and_go = config.servers.come_and_go
         return ActorPool(
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
@@ -131,9 +125,8 @@ class Pipeline:
             env_server_addresses=server_addresses(basenames, len(servers)),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
-            # The gateway encrypts the connections to servers that come and go.
-            tls=None if come_and_go else load_tls(config.servers.tls_dir),
-            connect_timeout_s=FOREVER_S if come_and_go else CONNECT_TIMEOUT_S,
+            tls=load_tls(config.servers.tls_dir),
+            connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=min(config.pool.max_environment_failures, MAX_FAILURES),
             failure_window_s=config.pool.failure_window_s,
             # Servers replace an environment that hangs. This is for those that cannot.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 from torchbeast.core.learner import Learner, StepStats
@@ -24,7 +23,7 @@ from torchbeast.records.metrics import (
 from torchbeast.records.prof import StepTrace
 from torchbeast.records.progress import Progress
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
-from torchbeast.records.snapshot import EvaluatedReturns, HostSnapshot, Snapshot
+from torchbeast.records.snapshot import EvaluatedReturns, Snapshot
 from torchbeast.runtime.devices import is_gpu
 from torchbeast.runtime.threads import available_cores
 from torchbeast.training.bottleneck import Bottleneck
@@ -83,8 +82,6 @@ class Recorder:
             self.progress.load_state_dict(
                 state.checkpoint.get("progress", {}), state.checkpoint["task_steps"]
             )
-        self.hosts: Callable[[], tuple[HostSnapshot, ...]] = tuple
-        """Returns the hosts that have joined."""
         self._games = config.games
         self._names = names
         self.evaluation: Evaluation | None = None
@@ -214,7 +211,7 @@ class Recorder:
         if self._has_popart:
             layer = learner.agent.baseline
             popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        return self.progress.snapshot(queues, self._bottleneck.find(), popart, self.hosts())
+        return self.progress.snapshot(queues, self._bottleneck.find(), popart)
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""
@@ -223,7 +220,6 @@ class Recorder:
             return
         self._logged_step = snapshot.steps
         self._writer.log(log_row(snapshot))
-        self._writer.hosts(snapshot.hosts, snapshot.steps)
         self._writer.scalars(snapshot_scalars(snapshot), snapshot.steps)
 
 

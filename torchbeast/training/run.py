@@ -12,7 +12,6 @@ import torch
 from torchbeast.core.learner import StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
-from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.training.outputs import NoOutputs, RunOutputs
@@ -106,10 +105,6 @@ class TrainingRun:
     def server_seed(self) -> int:
         """The seed of the environments. A resumed run plays other games than those before."""
         return (self._seed + self.learner.steps) % 2**31
-
-    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        """Shows and records the hosts that ``hosts`` returns, from now on."""
-        self._outputs.show_hosts(hosts)
 
     def watch(
         self,

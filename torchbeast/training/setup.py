@@ -197,11 +197,6 @@ def _check_ranks(config: TrainingConfig, ranks: Ranks) -> None:
         raise UsageError("name the run with --xpid: torchrun resumes it by that name")
     if config.pool.synchronous:
         raise UsageError("--synchronous is for one process, not for several ranks of torchrun")
-    if config.servers.come_and_go and ranks.local_count > 1:
-        raise UsageError(
-            "--join_address and --env_addresses are for one rank on each machine: ranks would "
-            "share them"
-        )
     if config.servers.pipes_basename is not None and ranks.local_count > 1:
         raise UsageError(
             "--pipes_basename is for one rank on each machine: ranks would meet at its addresses"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from torchbeast.records.snapshot import GameSnapshot, HostSnapshot, Snapshot
+from torchbeast.records.snapshot import GameSnapshot, Snapshot
 from torchbeast.runtime.text import counted, human_count, human_return, human_time
 
 # A longer name is cut.
 MAX_NAME = 20
-# With more hosts only the first ones are listed.
-MAX_HOSTS = 8
 
 
 class Column(NamedTuple):
@@ -83,21 +81,7 @@ def run_parts(snapshot: Snapshot) -> list[str]:
         parts.append(_evaluation_part(snapshot))
     if snapshot.limit is not None:
         parts.append(str(snapshot.limit))
-    return [*parts, *_host_parts(snapshot.hosts)]
-
-
-def _host_parts(hosts: Sequence[HostSnapshot]) -> list[str]:
-    """Each host with its environments and its steps; if they are many, those that are there."""
-    if len(hosts) > MAX_HOSTS:
-        hosts = [host for host in hosts if host.environments]
-    parts = [
-        f"host {_cut(host.name, MAX_NAME)}: "
-        + (counted(host.environments, "environment") if host.environments else "away")
-        + f", {human_count(host.steps)} steps"
-        for host in hosts[:MAX_HOSTS]
-    ]
-    hidden = len(hosts) - len(parts)
-    return [*parts, f"and {counted(hidden, 'more host')}"] if hidden else parts
+    return parts
 
 
 def _evaluation_part(snapshot: Snapshot) -> str:
