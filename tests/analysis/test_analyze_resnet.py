@@ -40,8 +40,9 @@ def directory(tmp_path_factory):
     save_agent(path / "Breakout", (100, 200), seed=1, tasks=(BREAKOUT,), num_actions=4)
     multi = {"tasks": (PONG, BREAKOUT), "num_actions": 18, "use_popart": True}
     save_agent(path / "Both", (100, 250), seed=2, **multi)
-    # 2019: no description of the agent, the meta data tell.
+    # 2019: no description of the agent, the meta data tell; statistics also without PopArt.
     old = make_agent(AgentConfig(tasks=(PONG, BREAKOUT), num_actions=18)).state_dict()
+    old |= {"baseline.mu": torch.zeros(1), "baseline.sigma": torch.ones(1)}
     (path / "MultiTask").mkdir()
     torch.save({"model_state_dict": old}, path / "MultiTask" / "model.tar")
     (path / "MultiTask" / "meta.json").write_text(
