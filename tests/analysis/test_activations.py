@@ -3,40 +3,52 @@ import pytest
 import torch
 
 from tests.analysis.permuted import permute_agent, random_permutations
-from torchbeast.analysis.activations import Responses, centred_gram, grams, linear_cka
+from torchbeast.analysis.activations import Responses, debiased_cka, gram, grams, unbiased_hsic
 from torchbeast.analysis.agents import RunAgent, Snapshot
 from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.analysis.moments import play_frames
-from torchbeast.evaluate.trained import Trained
+from torchbeast.analysis.untrained import make_untrained, save_untrained
+from torchbeast.evaluate.trained import Trained, read_trained
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 
 
-def cka(x, y):
-    return linear_cka(*(centred_gram(torch.from_numpy(a)) for a in (x, y)))
+def features(rng, count, width):
+    return torch.from_numpy(rng.normal(size=(count, width)))
 
 
-def test_equals_the_formula_over_features():
+def test_equals_the_sum_over_all_quadruples_of_frames():
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(50, 8))
-    y = np.tanh(x[:, :5]) + rng.normal(size=(50, 5))
-    xc, yc = x - x.mean(axis=0), y - y.mean(axis=0)
-    expected = np.linalg.norm(yc.T @ xc) ** 2 / (
-        np.linalg.norm(xc.T @ xc) * np.linalg.norm(yc.T @ yc)
-    )
-    assert 0.1 < expected < 0.9
-    assert cka(x, y) == pytest.approx(expected)
+    a, b = (gram(features(rng, 7, 3)) for _ in range(2))
+    terms = [
+        a[i, j] * (b[i, j] + b[q, r] - 2 * b[i, q])
+        for i in range(7)
+        for j in range(7)
+        for q in range(7)
+        for r in range(7)
+        if len({i, j, q, r}) == 4
+    ]
+    assert unbiased_hsic(a, b) == pytest.approx(np.mean(terms))
 
 
-def test_is_blind_to_rotation_scale_and_shift_and_tells_other_features_apart():
+def test_a_rotated_scaled_and_shifted_copy_is_the_same():
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 8))
-    rotation, _ = np.linalg.qr(rng.normal(size=(8, 8)))
-    assert cka(x, x) == pytest.approx(1)
-    assert cka(x, 3 * x @ rotation + 5) == pytest.approx(1)
-    assert cka(x, rng.normal(size=(200, 8))) < 0.2
-    assert cka(x, np.ones((200, 8))) == 0
+    x = features(rng, 40, 8)
+    rotation = torch.from_numpy(np.linalg.qr(rng.normal(size=(8, 8)))[0])
+    assert debiased_cka(gram(x), gram(3 * x @ rotation + 5)) == pytest.approx(1)
+    assert debiased_cka(gram(x), gram(torch.ones(40, 8))) == 0
+
+
+@pytest.mark.parametrize("count", [16, 64, 256])
+def test_unrelated_features_have_none_in_common_whatever_the_number_of_frames(count):
+    rng = np.random.default_rng(0)
+    values = [debiased_cka(*(gram(features(rng, count, 200)) for _ in range(2))) for _ in range(20)]
+    assert np.mean(values) == pytest.approx(0, abs=0.03)
+
+
+def game_id(name):
+    return f"{name}NoFrameskip-v4"
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +76,14 @@ def test_a_game_is_the_same_in_any_spelling(agent, tmp_path):
         checkpoint.save(path, contents)
         agents.append(RunAgent(name, "multi", {1: path}))
         snapshots.append(Snapshot(name, 1, path, {}))
-    responses = Responses(agents, 8)
-    assert responses._choose_game("a", "b") == "PongNoFrameskip-v4"
-    assert responses._choose_game("b", "a") == "ALE/Pong-v5"
     a, b = snapshots
-    one, other = responses(Pair("", a, b)), responses(Pair("", b, a))
-    assert one == other
-    assert list(responses._frames) == ["Pong"]
+    pairs = Pair("", a, b), Pair("", b, a)
+    responses = Responses(agents, pairs, 8, None)
+    one, other = map(responses, pairs)
+    assert list(one) == ["Pong"]
+    for name in LAYER_NAMES:
+        assert one["Pong"][name] == pytest.approx(other["Pong"][name])
+    assert list(responses._shown) == ["Pong"]
 
 
 def test_an_agent_of_several_games_is_not_shown_a_game_that_it_does_not_know(
@@ -91,11 +104,38 @@ def test_an_agent_of_several_games_is_not_shown_a_game_that_it_does_not_know(
         checkpoint.save(path, contents)
         agents.append(RunAgent(name, "multi", {1: path}))
         snapshots[name] = Snapshot(name, 1, path, {})
-    responses = Responses(agents, 8)
+    pairs = [Pair("", snapshots["one"], snapshots[name]) for name in ("two", "other")]
+    responses = Responses(agents, pairs, 8, None)
     for _ in range(2):
-        assert responses(Pair("", snapshots["one"], snapshots["two"])) == {}
+        assert responses(pairs[0]) == {"Pong": {}}
     assert caplog.text.count("two does not know PongNoFrameskip-v4: no cka") == 1
-    assert len(responses(Pair("", snapshots["one"], snapshots["other"]))) == len(LAYER_NAMES)
+    assert len(responses(pairs[1])["Pong"]) == len(LAYER_NAMES)
+
+
+def test_the_untrained_control_of_a_game_sees_the_frames_of_that_game_as_its_agent_does(tmp_path):
+    agents = []
+    for name, fill in (("Pong", 40.0), ("Carnival", 90.0)):
+        trained = make_agent(AgentConfig(tasks=(game_id(name),)))
+        trained.frame_mean.fill_(fill)
+        path = tmp_path / name / "model.tar"
+        contents = {"agent": trained.config._asdict(), "model_state_dict": trained.state_dict()}
+        checkpoint.save(path, contents)
+        agents.append(RunAgent(name, "single", {0: path}))
+    agents += save_untrained(agents[0], tmp_path, count=2)
+    snapshots = {a.name: Snapshot(a.name, 0, a.checkpoints[0], {}) for a in agents}
+    pairs = [Pair("", snapshots[name], snapshots[name]) for name in ("Pong", "Carnival")]
+    control = Pair("untrained", snapshots["untrained0"], snapshots["untrained1"])
+    responses = Responses(agents, [*pairs, control], 8, None)
+    result = responses(control)
+    assert list(result) == ["Pong", "Carnival"]
+    for (game, found), fill in zip(result.items(), (40.0, 90.0), strict=True):
+        frames = play_frames(read_trained(tmp_path / game / "model.tar", game), game_id(game), 8)
+        networks = [make_untrained(trained, seed) for seed in range(2)]
+        for network in networks:
+            network.frame_mean.fill_(fill)
+        one, other = (grams(network, frames, 0) for network in networks)
+        expected = {name: debiased_cka(one[name], other[name]) for name in one}
+        assert {name: d.sum for name, d in found.items()} == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):
@@ -106,7 +146,9 @@ def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_anot
     permute_agent(permuted, random_permutations(1))
     torch.manual_seed(1)
     other = make_agent(agent.config).eval()
-    same = {name: linear_cka(responses[name], g) for name, g in grams(permuted, frames, 0).items()}
-    different = [linear_cka(responses[name], g) for name, g in grams(other, frames, 0).items()]
+    same = {
+        name: debiased_cka(responses[name], g) for name, g in grams(permuted, frames, 0).items()
+    }
+    different = [debiased_cka(responses[name], g) for name, g in grams(other, frames, 0).items()]
     assert same == pytest.approx(dict.fromkeys(responses, 1.0), abs=1e-4)
     assert min(different) < 0.99

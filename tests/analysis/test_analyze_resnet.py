@@ -40,8 +40,9 @@ def directory(tmp_path_factory):
     save_agent(path / "Breakout", (100, 200), seed=1, tasks=(BREAKOUT,), num_actions=4)
     multi = {"tasks": (PONG, BREAKOUT), "num_actions": 18, "use_popart": True}
     save_agent(path / "Both", (100, 250), seed=2, **multi)
-    # 2019: no description of the agent, the meta data tell.
+    # 2019: no description of the agent, the meta data tell; statistics also without PopArt.
     old = make_agent(AgentConfig(tasks=(PONG, BREAKOUT), num_actions=18)).state_dict()
+    old |= {"baseline.mu": torch.zeros(1), "baseline.sigma": torch.ones(1)}
     (path / "MultiTask").mkdir()
     torch.save({"model_state_dict": old}, path / "MultiTask" / "model.tar")
     (path / "MultiTask" / "meta.json").write_text(
@@ -185,18 +186,19 @@ def test_controls_are_agents_of_the_same_games_and_untrained_networks(with_contr
 
 def test_the_summary_has_a_line_for_each_pair(with_controls, capsys):
     figure = filter_plots.summarize(comparison.load(with_controls), "relative")
-    assert [axis.get_title() for axis in figure.axes] == [
-        "default: distance (relative)",
-        "cka: similarity",
-    ]
-    for axis in figure.axes:
-        lines = [(line.get_label(), list(line.get_xdata())) for line in axis.get_lines()]
-        # The two agents of Pong are a control; the agent of Breakout makes two pairs with them.
-        assert lines == [
-            *[("single_single", [0.5, 1])] * 2,
-            ("same_games", [0.5, 1]),
-            *[("untrained", [0, 1])] * 3,
-        ]
+    # The two agents of Pong are a control; the agent of Breakout makes two pairs with them.
+    single = [("single_single", [0.5, 1])] * 2
+    same, untrained = [("same_games", [0.5, 1])], [("untrained", [0, 1])] * 3
+    assert {
+        axis.get_title(): [(x.get_label(), list(x.get_xdata())) for x in axis.get_lines()]
+        for axis in figure.axes
+        if axis.get_visible()
+    } == {
+        "default: distance (relative)": [*single, *same, *untrained],
+        # Of each pair the frames of the first agent's game, and a control on them.
+        "cka: similarity, Breakout": [*single, *untrained],
+        "cka: similarity, Pong": [*same, *untrained],
+    }
     pyplot.close("all")
     assert run("--mode=filter_comp_plot", "--save_dir", with_controls, "--plot_summary",
                "--save_figures", "--hide_plots") == 0  # fmt: skip

@@ -82,6 +82,17 @@ def test_permutations_are_found_again_through_the_whole_network():
         assert distance.sum == pytest.approx(0, abs=1e-20)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_permuted_copy_is_found_again_under_noise_that_can_hide_it_from_one_start(seed):
+    a, order = weights(0), random_permutations(seed)
+    rng = np.random.default_rng(seed + 100)
+    noisy = {name: w + 3 * w.std() * rng.normal(size=w.shape) for name, w in a.items()}
+    found = filters.match_weights(a, filters.permute(noisy, order))
+    assert {name: order[name][found[name]].tolist() for name in order} == {
+        name: list(range(len(order[name]))) for name in order
+    }
+
+
 def test_matching_only_brings_unrelated_networks_closer():
     a, b = weights(0), weights(1)
     matched = filters.carried(a, b)

@@ -40,6 +40,7 @@ def test_summary():
         "env": PONG,
         "policy": "sampled",
         "episodes": 2,
+        "different": 2,
         "mean": pytest.approx(-3.05),
         "std": pytest.approx(17.65),
         "min": -20.7,
@@ -51,10 +52,17 @@ def test_summary():
     }
 
 
+def test_greedy_games_that_are_repeats_are_counted_once():
+    episodes = [Episode(PONG, 19.0, 10), Episode(PONG, 21.0, 10), Episode(PONG, 19.0, 10)]
+    score = summarize([*episodes, Episode(PONG, 21.0, 12)])
+    assert (score.episodes, score.different) == (4, 3)
+    assert format_table([score]).splitlines()[1].split()[1:3] == ["4", "3"]
+
+
 def test_table_has_a_row_per_game_and_says_where_no_human_score_is_published():
     scores = [summarize([Episode(PONG, 14.6, 10)]), summarize([Episode(CARNIVAL, 14.6, 10)])]
     _, pong, carnival, normalized, blank = format_table(scores).splitlines()
-    numbers = ["1", "14.60", "0.00", "14.6", "14.6", "10"]
+    numbers = ["1", "1", "14.60", "0.00", "14.6", "14.6", "10"]
     assert pong.split() == ["Pong", *numbers, "-20.7", "14.6", "100%"]
     assert carnival.split() == ["Carnival", *numbers, "792", "-", "-"]
     assert "over 1 of 2 games: median 100.0%, mean 100.0%" in normalized

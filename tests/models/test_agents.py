@@ -336,6 +336,24 @@ def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popar
     torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (30.0, 4.0)])
+def test_statistics_of_an_agent_of_2019_without_popart_are_part_of_its_head(tmp_path, mu, sigma):
+    torch.manual_seed(0)
+    old = Net2019(6, 1, use_lstm=False, use_popart=False)
+    old.baseline.register_buffer("mu", torch.tensor([mu]))
+    old.baseline.register_buffer("sigma", torch.tensor([sigma]))
+    torch.save({"model_state_dict": old.state_dict()}, tmp_path / "model.tar")
+    meta = {"args": {"env": ",".join(SIX_TASKS), "use_popart": False}}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    agent = from_checkpoint(tmp_path)
+    assert (agent.config.tasks, agent.config.use_popart) == (SIX_TASKS, False)
+    inputs = make_inputs(agent.config)
+    output, _ = agent(inputs)
+    logits, baseline = old(inputs.frame, inputs.reward, inputs.done, ())
+    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
+
+
 def test_an_attention_agent_of_2019_is_refused_for_what_it_is(tmp_path):
     state = {"vision.vision_cnn.0.weight": torch.zeros(2), "policy_head.bias": torch.zeros(6)}
     torch.save({"model_state_dict": state}, tmp_path / "model.tar")

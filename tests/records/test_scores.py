@@ -4,7 +4,7 @@ from torchbeast.records.scores import Evaluation, GameScore
 
 
 def score(env, policy, human_normalized):
-    return GameScore(env, policy, 5, 1.0, 0.0, 1.0, 1.0, 10.0, None, None, human_normalized)
+    return GameScore(env, policy, 5, 5, 1.0, 0.0, 1.0, 1.0, 10.0, None, None, human_normalized)
 
 
 EVALUATION = Evaluation(

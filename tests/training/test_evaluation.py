@@ -195,7 +195,7 @@ def test_a_resumed_run_drops_the_scores_of_later_steps(make_config, finished_run
 
 def test_of_many_games_only_the_normalised_scores_are_told():
     def score(i):
-        return GameScore(f"G{i}NoFrameskip-v4", "greedy", 5, 1.0, 0.0, 1, 1, 9, 0.0, 2.0, 0.5)
+        return GameScore(f"G{i}NoFrameskip-v4", "greedy", 5, 5, 1.0, 0.0, 1, 1, 9, 0.0, 2.0, 0.5)
 
     few = describe(Evaluation(100, (score(1), score(2))))[0]
     assert few.startswith("Step 100, greedy actions: G1 1.00, G2 1.00, human-normalised median 50")

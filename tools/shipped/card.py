@@ -18,7 +18,6 @@ from torchbeast.analysis.groups import IGNORED_FLAGS
 from torchbeast.envs.games import parse_game_weights, short_name
 from torchbeast.envs.scores import find_reference
 from torchbeast.records import checkpoint, run_files
-from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.allocation import default_num_actors
 from torchbeast.runtime.text import counted, human_return
 
@@ -233,16 +232,20 @@ def format_time(facts: Facts) -> str:
 
 
 def format_scores(evaluation: Evaluation) -> str:
-    """Returns the table of scores: a row per game, and the median over games."""
-    header = ["game", *POLICIES, "random", "human", *(f"% of human, {p}" for p in POLICIES)]
+    """Returns the table of scores: a row per game, and the median over games.
+
+    Greedy games are repeats of a few, so their mean has no interval.
+    """
+    header = ["game", "sampled", "random", "human", "% of human", "greedy", "different"]
     rows = []
-    for game in evaluation.returns:
-        returns = [format_score(evaluation.score(game, policy)) for policy in POLICIES]
-        shares = [format_share(evaluation.normalized(game, policy)) for policy in POLICIES]
-        rows.append([short_name(game), *returns, *format_known(game), *shares])
-    medians = [format_share(evaluation.normalized_median(policy)) for policy in POLICIES]
-    if any(medians):
-        rows.append(["median", *[""] * (len(header) - 3), *medians])
+    for game, returns in evaluation.returns.items():
+        sampled = format_score(evaluation.score(game, "sampled"))
+        share = format_share(evaluation.normalized(game, "sampled"))
+        greedy = [human_return(returns["greedy"].mean()), str(len(set(returns["greedy"])))]
+        rows.append([short_name(game), sampled, *format_known(game), share, *greedy])
+    median = format_share(evaluation.normalized_median("sampled"))
+    if median:
+        rows.append(["median", "", "", "", median, "", ""])
     return format_table(header, rows)
 
 
@@ -251,10 +254,11 @@ def format_notes(evaluation: Evaluation) -> list[str]:
     episodes = {len(v) for values in evaluation.returns.values() for v in values.values()}
     count = " to ".join(str(n) for n in dict.fromkeys((min(episodes), max(episodes))))
     notes = [
-        f"Mean return of {count} full games per game (`--mode test --num_episodes {max(episodes)} "
-        f"--seed {evaluation.seed}`, and with `--sample`). Brackets are 95 % bootstrap intervals "
-        "over these games. They say nothing about other seeds of training. 0 % is a random agent, "
-        "100 % a professional games tester (Wang et al. 2016, arXiv:1511.06581)."
+        f"Mean return of {count} full games per game (`--mode test --sample --num_episodes "
+        f"{max(episodes)} --seed {evaluation.seed}`; greedy without `--sample`). Brackets are 95 % "
+        "bootstrap intervals over these games. They say nothing about other seeds of training. "
+        "Greedy games repeat each other: `different` counts their different scores. 0 % is a "
+        "random agent, 100 % a professional games tester (Wang et al. 2016, arXiv:1511.06581)."
     ]
     unknown = [short_name(g) for g in evaluation.returns if find_reference(g).human is None]
     if unknown:

@@ -1,28 +1,31 @@
-"""How alike two ResNet agents respond to the same frames: linear CKA, layer by layer.
+"""How alike two ResNet agents respond to the same frames: debiased linear CKA, layer by layer.
 
 Centred kernel alignment (CKA, Kornblith et al. 2019, arXiv:1905.00414) compares the responses of
 two layers to the same inputs. It does not change with the order of filters, with rotation or scale.
+From unbiased estimates (Song et al. 2012; Nguyen et al. 2021, arXiv:2010.15327) it does not depend
+on the number of inputs either.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchbeast.analysis.agents import RunAgent, Snapshot
+from torchbeast.analysis.agents import UNTRAINED, RunAgent, Snapshot
 from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.excitation import find_layer
 from torchbeast.analysis.filters import LAYER_NAMES, Distance
 from torchbeast.analysis.moments import play_frames
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.trained import read_trained
+from torchbeast.evaluate.trained import Trained, read_trained
 from torchbeast.models import Agent
 
 log = logging.getLogger("torchbeast")
@@ -30,22 +33,36 @@ log = logging.getLogger("torchbeast")
 T = TypeVar("T")
 
 
-def centred_gram(activations: Tensor) -> Tensor:
-    """Computes inner products ``[N, N]`` of the centred rows of ``[N, ...]``."""
-    rows = activations.flatten(1)
-    rows = rows - rows.mean(dim=0)
-    return rows @ rows.T
-
-
-def linear_cka(a: Tensor, b: Tensor) -> float:
-    """Computes the similarity in [0, 1] of two layers' centred Gram matrices ``[N, N]`` over the
-    same inputs.
-
-    Equation 5 of the paper with linear kernels. It equals equation 3 and needs no matrix of
-    features by features. A layer whose responses are all equal has similarity 0.
+def gram(responses: Tensor) -> np.ndarray:
+    """Computes inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N,
+    N]``.
     """
-    norm = a.norm() * b.norm()
-    return float((a * b).sum() / norm) if norm > 0 else 0.0
+    rows = responses.flatten(1).double()
+    rows = rows - rows.mean(dim=0)  # Changes nothing but rounding.
+    products = rows @ rows.T
+    return products.fill_diagonal_(0).numpy()
+
+
+def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
+    """Computes the Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero
+    diagonal.
+
+    Equation 5 of Song et al. 2012. ``N`` is at least 4.
+    """
+    n = len(a)
+    cross = float((a.sum(axis=0) * b.sum(axis=0)).sum())
+    total = float((a * b).sum()) + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
+    return float(total / (n * (n - 3)))
+
+
+def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
+    """Computes the debiased CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones,
+    whatever ``N`` is.
+
+    A layer that does not respond is like nothing.
+    """
+    norm = unbiased_hsic(a, a) * unbiased_hsic(b, b)
+    return unbiased_hsic(a, b) / float(np.sqrt(norm)) if norm > 0 else 0.0
 
 
 def respond(
@@ -86,10 +103,10 @@ def respond(
     return result
 
 
-def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, Tensor]:
-    """Computes :func:`centred_gram` of every convolution's output, as :func:`respond` does."""
+def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
+    """Computes :func:`gram` of every convolution's output, as :func:`respond` does."""
     layers = {name: find_layer(agent, name) for name in LAYER_NAMES}
-    return respond(agent, layers, frames, task, lambda output: centred_gram(output.float()))
+    return respond(agent, layers, frames, task, gram)
 
 
 class Responses:
@@ -98,51 +115,68 @@ class Responses:
     The frames of a game are the same for all pairs: the first agent that knows the game plays it
     with its last checkpoint. A pair gets frames of ``game``, else of the first game that both
     agents know, else of the first game of ``a``. An agent of several games that does not know the
-    game is left out.
+    game is left out. Untrained networks get the frames of every game that other pairs get.
     """
 
-    def __init__(self, agents: list[RunAgent], num_frames: int, game: str | None = None) -> None:
+    def __init__(
+        self, agents: Sequence[RunAgent], pairs: Sequence[Pair], num_frames: int, game: str | None
+    ) -> None:
         self._newest = {agent.name: agent.checkpoints[max(agent.checkpoints)] for agent in agents}
+        self._untrained = {agent.name for agent in agents if agent.kind == UNTRAINED}
         self._num_frames = num_frames
         self._game = game
         self._tasks: dict[str, tuple[str, ...]] = {}
         # By the game's short name: spellings of one game are the same.
-        self._frames: dict[str, Tensor] = {}
-        self._grams: dict[tuple[Path, str], dict[str, Tensor]] = {}
+        self._shown: dict[str, tuple[Trained, Tensor]] = {}
+        self._grams: dict[tuple[Path, str], dict[str, np.ndarray]] = {}
         self._left_out: set[tuple[str, str]] = set()
         # One forward pass uses all cores already.
         self._lock = threading.Lock()
+        chosen = [self._choose_game(pair) for pair in pairs if pair.a.agent not in self._untrained]
+        self._games = {short_name(name): name for name in chosen or map(self._choose_game, pairs)}
 
-    def __call__(self, pair: Pair) -> dict[str, Distance]:
-        """The measure ``cka``, by layer. Raises UsageError if the game cannot be played."""
-        with self._lock:
-            game = self._game or self._choose_game(pair.a.agent, pair.b.agent)
-            a, b = (self._respond(snapshot, game) for snapshot in (pair.a, pair.b))
-        similarity = {name: linear_cka(a[name], b[name]) for name in a if name in b}
-        return {name: Distance(value, value, value) for name, value in similarity.items()}
+    def __call__(self, pair: Pair) -> dict[str, dict[str, Distance]]:
+        """The measure ``cka``, by game and layer. Raises UsageError if a game cannot be played."""
+        is_control = pair.a.agent in self._untrained
+        result = {}
+        for game in self._games.values() if is_control else [self._choose_game(pair)]:
+            with self._lock:
+                a, b = (self._respond(snapshot, game) for snapshot in (pair.a, pair.b))
+            values = {name: debiased_cka(a[name], b[name]) for name in a if name in b}
+            result[short_name(game)] = {name: Distance(v, v, v) for name, v in values.items()}
+        return result
 
-    def _choose_game(self, a: str, b: str) -> str:
-        games, others = self._known(a), set(map(short_name, self._known(b)))
-        return next((game for game in games if short_name(game) in others), games[0])
+    def _choose_game(self, pair: Pair) -> str:
+        if self._game is not None:
+            return self._game
+        games, others = (self._known(snapshot.agent) for snapshot in (pair.a, pair.b))
+        shared = set(map(short_name, others))
+        return next((game for game in games if short_name(game) in shared), games[0])
 
     def _known(self, agent: str) -> tuple[str, ...]:
         if agent not in self._tasks:
             self._tasks[agent] = read_trained(self._newest[agent], agent).agent.config.tasks
         return self._tasks[agent]
 
-    def _respond(self, snapshot: Snapshot, game: str) -> dict[str, Tensor]:
+    def _respond(self, snapshot: Snapshot, game: str) -> dict[str, np.ndarray]:
         key = (snapshot.path, short_name(game))
         if key not in self._grams:
-            frames = self._show(game)
+            player, frames = self._show(game)
             trained = read_trained(snapshot.path, snapshot.agent)
+            task = trained.find_task(game)
             self._grams[key] = {}
             # It has a mean picture for each of its games, and none for another one.
-            if len(trained.games) > 1 and short_name(game) not in trained.games:
-                self._leave_out(snapshot.agent, game, "does not know")
-            elif tuple(trained.agent.config.observation_shape) != tuple(frames.shape[1:]):
+            unknown = len(trained.games) > 1 and short_name(game) not in trained.games
+            if tuple(trained.agent.config.observation_shape) != tuple(frames.shape[1:]):
                 self._leave_out(snapshot.agent, game, "sees other frames of")
+            elif unknown and snapshot.agent not in self._untrained:
+                self._leave_out(snapshot.agent, game, "does not know")
             else:
-                self._grams[key] = grams(trained.agent, frames, trained.find_task(game))
+                if snapshot.agent in self._untrained:  # It sees the game as the player does.
+                    for name in ("frame_mean", "frame_scale"):
+                        own, of_player = (getattr(x.agent, name) for x in (trained, player))
+                        own[task] = of_player[player.find_task(game)]
+                self._grams[key] = grams(trained.agent, frames, task)
         return self._grams[key]
 
     def _leave_out(self, agent: str, game: str, reason: str) -> None:
@@ -151,15 +185,16 @@ class Responses:
             self._left_out.add((agent, game))
             log.warning("%s %s %s: no cka", agent, reason, game)
 
-    def _show(self, game: str) -> Tensor:
+    def _show(self, game: str) -> tuple[Trained, Tensor]:
+        """The agent that plays a game, and the frames."""
         name = short_name(game)
-        if name not in self._frames:
+        if name not in self._shown:
             agents = list(self._newest)
             knowing = (agent for agent in agents if name in map(short_name, self._known(agent)))
             chosen = next(knowing, agents[0])
             player = read_trained(self._newest[chosen], chosen)
             try:
-                self._frames[name] = play_frames(player, game, self._num_frames)
+                self._shown[name] = player, play_frames(player, game, self._num_frames)
             except UsageError as error:
                 raise UsageError(f"cka: {error}; choose a game with --cka_game") from error
-        return self._frames[name]
+        return self._shown[name]

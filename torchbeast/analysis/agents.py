@@ -12,6 +12,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs import parse_games
 from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.evaluate.trained import Trained
+from torchbeast.models import config_from_state
 from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.text import first_line
 
@@ -82,7 +83,8 @@ def _read_agent(name: str, path: Path) -> RunAgent:
     if not checkpoints and not newest.exists():
         raise UsageError(f"there is no checkpoint in {path}")
     contents = checkpoint.load(newest if newest.exists() else next(iter(checkpoints.values())))
-    if "feat_convs.0.0.weight" not in contents["model_state_dict"]:
+    needed = {"feat_convs.0.0.weight", "policy.bias", "baseline.bias"}
+    if not needed <= contents["model_state_dict"].keys():
         raise UsageError("it is no ResNet")
     if newest.exists():  # A run that was stopped has it after its last copy.
         steps = checkpoint.steps_of(contents) or 0
@@ -106,7 +108,7 @@ def _describe(
             return OLD_NAMES.get(name, SINGLE), ()
         env = str(args["env"])
         tasks = GROUPS.get(env, tuple(env.split(",")))
-        popart = "baseline.mu" in contents["model_state_dict"]
+        popart = config_from_state(contents["model_state_dict"], meta).use_popart
     if len(tasks) < 2 and tasks != ("all",):
         return SINGLE, tasks
     return MULTIPOP if popart else MULTI, tasks

@@ -49,7 +49,7 @@ def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
             only=flags.comp_single_single_model,
             seeds=flags.comp_seeds,
         )
-        measures = choose_measures(flags, agents)
+        measures = choose_measures(flags, agents, pairs)
         directory = results_directory(flags)
         make_directory(directory)  # Before the work.
         rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
@@ -58,7 +58,7 @@ def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
 
 
 def choose_measures(
-    flags: argparse.Namespace, agents: list[RunAgent]
+    flags: argparse.Namespace, agents: list[RunAgent], pairs: list[comparison.Pair]
 ) -> dict[str, comparison.Measure]:
     """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
     from torchbeast.analysis import comparison
@@ -73,12 +73,12 @@ def choose_measures(
         from torchbeast.analysis.activations import Responses
         from torchbeast.envs import parse_games
 
-        if flags.cka_frames < 2:
-            raise UsageError("--cka_frames must be at least 2")
+        if flags.cka_frames < 4:
+            raise UsageError("--cka_frames must be at least 4")
         games = parse_games(flags.cka_game) if flags.cka_game else (None,)
         if len(games) > 1:
             raise UsageError("--cka_game takes one game")
-        measures["cka"] = Responses(agents, flags.cka_frames, games[0])
+        measures["cka"] = Responses(agents, pairs, flags.cka_frames, games[0])
     return measures
 
 

@@ -37,8 +37,9 @@ class Pair(NamedTuple):
     b: Snapshot
 
 
-# From a pair to its layers' distances, by layer. A layer that cannot be compared is left out.
-Measure = Callable[[Pair], dict[str, Distance]]
+# From a pair to its layers' distances, by game and layer; "" where no game matters. A layer that
+# cannot be compared is left out.
+Measure = Callable[[Pair], dict[str, dict[str, Distance]]]
 
 
 class Row(NamedTuple):
@@ -51,6 +52,7 @@ class Row(NamedTuple):
     step_b: int
     layer: str
     match: str
+    game: str  # Whose frames the agents saw, of ``cka``; else empty.
     sum: float
     mean: float
     relative: float
@@ -154,16 +156,16 @@ def make_pairs(
 def in_each_layer(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
     """Makes a measure that compares each layer separately."""
 
-    def measure(pair: Pair) -> dict[str, Distance]:
+    def measure(pair: Pair) -> dict[str, dict[str, Distance]]:
         a, b = filters.comparable(pair.a.weights, pair.b.weights)
-        return {name: function(a[name], b[name]) for name in filters.LAYER_NAMES if name in a}
+        return {"": {name: function(a[name], b[name]) for name in filters.LAYER_NAMES if name in a}}
 
     return measure
 
 
-def carried(pair: Pair) -> dict[str, Distance]:
+def carried(pair: Pair) -> dict[str, dict[str, Distance]]:
     """Measures the layers of a pair with permutations carried through the network."""
-    return filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
+    return {"": filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))}
 
 
 def of_kernels(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
@@ -186,9 +188,10 @@ def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
     """Measures all layers of a pair with all ``measures``."""
     key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
     return [
-        Row(*key, layer, name, *distance)
+        Row(*key, layer, name, game, *distance)
         for name, measure in measures.items()
-        for layer, distance in measure(pair).items()
+        for game, distances in measure(pair).items()
+        for layer, distance in distances.items()
     ]
 
 
@@ -228,6 +231,7 @@ def load(directory: Path) -> list[Row]:
                 int(row["step_b"]),
                 row["layer"],
                 row["match"],
+                row["game"],
                 float(row["sum"]),
                 float(row["mean"]),
                 float(row["relative"]),

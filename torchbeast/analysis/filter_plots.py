@@ -34,20 +34,20 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
     figures = {}
     for comparison in dict.fromkeys(row.comparison for row in rows):
         chosen = [row for row in rows if row.comparison == comparison and row.match == match]
-        panels: dict[tuple[str, str], list[Row]] = {}
+        panels: dict[tuple[str, str, str], list[Row]] = {}
         for row in chosen:
-            panels.setdefault((row.agent_a, row.agent_b), []).append(row)
+            panels.setdefault((row.agent_a, row.agent_b, row.game), []).append(row)
         if panels:
             title = f"{comparison}: squared filter differences ({metric}), {match} matching"
             if match == "cka":
-                title = f"{comparison}: similarity of responses (linear CKA)"
+                title = f"{comparison}: similarity of responses (debiased CKA)"
             figures[comparison] = _figure(panels, title, metric, heatmaps)
     return figures
 
 
 def summarize(rows: list[Row], metric: str) -> Any:
     """Draws the mean over all layers of each pair against the share of its steps, in a panel per
-    matching.
+    matching, of ``cka`` per game.
 
     It is the share of training. With --match_num_models it ends where the shorter of the two
     trainings ends.
@@ -61,18 +61,18 @@ def summarize(rows: list[Row], metric: str) -> Any:
     """
     # Two agents of one game are a control, not two single agents among others.
     controls = {(row.agent_a, row.agent_b) for row in rows if row.comparison == "same_games"}
-    lines: dict[tuple[str, str, tuple[str, str]], list[Row]] = {}
+    lines: dict[tuple[tuple[str, str], str, tuple[str, str]], list[Row]] = {}
     for row in rows:
         pair = (row.agent_a, row.agent_b)
         is_control = row.comparison == "single_single" and pair in controls
         if not is_control:
-            lines.setdefault((row.match, row.comparison, pair), []).append(row)
-    matches = list(dict.fromkeys(match for match, _, _ in lines))
+            lines.setdefault(((row.match, row.game), row.comparison, pair), []).append(row)
+    subjects = list(dict.fromkeys(subject for subject, _, _ in lines))
     comparisons = list(dict.fromkeys(comparison for _, comparison, _ in lines))
-    titles = ["cka: similarity" if m == "cka" else f"{m}: distance ({metric})" for m in matches]
+    titles = [f"{m}: {f'similarity, {g}' if g else f'distance ({metric})'}" for m, g in subjects]
     figure, panels = make_panels(titles, "Pairs of agents over training, means over layers")
-    for (match, comparison, _), of_pair in lines.items():
-        panel, colour = panels[matches.index(match)], f"C{comparisons.index(comparison)}"
+    for (subject, comparison, _), of_pair in lines.items():
+        panel, colour = panels[subjects.index(subject)], f"C{comparisons.index(comparison)}"
         _draw_means(panel, of_pair, metric, label=comparison, color=colour)
     for panel in panels:
         panel.set(xlabel="share of the steps compared", xlim=(0, 1 + MARGIN))
@@ -92,9 +92,9 @@ def _draw_means(panel: Any, rows: list[Row], metric: str, **style: Any) -> None:
 
 
 def _figure(
-    panels: dict[tuple[str, str], list[Row]], title: str, metric: str, heatmaps: bool
+    panels: dict[tuple[str, str, str], list[Row]], title: str, metric: str, heatmaps: bool
 ) -> Any:
-    titles = [a if a == b else f"{a} - {b}" for a, b in panels]
+    titles = [(a if a == b else f"{a} - {b}") + (game and f", {game}") for a, b, game in panels]
     figure, axes = make_panels(titles, title)
     tables = [_table(rows, metric) for rows in panels.values()]
     low = min(np.nanmin(table) for _, table in tables)
@@ -106,7 +106,7 @@ def _figure(
             _lines(axis, table)
             margin = MARGIN * max(high - low, 1e-12)
             axis.set_ylim(low - margin, high + margin)
-        _label_steps(axis, steps, *names)
+        _label_steps(axis, steps, *names[:2])
     if heatmaps:
         figure.colorbar(image, ax=axes)
     else:

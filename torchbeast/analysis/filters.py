@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 SECTIONS = 3
 MAX_SWEEPS = 100
+STARTS = 20  # Of which the best is taken.
 
 Weights = dict[str, np.ndarray]  # Layer name -> [O, I, k, k]; "fc" -> [F, C, h * w].
 
@@ -107,19 +108,31 @@ def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
     return {name: a[name] for name in names}, {name: b[name] for name in names}
 
 
-def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray]:
+def match_weights(a: Weights, b: Weights, starts: int = STARTS) -> dict[str, np.ndarray]:
     """Finds permutations of ``b``'s channels, by name, that make the whole network most like ``a``.
 
     ``permutation[i]`` is the channel of ``b`` that takes place ``i``. Coordinate descent: each
-    permutation in turn is the best one given the others, until none changes. A layer that is not
-    among the weights has no say.
+    permutation in turn is the best one given the others, until none changes. It ends in a local
+    optimum, so the best of several ``starts`` is chosen: the given order, then random ones. A layer
+    that is not among the weights has no say.
     """
-    rng = np.random.default_rng(seed)
     # Single precision decides just as well and takes half the time; distances are not made of it.
     a, b = ({name: w.astype(np.float32) for name, w in weights.items()} for weights in (a, b))
-    permutations = {layer.output: np.arange(len(a[layer.name])) for layer in _present(a)}
+    sizes = {layer.output: len(a[layer.name]) for layer in _present(a)}
     if "fc" in a:
-        permutations["fc"] = np.arange(len(a["fc"]))
+        sizes["fc"] = len(a["fc"])
+    rng = np.random.default_rng(0)
+    found = []
+    for start in range(starts):
+        order = rng.permutation if start else np.arange
+        found.append(_descend(a, b, {name: order(size) for name, size in sizes.items()}, rng))
+    return max(found, key=lambda permutations: _agreement(a, permute(b, permutations)))
+
+
+def _descend(
+    a: Weights, b: Weights, permutations: dict[str, np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Improves ``permutations`` one at a time until none changes."""
     neighbours = _neighbours(a)
     stale = set(permutations)  # Those whose neighbours have changed since they were chosen.
     for _ in range(MAX_SWEEPS):
@@ -137,6 +150,11 @@ def match_weights(a: Weights, b: Weights, seed: int = 0) -> dict[str, np.ndarray
         if not stale:
             break
     return permutations
+
+
+def _agreement(a: Weights, b: Weights) -> float:
+    """Sums the products of all weights: the larger, the smaller the distance of the networks."""
+    return float(sum((a[name] * b[name]).sum(dtype=np.float64) for name in a))
 
 
 def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchbeast.analysis.activations import respond
+from torchbeast.analysis.activations import debiased_cka, gram, respond
 from torchbeast.analysis.moments import play_frames
 from torchbeast.analysis.panels import make_panels, save_figure
 from torchbeast.analysis.results import make_directory, write_table
@@ -41,36 +41,6 @@ class LayerSimilarity(NamedTuple):
     untrained_low: float
     untrained_high: float
     control: float  # Of the pair of the same game and other seeds; NaN without one.
-
-
-def gram(responses: Tensor) -> np.ndarray:
-    """Computes inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N,
-    N]``.
-    """
-    rows = responses.flatten(1).double()
-    rows = rows - rows.mean(dim=0)  # Changes nothing but rounding.
-    products = rows @ rows.T
-    return products.fill_diagonal_(0).numpy()
-
-
-def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """Computes the Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero
-    diagonal.
-    """
-    n = len(a)
-    cross = float((a.sum(axis=0) * b.sum(axis=0)).sum())
-    total = float((a * b).sum()) + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
-    return total / (n * (n - 3))
-
-
-def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
-    """Computes the debiased CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones,
-    whatever ``N`` is.
-
-    A layer that does not respond is like nothing.
-    """
-    norm = unbiased_hsic(a, a) * unbiased_hsic(b, b)
-    return unbiased_hsic(a, b) / float(np.sqrt(norm)) if norm > 0 else 0.0
 
 
 def find_interval(a: np.ndarray, b: np.ndarray, *, seed: int = 0) -> tuple[float, float]:

@@ -25,6 +25,7 @@ def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
         env=env,
         policy="greedy" if greedy else "sampled",
         episodes=len(returns),
+        different=len({(e.episode_step, e.episode_return) for e in episodes}),
         mean=mean,
         std=statistics.pstdev(returns),
         min=min(returns),
@@ -103,11 +104,22 @@ def format_table(scores: Sequence[GameScore]) -> str:
     are of.
     """
     width = max(4, *(len(short_name(score.env)) for score in scores))
-    columns = ("games", "mean", "std", "min", "max", "steps", "random", "human", "% human")
+    columns = (
+        "games",
+        "different",
+        "mean",
+        "std",
+        "min",
+        "max",
+        "steps",
+        "random",
+        "human",
+        "% human",
+    )
     lines = [f"{'game':{width}}" + "".join(f"{name:>10}" for name in columns)]
     for s in scores:
         lines.append(
-            f"{short_name(s.env):{width}}{s.episodes:10}{s.mean:10.2f}{s.std:10.2f}"
+            f"{short_name(s.env):{width}}{s.episodes:10}{s.different:10}{s.mean:10.2f}{s.std:10.2f}"
             f"{s.min:10g}{s.max:10g}{s.mean_steps:10.0f}"
             f"{_number(s.random)}{_number(s.human)}{_percent(s.human_normalized)}"
         )

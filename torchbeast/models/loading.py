@@ -132,8 +132,9 @@ def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> A
     args = meta.get("args", {})
     agent_type = "resnet" if "feat_convs.0.0.weight" in state else "atari"
     first = "feat_convs.0.0.weight" if agent_type == "resnet" else "conv1.weight"
-    use_popart = "baseline.mu" in state
     num_heads = state["baseline.bias"].shape[0]
+    # Networks of the 2019 extension have statistics without PopArt, too, and then one head.
+    use_popart = "baseline.mu" in state and (num_heads > 1 or bool(args.get("use_popart")))
     tasks = tuple(str(args.get("env", "unknown")).split(","))
     if len(tasks) != num_heads and use_popart:
         tasks = tuple(f"task {i}" for i in range(num_heads))
@@ -153,14 +154,16 @@ def convert_state(state: dict[str, torch.Tensor], config: AgentConfig) -> dict[s
     """Converts a state dict of 2019: its inputs come in the order of this program's agents.
 
     In 2019 the shallow network appended the reward and then the last action to its features; here
-    the last action comes first.
+    the last action comes first. Statistics of an agent without PopArt become part of its head.
     """
-    if config.agent_type != "atari":
-        return state
-    names = ["core.weight_ih_l0"] if config.use_lstm else ["policy.weight", "baseline.weight"]
     converted = dict(state)
-    for name in names:
-        features, reward, last_action = state[name].split(
+    if "baseline.mu" in state and not config.use_popart:
+        mu, sigma = converted.pop("baseline.mu"), converted.pop("baseline.sigma")
+        converted["baseline.weight"] = state["baseline.weight"] * sigma.unsqueeze(-1)
+        converted["baseline.bias"] = state["baseline.bias"] * sigma + mu
+    names = ["core.weight_ih_l0"] if config.use_lstm else ["policy.weight", "baseline.weight"]
+    for name in names if config.agent_type == "atari" else ():
+        features, reward, last_action = converted[name].split(
             [state[name].shape[1] - 1 - config.num_actions, 1, config.num_actions], dim=1
         )
         converted[name] = torch.cat([features, last_action, reward], dim=1)

@@ -34,6 +34,10 @@ class GameScore(NamedTuple):
     """One of ``POLICIES``: the likeliest action, or one sampled from the policy."""
 
     episodes: int
+
+    different: int
+    """How many of them differ in steps or return: greedy play repeats games."""
+
     mean: float
     std: float
     min: float

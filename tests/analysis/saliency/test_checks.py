@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 from tests.analysis.saliency.known import Patches, make_step, random_frame
 from torchbeast.analysis.saliency import parse_scores
@@ -10,6 +11,7 @@ from torchbeast.analysis.saliency.checks import (
     check_faithfulness,
     check_randomisation,
     layers_from_top,
+    partial_rank_correlation,
     rank_correlation,
     shuffle_from_top,
 )
@@ -66,8 +68,9 @@ def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
     scores = parse(step, "action:A1")
     found = check_randomisation(agent, [step], scores, radius=3)
     assert list(found) == ["action:A1"]
-    assert list(found["action:A1"]) == ["heads"]
-    assert found["action:A1"]["heads"] < 0.5
+    for correlations in found["action:A1"]:
+        assert list(correlations) == ["heads"]
+        assert correlations["heads"] < 0.5
 
 
 def test_layers_are_shuffled_from_the_output_down():
@@ -106,3 +109,14 @@ def test_maps_without_influence_correlate_with_nothing():
     ramp = np.arange(9.0).reshape(3, 3)
     assert rank_correlation(ramp, ramp**3) == pytest.approx(1)
     assert rank_correlation(ramp, np.zeros((3, 3))) == 0
+
+
+def test_the_partial_correlation_is_that_of_the_inverse_of_all_correlations():
+    rng = np.random.default_rng(0)
+    control = rng.normal(size=(9, 9))
+    a, b = (control + 0.5 * rng.normal(size=(9, 9)) for _ in range(2))
+    precision = np.linalg.inv(spearmanr(np.stack([a, b, control], axis=-1).reshape(-1, 3))[0])
+    expected = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
+    assert partial_rank_correlation(a, b, control) == pytest.approx(expected)
+    assert abs(expected) < 0.3 < 0.7 < rank_correlation(a, b)
+    assert partial_rank_correlation(a, control, control) == 0

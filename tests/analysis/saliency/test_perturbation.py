@@ -33,7 +33,8 @@ def test_equals_a_plain_loop_after_the_paper():
     agent = make_agent(AgentConfig(agent_type="atari", use_lstm=True)).eval()
     frame = random_frame()
     state = tuple(torch.randn_like(s) for s in agent.initial_state(1))
-    outputs = Perturbation(agent, density=20, radius=5, batch_size=7)(observe(frame), state)
+    perturbation = Perturbation(agent, density=20, radius=5, batch_size=7)
+    outputs, energy = perturbation(observe(frame), state), perturbation.blur_energy(observe(frame))
     policy, value = maps(outputs)
     assert policy.shape == value.shape == (5, 5)
 
@@ -47,6 +48,7 @@ def test_equals_a_plain_loop_after_the_paper():
                 square = (rows - 20 * i) ** 2 + (columns - 20 * j) ** 2
                 mask = np.exp(-square / (2 * 5**2))
                 perturbed = frame * (1 - mask) + blurred * mask
+                assert energy[i, j] == pytest.approx(np.linalg.norm(perturbed - frame), rel=1e-2)
                 inputs["frame"] = torch.tensor(perturbed, dtype=torch.float32).view(1, 1, 4, 84, 84)
                 after, _ = agent(inputs, state)
                 change = after.policy_logits - before.policy_logits

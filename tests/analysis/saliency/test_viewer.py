@@ -11,7 +11,7 @@ from PIL import Image
 from tests.analysis.saliency import browser
 from tests.analysis.saliency.known import Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
-from torchbeast.analysis.saliency.checks import Curves, Faithfulness
+from torchbeast.analysis.saliency.checks import Curves, Faithfulness, Randomisation
 from torchbeast.analysis.saliency.drawing import find_peaks, make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
@@ -36,7 +36,8 @@ def films():
 @pytest.fixture(scope="module")
 def page(films, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "new" / "page.html"
-    check = Check("action:A0", Faithfulness(HALF, EVEN, EVEN), {"heads": 0.125, "fc": 0.0}, [])
+    shuffled = Randomisation({"heads": 0.125, "fc": 0.0}, {"heads": 0.0625, "fc": 0.0})
+    check = Check("action:A0", Faithfulness(HALF, EVEN, EVEN), shuffled, [])
     write_page(path, "PongNoFrameskip-v4", films, find_peaks(films), [[check], []])
     return path
 
@@ -123,7 +124,7 @@ def test_layers_have_a_box_an_opacity_and_a_scale(fresh, films):
 
 def test_checks_are_shown_of_the_agent_that_has_them(fresh):
     cells = fresh.run("[...document.querySelectorAll('#checks td')].map((c) => c.textContent)")
-    assert cells == ["action:A0", "0.50", "0.50", "0.13", "0.00", "-", "-"]
+    assert cells == ["action:A0", "0.50", "0.50", "0.13", "0.06", "0.00", "-", "-"]
     fresh.press("a")
     assert text(fresh, "#checks") == ""
 

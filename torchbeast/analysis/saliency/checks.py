@@ -1,7 +1,8 @@
 """Whether a map is right: tests that a map of noise, of edges or of the wrong network fails.
 
 - Randomisation (Adebayo et al. 2018, arXiv:1810.03292): layers are shuffled one after the other,
-  from the output down. A map that explains the network changes at once.
+  from the output down. A map that explains the network changes at once. Maps have the energy of
+  the blur in common, which is the picture's: the correlation without it is computed, too.
 - Deletion and insertion (Petsiuk et al. 2018, arXiv:1806.07421): the places that a map ranks
   highest are blurred first, or restored first in a blurred picture. With a good map the outputs
   change early.
@@ -67,6 +68,14 @@ class Faithfulness(NamedTuple):
 
 def _gain(value: float, control: float) -> float:
     return (value - control) / (1 - control) if control < 1 else 0.0
+
+
+class Randomisation(NamedTuple):
+    """Spearman correlations with the agent's own maps, by the layer that was shuffled last."""
+
+    correlations: dict[str, float]
+    partial: dict[str, float]
+    """The same without what both maps share with the energy of the blur."""
 
 
 def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
@@ -195,7 +204,7 @@ def shuffle_from_top(agent: Agent, step: Step) -> Iterator[tuple[str, Agent]]:
 
 def check_randomisation(
     agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
-) -> dict[str, dict[str, float]]:
+) -> dict[str, Randomisation]:
     """Computes rank correlations with the agent's own maps after each layer's shuffling.
 
     Args:
@@ -205,16 +214,20 @@ def check_randomisation(
         radius: of the masks.
 
     Returns:
-        By score, by the name of the layer that was shuffled last: the mean Spearman correlation of
-        maps; 0 for maps without any influence.
+        By score: means over the steps; 0 for maps without any influence.
     """
     own = make_maps(agent, steps, scores, radius=radius)
-    result: dict[str, dict[str, float]] = {score.name: {} for score in scores}
+    perturbation = Perturbation(agent, density=DENSITY, radius=radius)
+    energies = [perturbation.blur_energy(step.inputs) for step in steps]
+    result = {score.name: Randomisation({}, {}) for score in scores}
     for layer, shuffled in shuffle_from_top(agent, steps[0]):
         maps = make_maps(shuffled, steps, scores, radius=radius)
-        for name in result:
-            pairs = zip(own[name], maps[name], strict=True)
-            result[name][layer] = float(np.mean([rank_correlation(a, b) for a, b in pairs]))
+        for name, found in result.items():
+            triples = list(zip(own[name], maps[name], energies, strict=True))
+            found.correlations[layer] = float(
+                np.mean([rank_correlation(a, b) for a, b, _ in triples])
+            )
+            found.partial[layer] = float(np.mean([partial_rank_correlation(*x) for x in triples]))
     return result
 
 
@@ -235,3 +248,12 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     return float(spearmanr(a.ravel(), b.ravel()).statistic)
+
+
+def partial_rank_correlation(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> float:
+    """Computes Spearman's rank correlation of what is left of ``a`` and ``b`` after a regression on
+    ``control``; 0 if nothing is left.
+    """
+    ab, ac, bc = (rank_correlation(x, y) for x, y in ((a, b), (a, control), (b, control)))
+    rest = (1 - ac**2) * (1 - bc**2)
+    return (ab - ac * bc) / float(np.sqrt(rest)) if rest > 1e-12 else 0.0

@@ -113,9 +113,7 @@ class Perturbation:
         inputs = EnvOutput(*(leaf.to(self._device) for leaf in inputs))
         state = tuple(leaf.to(self._device) for leaf in state)
         frame = inputs.frame[0].float()
-        change = (blur(frame[0]) - frame[0]).unsqueeze(0)
-        # Less than the blur's own rounding.
-        change = torch.where(change.abs() < SMALLEST_CHANGE, 0.0, change)
+        change = find_blur(frame)
         network = self._prepare(frame, inputs, state)
         unmasked = network.evaluate_unchanged()
         count = math.prod(self._shape)
@@ -139,6 +137,14 @@ class Perturbation:
             result.view(*self._shape, -1).cpu().numpy() for result in results
         )
         return Outputs(logits, values, normalized, masked_logits, masked_normalized)
+
+    def blur_energy(self, inputs: EnvOutput) -> np.ndarray:
+        """Computes how much each mask changes the observation, ``|M (blur(I) - I)|``, float32
+        ``[rows, columns]``.
+        """
+        squares = find_blur(inputs.frame[0].float().to(self._device)).square().sum(dim=(0, 1))
+        energy = self._vertical.square() @ squares @ self._horizontal.square().T
+        return energy.sqrt().cpu().numpy()
 
     def _masks(self, tile: Tile, window: Window) -> Tensor:
         """The tile's masks ``[N, 1, h, w]`` within a window."""
@@ -197,6 +203,14 @@ def find_change(change: Tensor, window: Window) -> Window | None:
         places = line.nonzero().flatten()
         spans.append(Span(span.start + int(places[0]), span.start + int(places[-1]) + 1))
     return Window(*spans)
+
+
+def find_blur(frame: Tensor) -> Tensor:
+    """Computes ``blur(I) - I`` of ``[1, C, H, W]``; 0 where it is less than the blur's own
+    rounding.
+    """
+    change = (blur(frame[0]) - frame[0]).unsqueeze(0)
+    return torch.where(change.abs() < SMALLEST_CHANGE, 0.0, change)
 
 
 def blur(frame: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torchbeast.analysis.panels import make_panels, save_figure
 from torchbeast.analysis.saliency.checks import (
     POINTS,
     Faithfulness,
+    Randomisation,
     check_faithfulness,
     check_randomisation,
 )
@@ -27,11 +28,15 @@ from torchbeast.analysis.saliency.objects import (
 )
 
 CHECKED_STEPS = 6
-COLUMNS = ("score", "faithful", "over edges", "heads shuffled", "all shuffled", "removed", "moved")
+COLUMNS = (
+    *("score", "faithful", "over edges", "heads shuffled", "heads, partial", "all shuffled"),
+    *("removed", "moved"),
+)
 LEGEND = (
     "faithful: gain over random orders in deletion and insertion; 1 is best, 0 none",
     "over edges: the same gain over the order of an edge detector",
     "shuffled: rank correlation with the maps after layers are shuffled; 0 is best",
+    "partial: the same without what both maps share with the energy of the blur; 0 is best",
     "removed, moved: rank correlation with how much objects matter; 1 is best",
 )
 
@@ -42,19 +47,20 @@ class Check:
 
     score: str
     faithfulness: Faithfulness
-    correlations: dict[str, float]  # By the layer shuffled last, from the top.
+    randomisation: Randomisation
     counterfactuals: Sequence[Counterfactual]
 
     def row(self) -> tuple[float | None, ...]:
         """Returns the numbers of ``COLUMNS`` behind the score's name; None where too few objects
         are in the pictures.
         """
-        values = list(self.correlations.values())
+        correlations, partial = (list(x.values()) for x in self.randomisation)
         return (
             self.faithfulness.over_random,
             self.faithfulness.over_edges,
-            values[0],
-            values[-1],
+            correlations[0],
+            partial[0],
+            correlations[-1],
             agreement(self.counterfactuals),
             agreement(self.counterfactuals, "moved"),
         )
@@ -72,7 +78,7 @@ def run_checks(
     chosen = np.linspace(0, len(film.steps) - 1, count).round().astype(int)
     steps = [film.steps[i] for i in chosen]
     agent, grid = explainer.trained.agent, steps[0].grid
-    correlations = check_randomisation(agent, steps, film.scores, radius=explainer.config.radius)
+    randomisations = check_randomisation(agent, steps, film.scores, radius=explainer.config.radius)
     after_part()
     background = find_background(explainer.trained, explainer.game)
     checks = []
@@ -82,7 +88,8 @@ def run_checks(
         after_part()
         counterfactuals = check_objects(explainer.trained, steps, score, maps, grid, background)
         after_part()
-        checks.append(Check(score.name, faithfulness, correlations[score.name], counterfactuals))
+        randomisation = randomisations[score.name]
+        checks.append(Check(score.name, faithfulness, randomisation, counterfactuals))
     return checks
 
 
@@ -110,7 +117,7 @@ def _describe(check: Check) -> dict[str, Any]:
     return {
         "score": check.score,
         **dict(zip(COLUMNS[1:], check.row(), strict=True)),
-        "correlations": check.correlations,
+        **check.randomisation._asdict(),
         "counterfactuals": [{**c._asdict(), "box": c.box._asdict()} for c in check.counterfactuals],
     }
 
@@ -131,8 +138,11 @@ def draw_checks(checks: Sequence[Check]) -> Any:
     figure, axes = make_panels(titles)
     for check, row in zip(checks, np.reshape(np.array(axes, dtype=object), (-1, 3)), strict=True):
         _draw_curves(row[0], check.faithfulness)
-        layers = list(check.correlations)
-        row[1].plot(range(len(layers)), list(check.correlations.values()), "o-", color="#0072B2")
+        correlations, partial = check.randomisation
+        layers = list(correlations)
+        row[1].plot(list(correlations.values()), "o-", color="#0072B2", label="maps")
+        row[1].plot(list(partial.values()), "s--", color="#D55E00", label="without blur energy")
+        row[1].legend(fontsize="small")
         row[1].set_xticks(range(len(layers)), layers, rotation=90, fontsize="x-small")
         row[1].set_ylabel("rank correlation of maps")
         row[1].set_ylim(-0.5, 1.05)
