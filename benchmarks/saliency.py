@@ -106,12 +106,10 @@ def main() -> None:
         "one picture at a time": lambda: one_at_a_time(agent, loop.inputs, places, HEADS)
     }
     for dtype in dict.fromkeys((torch.float32, choose_dtype("auto", torch.device("cpu")))):
-        for local in (False, True):
-            agent.compute_dtype = dtype
-            made = Perturbation(agent, density=DENSITY, radius=RADIUS, local=local)
-            kind = "what masks change" if local else "whole passes"
-            name = f"{kind}, {str(dtype).removeprefix('torch.')}"
-            methods[name] = functools.partial(made, loop.inputs, loop.state)
+        agent.compute_dtype = dtype
+        made = Perturbation(agent, density=DENSITY, radius=RADIUS)
+        name = f"batches, {str(dtype).removeprefix('torch.')}"
+        methods[name] = functools.partial(made, loop.inputs, loop.state)
     agent.compute_dtype = torch.float32
     seconds = {name: float("inf") for name in methods}
     results = {}

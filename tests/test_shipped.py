@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tools.report_figures import MULTI, SECOND_SEEDS, SINGLE
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import read_trained
 from torchbeast.records import checkpoint, run_files
@@ -34,7 +33,7 @@ def test_every_shipped_agent_is_whole(path):
     assert (path.parent / "logs.csv").exists()
     assert "optimizer_state_dict" not in checkpoint.load(path)
     steps = [int(p.name.split(".")[1]) for p in sorted(path.parent.glob("intermediate/*.tar"))]
-    if path.parent.name in (*SINGLE, *SECOND_SEEDS, *MULTI):
+    if len(steps) > 0:
         assert len(steps) >= 2
     for step in steps:
         assert load(run_files.intermediate_path(path.parent, step)).model_id == str(step)

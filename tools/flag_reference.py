@@ -25,7 +25,6 @@ PROGRAMS = (
     "saliency",
     "analysis.plot_runs",
     "analysis.compare",
-    "analysis.action_shares",
     "analysis.analyze_resnet",
     "analysis.visualize_aaa",
     "records.checkpoint",

@@ -1,74 +1,209 @@
 """Writes the cards of shipped agents: ``python tools/model_card.py models/Pong ...``.
 
-A card is the README.md of an agent. It has the agent's games and recipe, its steps and hours, its
-scores over full games, its learning curve and a frame. The games are played once and kept in
-evaluation.json; without that file, or with another --episodes or --seed, they are played anew. The
-text of notes.md beside the card, if there is one, becomes a part of it.
+A card is the README.md of an agent: games, recipe, scores over full games, learning curve. Its
+games are played once and kept in evaluation.json. notes.md beside the card becomes a part of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import matplotlib
+import numpy as np
 import torch
+from matplotlib.ticker import EngFormatter
 
-from tools.shipped import pictures, scoring
-from tools.shipped.card import format_card, read_facts
-from tools.shipped.records import check_files
+from torchbeast.analysis import aggregates
+from torchbeast.analysis.groups import IGNORED_FLAGS
+from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.plot_runs import draw_curve
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import natural, positive
+from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.envs.scores import find_reference, human_normalized
+from torchbeast.evaluate.playing import play
+from torchbeast.evaluate.trained import read_trained
+from torchbeast.polybeast import make_parser
+from torchbeast.records import run_files
+from torchbeast.records.scores import POLICIES
+from torchbeast.records.tables import Table
+from torchbeast.runtime.text import human_return
+from torchbeast.runtime.threads import available_cores
+
+EPISODES = 30
+SEED = 100  # Of the games; training begins with other ones.
+NETWORKS = {"resnet": "IMPALA ResNet", "atari": "shallow CNN", "aaa": "attention-augmented agent"}
+POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
+# By game and policy: the returns of full games.
+Returns = dict[str, dict[str, list[float]]]
+
+INTRODUCTION = (
+    f"Mean return of {EPISODES} full games per game (`--mode test --sample --num_episodes "
+    f"{EPISODES} --seed {SEED}`). Brackets are 95 % bootstrap intervals over these games. They say "
+    "nothing about other seeds of training. 0 % is a random agent, 100 % a professional games "
+    "tester (Wang et al. 2016, arXiv:1511.06581). Greedy play repeats games: `different` says how "
+    "many of them differ."
+)
 
 
-def write(agent: Path, episodes: int = scoring.EPISODES, seed: int = scoring.SEED) -> Path:
-    """Writes the card of a shipped agent, and its pictures. Equal inputs give equal files.
-
-    Args:
-        agent: the agent's directory, as tools/ship.py makes it.
-        episodes: full games per game and kind of action.
-        seed: of these games.
-
-    Returns:
-        The path of the card.
-
-    Raises:
-        UsageError: it is no directory of an agent, or a file in it is damaged.
-    """
-    check_files(agent)
-    # As in --mode test: a second thread gains little here, and on a busy machine it costs.
+def play_games(agent: Path, game: str, policy: str) -> list[float]:
+    """Returns of an agent's full games. Runs in a process of its own."""
     torch.set_num_threads(1)
-    evaluation = scoring.evaluate(agent, episodes, seed)
-    drawn = {
-        "curve.png": pictures.draw_learning_curve(RunRecords(agent), agent / "curve.png"),
-        "frame.png": pictures.draw_frames(agent, agent / "frame.png", seed),
+    trained = read_trained(agent / "model.tar", agent.name)
+    episodes = play(trained, game, EPISODES, greedy=policy == "greedy", seed=SEED)
+    return [episode.episode_return for episode in episodes]
+
+
+def evaluate(agent: Path) -> Returns:
+    """Returns the games in evaluation.json. An agent that is not that one plays them first."""
+    path = agent / "evaluation.json"
+    trained = read_trained(agent / "model.tar", agent.name)
+    if path.exists():
+        known = json.loads(path.read_text())
+        if (known["model"], known["seed"]) == (trained.model_id, SEED):
+            games: Returns = known["games"]
+            return games
+    tasks = trained.agent.config.tasks
+    with ProcessPoolExecutor(available_cores(), get_context("spawn")) as pool:
+        jobs = [(game, policy) for game in tasks for policy in POLICIES]
+        played = pool.map(partial(play_games, agent), *zip(*jobs, strict=True))
+        games = {game: {} for game in tasks}
+        for (game, policy), returns in zip(jobs, played, strict=True):
+            games[game][policy] = returns
+    document = {"model": trained.model_id, "seed": SEED, "games": games}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return games
+
+
+def format_mean(values: list[float], scale: float = 1.0) -> str:
+    """Formats a mean with its interval: ``3.1 [2.9, 3.3]``."""
+    array = scale * np.array(values)
+    text = human_return(float(array.mean()))
+    interval = aggregates.bootstrap([array], aggregates.mean)
+    if interval is None:
+        return text
+    return f"{text} [{human_return(interval.low)}, {human_return(interval.high)}]"
+
+
+def format_scores(games: Returns) -> str:
+    """Returns the table of scores, a row for each game."""
+    header = ["game", "sampled", "random", "human", "% of human", "greedy", "different"]
+    rows = [header, ["---"] * len(header)]
+    for game, returns in games.items():
+        reference, greedy = find_reference(game), returns["greedy"]
+        shares = [human_normalized(game, value) for value in returns["sampled"]]
+        known = [x for x in shares if x is not None]
+        row = [
+            short_name(game),
+            format_mean(returns["sampled"]),
+            *("" if x is None else human_return(x) for x in (reference.random, reference.human)),
+            format_mean(known, 100) if known else "",
+            human_return(float(np.mean(greedy))),
+            str(len(set(greedy))),
+        ]
+        rows.append(row)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def format_command(args: dict[str, Any], name: str) -> str:
+    """Returns the command line that trains such an agent, without flags that have defaults."""
+    preset = args.get("preset", "default")
+    defaults = vars(make_parser().parse_args([f"--preset={preset}"]))
+    if not args.get("use_popart"):
+        args = {flag: value for flag, value in args.items() if flag not in POPART_FLAGS}
+    parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
+    for flag, value in args.items():
+        is_said = flag in (IGNORED_FLAGS - {"seed"}) | {"cores", "preset"} or flag not in defaults
+        if not is_said and value not in (None, False, defaults[flag]):
+            parts.append(f"--{flag}" if value is True else f"--{flag} {shlex.quote(str(value))}")
+    return " ".join([*parts, f"--xpid {name}"])
+
+
+def format_facts(agent: Path, meta: dict[str, Any]) -> str:
+    """Returns the table of how the agent was trained."""
+    args, versions = meta["args"], meta.get("versions", {})
+    row = Table(agent / "logs.csv").rows[-1]
+    steps, hours = int(row["step"]), float(row["seconds"]) / 3600
+    copies = ", ".join(f"{step:,}" for step in run_files.intermediate_paths(agent))
+    clipped = meta.get("reward_clipping") != "none"
+    heads = " and one PopArt value head per game" if args.get("use_popart") else ""
+    facts = {
+        "network": NETWORKS.get(args["agent_type"], args["agent_type"]) + heads,
+        "games": ", ".join(map(short_name, meta["tasks"])) + f"; {meta['num_actions']} actions",
+        "rewards": "clipped to [-1, 1]" if clipped else "as the games pay",
+        "steps": f"{steps:,} agent steps in all games, {4 * steps / 1e6:.1f} million frames",
+        "time": f"{hours:.1f} hours",
+        "seed": str(meta["seed"]),
+        "program": f"git {meta.get('git')}; torch {versions.get('torch')}, ale-py "
+        f"{versions.get('ale-py')}",
+        "`model.tar`": "weights in half precision, no optimizer",
+        "`intermediate/`": f"the same after {copies} steps" if copies else "",
     }
-    names = [name for name, is_drawn in drawn.items() if is_drawn]
+    lines = [f"| {name} | {text} |" for name, text in facts.items() if text]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def draw_curve_of(agent: Path) -> None:
+    """Draws curve.png: the mean return of the last hundred games, a panel for each game."""
+    matplotlib.use("Agg")
+    run = RunRecords(agent)
+    curves = {game: run.curve(game) for game in run.games}
+    figure, panels = make_panels(list(curves), width=2.6, height=1.9, dpi=80)
+    for panel, curve in zip(panels, curves.values(), strict=True):
+        draw_curve(panel, curve.steps, curve)
+        panel.xaxis.set_major_formatter(EngFormatter())
+    panels[0].set_ylabel("return")
+    figure.supxlabel("agent steps in all games", fontsize="medium")
+    # Without a version number, so that equal curves are equal files.
+    figure.savefig(agent / "curve.png", metadata={"Software": None})
+
+
+def write_card(agent: Path) -> Path:
+    """Writes the card of a shipped agent, and its curve. Raises UsageError if a file is missing."""
+    for name in ("model.tar", "meta.json", "logs.csv"):
+        if not (agent / name).exists():
+            raise UsageError(f"{agent} has no {name}")
+    meta = json.loads((agent / "meta.json").read_text())
+    notes = agent / "notes.md"
+    draw_curve_of(agent)
+    parts = [
+        f"# {agent.name}",
+        "<!-- Written by tools/model_card.py: changes are lost. -->",
+        "    " + format_command(meta["args"], agent.name),
+        format_facts(agent, meta),
+        *([notes.read_text().strip()] if notes.exists() else []),
+        "## Scores",
+        format_scores(evaluate(agent)),
+        INTRODUCTION,
+        "## Training",
+        "Mean return of the last 100 full games, whose actions are sampled; the band is their "
+        "standard deviation:",
+        f"![Learning curve of {agent.name}](curve.png)",
+    ]
     path = agent / "README.md"
-    path.write_text(format_card(read_facts(agent), evaluation, names))
+    path.write_text("\n\n".join(parts) + "\n")
     return path
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("agents", nargs="+", type=Path, metavar="DIR", help="such as models/Pong")
-    parser.add_argument(
-        "--episodes",
-        type=positive,
-        default=scoring.EPISODES,
-        help="full games per game and kind of action (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seed", type=natural, default=scoring.SEED, help="of the games (default: %(default)s)"
-    )
     flags = parser.parse_args()
 
     def work(_: object) -> None:
         for agent in flags.agents:
-            print(write(agent.absolute(), flags.episodes, flags.seed))
+            print(write_card(agent.absolute()))
 
     return run_command("model_card", work)
 

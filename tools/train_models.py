@@ -1,148 +1,131 @@
-"""Trains the agents of models/models.toml in turn, in the background.
+"""Trains the agents of models/models.toml, one after the other: ``make models``.
 
-    make models                          # trains until all have reached their targets
-    make models ARGS="--status"          # how far they are
-    make models ARGS="--save Pong"       # puts its state into models/, to resume elsewhere
-    make models ARGS="--ship Pong"       # puts a trained agent into models/, with its card
+    make models                    # trains all, and puts each that is done into models/
+    make models ARGS="Pong"        # trains the one that is named
 
-The agent that is furthest behind its target gets the next slice of time. Ctrl-C stops and saves;
-the same command resumes.
+Ctrl-C stops and saves; the same command resumes. Finished agents are not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import os
+import filecmp
+import json
+import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.shipped import plan, resumable, status, trainer
-from tools.shipped.locking import lock
+import torch
+
+from tools.model_card import write_card
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import directory, natural, positive
-from torchbeast.core.types import RunError
-from torchbeast.polybeast import check_compiled
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.cli.parsing import directory
+from torchbeast.core.types import RunError, UsageError
+from torchbeast.records import checkpoint, run_files
+from torchbeast.records.tables import complete_lines
 
+MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"
+# A run of 100 hours has 70,000 rows, of which a curve shows a thousand.
+MAX_ROWS = 1000
+# Of a checkpoint: what is needed to resume a run, but not to play.
+LEFT_OUT = {"optimizer_state_dict", "progress", "random_state", "seed", "skipped_updates"}
 
 
-def minutes(text: str) -> float:
-    """Parses a time above 0: an argparse type."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a number: {text}") from None
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
-    return value
+def train(entry: dict[str, Any], flags: list[str], runs: Path) -> Path:
+    """Trains an agent of models.toml, or resumes it. Returns the run's directory."""
+    run = runs / entry["name"]
+    command = [
+        *(sys.executable, "-m", "torchbeast.polybeast", *flags, *shlex.split(entry["flags"])),
+        *("--savedir", str(runs), "--xpid", entry["name"]),
+    ]
+    print(shlex.join(command), flush=True)
+    code = subprocess.run(command, check=False).returncode
+    if code != 0:
+        raise RunError(f"{entry['name']}: its training ended with exit code {code}")
+    return run
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    instead = parser.add_mutually_exclusive_group().add_argument
-    instead("--status", action="store_true", help="print a table of all runs and train nothing")
-    instead(
-        "--ship",
-        metavar="NAMES",
-        help="put these agents into models/ with scores and a card, and train nothing",
-    )
-    instead(
-        "--save",
-        metavar="NAMES",
-        help="put the states of these unfinished agents or runs into models/, from which another "
-        "machine resumes, and train nothing",
-    )
-    add = parser.add_argument
-    add("--only", metavar="NAMES", help="agents or runs, separated by commas (default: all)")
-    add("--plan", type=Path, default=plan.PLAN, help="list of agents (default: %(default)s)")
-    add(
-        "--directory",
-        type=directory,
-        default=os.environ.get("TORCHBEAST_MODELS", DEFAULT_DIRECTORY),
-        help="where the runs are, outside the work tree "
-        f"(default: $TORCHBEAST_MODELS, else {DEFAULT_DIRECTORY})",
-    )
-    add(
-        "--slice_minutes",
-        type=minutes,
-        default=30.0,
-        help="how long an agent is trained before another one (default: %(default)g)",
-    )
-    add(
-        "--jobs",
-        type=positive,
-        default=1,
-        help="agents that are trained side by side, each on its share of the cores "
-        "(default: %(default)s)",
-    )
-    add("--cores", type=positive, help="cores to use (default: all)")
-    add(
-        "--priority",
-        choices=["idle", "nice", "normal"],
-        default="idle",
-        help="idle: only time that no other program wants. nice: niceness 19. "
-        "(default: %(default)s)",
-    )
-    add(
-        "--min_free_mb",
-        type=natural,
-        default=500,
-        help="stop when less space is free on the disk (default: %(default)s)",
-    )
-    return parser
+def slim(contents: dict[str, Any]) -> dict[str, Any]:
+    """Returns the agent of a checkpoint alone, weights and mean pictures in float16.
+
+    Biases and PopArt's statistics are exact.
+    """
+    state = {
+        name: value.half() if value.dtype == torch.float32 and value.dim() > 1 else value
+        for name, value in contents["model_state_dict"].items()
+    }
+    kept = {name: value for name, value in contents.items() if name not in LEFT_OUT}
+    return {**kept, "model_state_dict": state}
 
 
-def train(flags: argparse.Namespace, runs: list[plan.Run], signals: StopSignals) -> int:
-    """Trains runs until they are done or a signal comes. Returns the exit code."""
-    check_compiled()
-    settings = trainer.Settings(
-        slice_s=60 * flags.slice_minutes,
-        cores=trainer.divide_cores(flags.jobs, flags.cores),
-        priority=flags.priority,
-        min_free_bytes=flags.min_free_mb * 10**6,
-    )
-    path = Path(flags.directory).absolute()
-    with lock(path), signals:
-        training = trainer.Trainer(runs, path, settings)
-        training.train(lambda: signals.received is not None)
-    if training.left_out and signals.received is None:
-        names = ", ".join(run.name for run in training.left_out)
-        raise RunError(f"left out after {trainer.MAX_FAILURES} failures: {names}")
-    return 0 if signals.received is None else 128 + signals.received
+def ship(run: Path, target: Path) -> None:
+    """Copies a run into models/ in its small form, in the place of what was there."""
+    notes = (target / "notes.md").read_text() if (target / "notes.md").exists() else None
+    shutil.rmtree(target, ignore_errors=True)
+    final = target / "model.tar"
+    for path in [run / "model.tar", *run_files.intermediate_paths(run).values()]:
+        copy = target / path.relative_to(run)
+        checkpoint.save(copy, slim(checkpoint.load(path)))
+        if copy != final and filecmp.cmp(copy, final, shallow=False):
+            copy.unlink()
+            copy.symlink_to(Path("..") / final.name)
+    header, *rows = complete_lines((run / "logs.csv").read_text())
+    count = min(len(rows), MAX_ROWS)
+    chosen = [rows[(i + 1) * len(rows) // count - 1] for i in range(count)]
+    (target / "logs.csv").write_text("\n".join([header, *chosen]) + "\n")
+    meta = json.loads((run / "meta.json").read_text())
+    meta["args"].pop("savedir", None)  # A path of this machine, which says nothing elsewhere.
+    (target / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
+    if notes is not None:
+        (target / "notes.md").write_text(notes)
 
 
-def ship(flags: argparse.Namespace, runs: list[plan.Run]) -> int:
-    """Puts trained runs into models/. Returns the exit code."""
-    from tools import model_card
-    from tools import ship as shipping
+def read_plan(names: list[str]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Returns the flags of all agents and the entries of those that are named, of all for none.
 
-    for run in plan.choose(runs, flags.ship):
-        target = plan.MODELS / run.shipped_name
-        source = Path(flags.directory) / run.name
-        print(shipping.ship(source, target))
-        print(model_card.write(target))
-    return 0
+    Raises:
+        UsageError: there is no agent of a name.
+    """
+    if sys.version_info < (3, 11):
+        raise UsageError("Reading models.toml needs Python 3.11 or newer (module tomllib)")
+    import tomllib
+
+    plan = tomllib.loads((MODELS / "models.toml").read_text())
+    entries = {entry["name"]: entry for entry in plan["agent"]}
+    for name in names:
+        if name not in entries:
+            raise UsageError(f"There is no agent {name}; there are {', '.join(entries)}")
+    return shlex.split(plan["flags"]), [entries[name] for name in names or entries]
 
 
 def main() -> int:
-    flags = make_parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="agents (default: all)")
+    parser.add_argument(
+        "--directory",
+        type=directory,
+        default=DEFAULT_DIRECTORY,
+        help="where the runs are, outside the work tree (default: %(default)s)",
+    )
+    flags = parser.parse_args()
 
-    def work(signals: StopSignals) -> int:
-        runs = plan.choose(plan.read_plan(flags.plan), flags.only)
-        if flags.status:
-            print(status.format_status(runs, Path(flags.directory)))
-            return 0
-        if flags.save is not None:
-            for run in plan.choose(runs, flags.save):
-                print(resumable.save_state(run, Path(flags.directory)))
-            return 0
-        if flags.ship is not None:
-            return ship(flags, runs)
-        return train(flags, runs, signals)
+    def work(_: object) -> None:
+        shared, entries = read_plan(flags.names)
+        runs = Path(flags.directory)
+        for entry in entries:
+            shipped = runs / entry["name"] / "shipped"
+            if shipped.exists():
+                continue
+            run = train(entry, shared, runs)
+            ship(run, MODELS / entry["name"])
+            print(write_card(MODELS / entry["name"]))
+            shipped.touch()
 
     return run_command("train_models", work)
 

@@ -15,7 +15,6 @@ PROGRAMS = {
     "saliency": "show where an agent looks",
     "analysis.plot_runs": "draw the learning curves of runs",
     "analysis.compare": "compare runs: means and intervals over seeds, in the same games",
-    "analysis.action_shares": "show how often agents choose each action",
     "analysis.analyze_resnet": "compare and show the filters of ResNet agents",
     "analysis.visualize_aaa": "show where the queries of an attention agent look",
     "records.checkpoint": "show what is in a checkpoint",

@@ -3,11 +3,17 @@ import pytest
 import torch
 
 from tests.analysis.permuted import permute_agent, random_permutations
-from torchbeast.analysis.activations import Responses, debiased_cka, gram, grams, unbiased_hsic
+from torchbeast.analysis.activations import (
+    Responses,
+    debiased_cka,
+    gram,
+    grams,
+    play_frames,
+    unbiased_hsic,
+)
 from torchbeast.analysis.agents import RunAgent, Snapshot
 from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.filters import LAYER_NAMES
-from torchbeast.analysis.moments import play_frames
 from torchbeast.analysis.untrained import make_untrained, save_untrained
 from torchbeast.evaluate.trained import Trained, read_trained
 from torchbeast.models import AgentConfig, make_agent

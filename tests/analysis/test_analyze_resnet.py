@@ -9,14 +9,11 @@ from matplotlib import pyplot
 from PIL import Image
 
 from torchbeast.analysis import (
-    ablation,
     analyze_resnet,
     comparison,
     excitation,
     filter_flags,
     filter_plots,
-    similarity,
-    stitching,
 )
 from torchbeast.analysis.agents import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
@@ -343,12 +340,8 @@ def test_comparisons_of_nothing_are_refused(directory, capsys, arguments, messag
     ("arguments", "line"),
     [
         (
-            ["--mode=filter_vis", "--seed=1", "--filter=2"],
-            "analyze_resnet: --seed has no effect in --mode filter_vis",
-        ),
-        (
-            ["--mode=ablation", "--layer=feat_conv0", "--filter", "1"],
-            "analyze_resnet: --filter, --layer have no effect in --mode ablation",
+            ["--mode=filter_vis", "--cores=1", "--filter=2"],
+            "analyze_resnet: --cores has no effect in --mode filter_vis",
         ),
         (["--mode=filter_vis", "--pairwise_comp"], ""),
     ],
@@ -375,24 +368,12 @@ def test_a_place_for_results_that_cannot_be_had_is_one_line(directory, tmp_path,
         assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("mode", "module", "work"),
-    [
-        ("filter_comp", comparison, "compare_all"),
-        ("similarity", similarity, "compare_on_game"),
-        ("ablation", ablation, "measure_games"),
-        ("stitching", stitching, "stitch_in_game"),
-    ],
-)
 def test_a_place_that_cannot_be_had_is_named_before_the_work(
-    directory, tmp_path, monkeypatch, capsys, mode, module, work
+    directory, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(module, work, lambda *_: pytest.fail("The work began"))
-    path = run_files.intermediate_path(directory / "Pong", 300)
-    agents = [directory] if mode == "filter_comp" else [path, "--other", path]
-    arguments = [f"--mode={mode}", "--save_dir", tmp_path / "file" / "x", "--load_path", *agents]
-    assert run(*arguments) == 2
+    monkeypatch.setattr(comparison, "compare_all", lambda *_: pytest.fail("The work began"))
+    assert run("--save_dir", tmp_path / "file" / "x", "--load_path", directory) == 2
     assert capsys.readouterr().err.endswith("file/x: Not a directory\n")
 
 

@@ -22,15 +22,32 @@ from torchbeast.analysis.agents import UNTRAINED, RunAgent, Snapshot
 from torchbeast.analysis.comparison import Pair
 from torchbeast.analysis.excitation import find_layer
 from torchbeast.analysis.filters import LAYER_NAMES, Distance
-from torchbeast.analysis.moments import play_frames
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
+from torchbeast.evaluate.playing import PARALLEL_GAMES, GameLoop, open_games
 from torchbeast.evaluate.trained import Trained, read_trained
 from torchbeast.models import Agent
 
 log = logging.getLogger("torchbeast")
 
 T = TypeVar("T")
+
+FIRST_STEP = 40  # The first frames of all games are nearly the same.
+STEPS_APART = 4  # Neighbouring frames are nearly the same.
+
+
+def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
+    """Returns ``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
+    frames: list[Tensor] = []
+    with open_games(trained, env_id, PARALLEL_GAMES, seed=seed) as envs:
+        loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
+        for _ in range(FIRST_STEP):
+            loop.step()
+        for _ in range(-(-count // PARALLEL_GAMES)):
+            for _ in range(STEPS_APART):
+                loop.step()
+            frames.append(loop.inputs.frame[0])
+    return torch.cat(frames)[:count]
 
 
 def gram(responses: Tensor) -> np.ndarray:

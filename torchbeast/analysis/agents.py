@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchbeast.analysis.filters import Weights, read_weights
 from torchbeast.core.types import UsageError
-from torchbeast.envs import parse_games
 from torchbeast.envs.games import GROUPS, short_name
-from torchbeast.evaluate.trained import Trained
 from torchbeast.models import config_from_state
 from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.text import first_line
@@ -124,47 +121,6 @@ def spread(steps: list[int], count: int) -> list[int]:
     if count == 1:
         return steps[-1:]
     return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
-
-
-def check_alike(players: Sequence[Trained], purpose: str) -> None:
-    """Checks that agents have one network and see their games alike.
-
-    Args:
-        players: the agents.
-        purpose: what is done with them, such as ``compared``.
-
-    Raises:
-        UsageError: they have not, or do not.
-    """
-    kinds = {(type(p.agent), p.agent.config.observation_shape) for p in players}
-    if len(kinds) > 1:
-        raise UsageError(f"Agents of one network and one frame format can be {purpose}")
-    if len({player.observation for player in players}) > 1:
-        raise UsageError(
-            f"Agents can be {purpose} that see their games with the same preprocessing"
-        )
-
-
-def choose_known_games(players: Sequence[Trained], names: str | None) -> list[str]:
-    """Returns the games that ``names`` lists, else those that all players know.
-
-    Raises:
-        UsageError: a player does not know one of them, or they have no game in common.
-    """
-    if names is None:
-        first = players[0].agent.config.tasks
-        games = [game for game in first if all(short_name(game) in p.games for p in players)]
-        if not games:
-            raise UsageError(f"{' and '.join(p.xpid for p in players)} have no game in common")
-        return games
-    chosen = list(parse_games(names))
-    for player in players:
-        for name in map(short_name, chosen):
-            if name not in player.games:
-                raise UsageError(
-                    f"{player.xpid} does not know {name}: it knows {', '.join(player.games)}"
-                )
-    return chosen
 
 
 class SnapshotReader:

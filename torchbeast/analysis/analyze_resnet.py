@@ -170,86 +170,6 @@ def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
     print(f"{layer}: in order {straight.sum:.4g}, best matching {best.sum:.4g}; {path}")
 
 
-def compare_responses(flags: argparse.Namespace, _signals: StopSignals) -> None:
-    """Runs ``similarity``: debiased CKA of two agents beside its controls, on one or several
-    games.
-    """
-    from torchbeast.analysis import similarity
-    from torchbeast.analysis.agents import check_alike, choose_known_games
-    from torchbeast.evaluate.trained import read_agents
-
-    if flags.other is None:
-        raise UsageError("--mode similarity needs --other: the second agent")
-    if flags.cka_frames < 8:
-        raise UsageError("--cka_frames must be at least 8 with --mode similarity")
-    controls = flags.control or []
-    if len(controls) not in (0, 2):
-        raise UsageError("--mode similarity takes two checkpoints for --control")
-    # Named in pairs: a control may be one of the two agents.
-    a, b, *control = players = [
-        *read_agents(flags.load_path, flags.other),
-        *read_agents(*controls),
-    ]
-    check_alike(players, "compared")
-    games = choose_known_games(players, flags.cka_game)
-    directory = (flags.save_dir or Path("similarity")).expanduser()
-    make_directory(directory)  # Before the games are played.
-    rows = [
-        row
-        for game in games
-        for row in similarity.compare_on_game(
-            a, b, game, flags.cka_frames, control, seed=flags.seed
-        )
-    ]
-    for path in similarity.save(rows, directory, f"{a.xpid} and {b.xpid}"):
-        print(path)
-
-
-def ablate(flags: argparse.Namespace, signals: StopSignals) -> None:
-    """``ablation``: what changes without each filter of one or two agents."""
-    from torchbeast.analysis import ablation
-
-    config = ablation.AblationConfig(
-        agents=(flags.load_path, *([flags.other] if flags.other else [])),
-        games=flags.cka_game,
-        layers=split_names(flags.layers),
-        num_frames=flags.cka_frames,
-        games_per_filter=flags.games_per_filter,
-        greedy=not flags.sample,
-        seed=flags.seed,
-        directory=(flags.save_dir or Path("ablation")).expanduser(),
-    )
-    for path in ablation.run(config, signals):
-        print(path)
-
-
-def stitch(flags: argparse.Namespace, signals: StopSignals) -> None:
-    """``stitching``: the first layers of one agent in front of another agent's other layers."""
-    from torchbeast.analysis import stitching
-
-    if flags.other is None:
-        raise UsageError("--mode stitching needs --other: the agent with the other layers")
-    config = stitching.StitchingConfig(
-        front=flags.load_path,
-        back=flags.other,
-        controls=tuple(flags.control or ()),
-        games=flags.cka_game,
-        layers=split_names(flags.layers),
-        num_frames=flags.cka_frames,
-        num_games=flags.games,
-        greedy=not flags.sample,
-        seed=flags.seed,
-        directory=(flags.save_dir or Path("stitching")).expanduser(),
-    )
-    for path in stitching.run(config, signals):
-        print(path)
-
-
-def split_names(text: str | None) -> tuple[str, ...]:
-    """The names in a list with commas; none for None."""
-    return tuple(name.strip() for name in text.split(",")) if text else ()
-
-
 def find_layer_name(text: str) -> str:
     """Finds the name of the layer that ``--layer`` gives by name or number. Raises UsageError."""
     from torchbeast.analysis.filters import LAYER_NAMES
@@ -272,9 +192,6 @@ MODES = {
     "filter_comp_plot": filter_comp_plot,
     "filter_vis": filter_vis,
     "_filter_comp": compare_two,
-    "similarity": compare_responses,
-    "ablation": ablate,
-    "stitching": stitch,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchbeast.cli.parsing import Parser, natural, positive, seed
+from torchbeast.cli.parsing import Parser, natural, positive
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 CONTROLS = ("same_games", "untrained")
@@ -25,15 +25,6 @@ USED = {
     },
     "filter_vis": {"layer", "filter"},
     "_filter_comp": {"layer", "other"},
-    "similarity": {"other", "control", "cka_game", "cka_frames", "seed"},
-    "ablation": {
-        *("other", "layers", "games_per_filter", "sample"),
-        *("cka_game", "cka_frames", "seed"),
-    },
-    "stitching": {
-        *("other", "control", "layers", "games", "sample"),
-        *("cka_game", "cka_frames", "seed"),
-    },
 }
 
 
@@ -58,10 +49,7 @@ def make_parser() -> Parser:
         default="filter_comp",
         help="filter_comp: distances between the filters of agents over training. "
         "filter_comp_plot: figures of these distances. filter_vis: the inputs that excite filters "
-        "most. _filter_comp: distances between two checkpoints. similarity: how alike the "
-        "responses of two agents of any network are, with controls. ablation: what changes without "
-        "each filter. stitching: one agent's first layers in front of another agent's other "
-        "layers. (default: %(default)s)",
+        "most. _filter_comp: distances between two checkpoints. (default: %(default)s)",
     )
     add(
         "--load_path",
@@ -80,7 +68,6 @@ def make_parser() -> Parser:
     add_comparison_flags(parser)
     add_plot_flags(parser)
     add_checkpoint_flags(parser)
-    add_experiment_flags(parser)
     return parser
 
 
@@ -145,8 +132,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--cka_game",
         "--game",
-        help="Game whose frames the layers respond to; in similarity, ablation and stitching one "
-        "or several. (default: the first that both agents know; in these modes all of them)",
+        help="Game whose frames the layers respond to. (default: the first that both agents know)",
     )
     add(
         "--cka_frames",
@@ -214,45 +200,5 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--other",
         type=Path,
-        help="The second checkpoint. _filter_comp, similarity and stitching need one. (default: "
-        "none)",
-    )
-    add(
-        "--control",
-        type=Path,
-        nargs="+",
-        help="similarity: two checkpoints of the same game from other seeds. stitching: "
-        "checkpoints whose first layers are stitched, too. (default: none)",
-    )
-
-
-def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of the modes that change networks and see what they do then."""
-    group = parser.add_argument_group("ablation, stitching")
-    add = group.add_argument
-    add("--layers", help="Names of convolutions, separated by commas. (default: all)")
-    add(
-        "--games_per_filter",
-        type=natural,
-        default=0,
-        help="ablation: full games that are played without each filter; slow. (default: "
-        "%(default)s)",
-    )
-    add(
-        "--games",
-        type=natural,
-        default=8,
-        help="stitching: full games of each agent; 0: compare policies only. (default: "
-        "%(default)s)",
-    )
-    add(
-        "--sample",
-        action="store_true",
-        help="Sample actions in full games instead of taking the likeliest.",
-    )
-    add(
-        "--seed",
-        type=seed,
-        default=0,
-        help="Seed of the frames and the games. (default: %(default)s)",
+        help="The second checkpoint of _filter_comp. (default: none)",
     )

@@ -207,12 +207,6 @@ class Agent(nn.Module, abc.ABC):
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
         """Computes the input of policy and value, ``[T * B, F]``, and the next recurrent state."""
         features = self.encode_frames(fields["frame"].flatten(0, 1), fields.get("task"))
-        return self.represent_features(features, fields, core_state)
-
-    def represent_features(
-        self, features: Tensor, fields: dict[str, Any], core_state: CoreState
-    ) -> tuple[Tensor, CoreState]:
-        """As :meth:`represent`, for frames that are encoded already, ``[T * B, F]``."""
         reward, starts = fields["reward"], self.memory_starts(fields)
         parts = [features]
         if self.uses_last_action:

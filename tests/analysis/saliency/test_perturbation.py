@@ -6,9 +6,8 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from tests.analysis.saliency.known import Patch, observe, random_frame
-from torchbeast.analysis.overlays import Grid, enlarge
+from torchbeast.analysis.overlays import enlarge
 from torchbeast.analysis.saliency import Perturbation
-from torchbeast.analysis.saliency.perturbation import make_tiles
 from torchbeast.analysis.saliency.scores import half_squared_change
 from torchbeast.models import AgentConfig, make_agent
 
@@ -145,15 +144,3 @@ def test_bfloat16_maps_are_close_to_exact_ones():
     agent.compute_dtype = torch.bfloat16
     fast = policy_map(Perturbation(agent, density=12)(frame, ()))
     assert np.corrcoef(exact.ravel(), fast.ravel())[0, 1] > 0.8
-
-
-@pytest.mark.parametrize("side", [1, 2, 5, 100])
-def test_tiles_cover_every_mask_once_and_all_that_it_covers(side):
-    grid, shape, reach = Grid(42, 60, 4), (11, 15), 6
-    covered = np.zeros(shape, int)
-    for tile in make_tiles(grid, shape, reach, side):
-        covered[slice(*tile.rows), slice(*tile.columns)] += 1
-        for span, cells, length in zip(tile.window, tile[:2], (42, 60), strict=True):
-            assert span.start == max(4 * cells.start - reach, 0)
-            assert span.stop == min(4 * (cells.stop - 1) + reach + 1, length)
-    assert (covered == 1).all()

@@ -21,9 +21,8 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from torchbeast.analysis.overlays import Grid, enlarge
-from torchbeast.analysis.saliency.evaluation import Evaluation
 from torchbeast.analysis.saliency.explain import Step
-from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation, blur
+from torchbeast.analysis.saliency.perturbation import Evaluation, Outputs, Perturbation, blur
 from torchbeast.analysis.saliency.scores import Score
 from torchbeast.models import Agent
 
@@ -86,7 +85,7 @@ def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
     original = step.inputs.frame[0].float()
     network = Evaluation(agent, original, step.inputs, step.state)
     with torch.inference_mode():
-        before, after = network.evaluate_unchanged(), network.evaluate_frames(changed)
+        before, after = network.evaluate(), network.evaluate_frames(changed)
     logits, values, normalized = (x[0].numpy() for x in before)
     return Outputs(logits, values, normalized, after[0].numpy()[None], after[2].numpy()[None])
 

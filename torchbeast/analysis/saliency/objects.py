@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from scipy.stats import spearmanr
 
-from torchbeast.analysis.moments import play_frames
+from torchbeast.analysis.activations import play_frames
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.checks import evaluate, strength
 from torchbeast.analysis.saliency.explain import Step

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from torchbeast.analysis.overlays import Grid
-from torchbeast.analysis.saliency.evaluation import Evaluation, LocalEvaluation
-from torchbeast.analysis.saliency.local import Span, Window, cut, find_encoder, whole_window
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent
 
@@ -25,9 +23,11 @@ BLUR_SIGMA = 3.0
 # Standard deviations at which masks end. On shipped agents the rest changes maps by up to 9e-6 of
 # their peaks, and with 3 by up to 2e-4, which is less than bfloat16's own error of 5e-3.
 TRUNCATE = {torch.float32: 4.0, torch.bfloat16: 3.0}
-TILE_SIZE = 16  # Pixels between the first and the last mask that are evaluated together, about.
 # Grey levels: less is rounding of the blur.
 SMALLEST_CHANGE = 1e-3
+
+# Logits [N, A], values and normalised values [N, K].
+Heads = tuple[Tensor, Tensor, Tensor]
 
 
 class Outputs(NamedTuple):
@@ -43,12 +43,43 @@ class Outputs(NamedTuple):
     masked_normalized_values: np.ndarray  # [rows, columns, K]
 
 
-class Tile(NamedTuple):
-    """Neighbouring masks, which are evaluated in one batch."""
+class Evaluation:
+    """An agent's outputs for one observation whose frame is changed.
 
-    rows: Span  # Of the grid.
-    columns: Span
-    window: Window  # The pixels that they cover.
+    Args:
+        agent: in evaluation.
+        frame: the observation, grey levels float32 ``[1, C, H, W]``.
+        inputs: the rest of what the agent sees, leaves ``[1, 1, ...]``.
+        state: its recurrent state before, leaves ``[L, 1, H]``.
+    """
+
+    def __init__(
+        self, agent: Agent, frame: Tensor, inputs: EnvOutput, state: tuple[Tensor, ...]
+    ) -> None:
+        self._agent, self._frame = agent, frame
+        self._inputs, self._state = inputs, state
+
+    def evaluate(self, changes: Tensor | float = 0.0) -> Heads:
+        """Computes the outputs under changes ``[N, C, H, W]`` of the frame, in grey levels; those
+        of the unchanged frame (``N`` is 1) without an argument.
+        """
+        return self.evaluate_frames(self._frame + changes)
+
+    def evaluate_frames(self, frames: Tensor) -> Heads:
+        """Computes the outputs for frames ``[N, C, H, W]`` in the place of the observation's."""
+        count = len(frames)
+        fields = {
+            name: leaf.expand(1, count)
+            for name, leaf in self._inputs._asdict().items()
+            if name != "frame"
+        }
+        state = tuple(s.expand(-1, count, *s.shape[2:]) for s in self._state)
+        output, _ = self._agent({"frame": frames.unsqueeze(0), **fields}, state, sample=False)
+        logits, values, normalized = (
+            x[0].float()
+            for x in (output.policy_logits, output.baseline, output.normalized_baseline)
+        )
+        return logits, values, normalized
 
 
 class Perturbation:
@@ -63,10 +94,8 @@ class Perturbation:
         agent: is copied; the copy computes in the agent's ``compute_dtype``.
         density: pixels between centres.
         radius: standard deviation in pixels.
-        batch_size: masks per forward pass, about.
+        batch_size: masks per forward pass.
         device: where the copy computes.
-        local: recompute only what a mask can change, where the encoder is one that
-            :mod:`torchbeast.analysis.saliency.local` knows.
     """
 
     def __init__(
@@ -77,11 +106,10 @@ class Perturbation:
         radius: float = 5.0,
         batch_size: int = 64,
         device: torch.device | str = "cpu",
-        local: bool = True,
     ) -> None:
         self._device = torch.device(device)
         self._agent = agent.inference_copy().to(self._device)
-        self._encoder = find_encoder(agent) if local else None
+        self._batch_size = batch_size
         # Whole batches in parallel: threads inside each operation would wait for each other at the
         # end of every one. A GPU is parallel by itself.
         num_threads = torch.get_num_threads() if self._device.type == "cpu" else 1
@@ -93,11 +121,6 @@ class Perturbation:
         rows, columns = range(0, height, density), range(0, width, density)
         self._shape = (len(rows), len(columns))
         reach = math.ceil(TRUNCATE[self._agent.compute_dtype] * radius)
-        side = math.isqrt(batch_size)
-        if self._encoder is not None:
-            # A tile's window is as large as all its masks together.
-            side = min(side, TILE_SIZE // density)
-        self._tiles = make_tiles(self.grid, self._shape, reach, max(side, 1))
         # [rows, H] and [columns, W]; a mask is the product of one of each.
         self._vertical = _bells(rows, height, radius, reach).to(self._device)
         self._horizontal = _bells(columns, width, radius, reach).to(self._device)
@@ -114,24 +137,21 @@ class Perturbation:
         state = tuple(leaf.to(self._device) for leaf in state)
         frame = inputs.frame[0].float()
         change = find_blur(frame)
-        network = self._prepare(frame, inputs, state)
-        unmasked = network.evaluate_unchanged()
-        count = math.prod(self._shape)
-        results = [output.repeat(count, 1) for output in unmasked]
-        index = torch.arange(count, device=self._device).view(self._shape)
+        network = Evaluation(self._agent, frame, inputs, state)
+        unmasked = network.evaluate()
+        results = [output.repeat(math.prod(self._shape), 1) for output in unmasked]
 
         @torch.inference_mode()
-        def evaluate(tile: Tile) -> None:
-            window = find_change(change, tile.window)
-            if window is None:
-                return
-            places = index[slice(*tile.rows), slice(*tile.columns)].flatten()
-            changes = cut(change, window, whole_window(change)) * self._masks(tile, window)
-            for result, output in zip(results, network.evaluate(changes, window), strict=True):
+        def evaluate(places: Tensor) -> None:
+            outputs = network.evaluate(change * self._masks(places))
+            for result, output in zip(results, outputs, strict=True):
                 result[places] = output
 
+        # Masks that change nothing need no forward pass.
+        places = self._energy(change).flatten().nonzero().flatten()
         # All are waited for, and the first error is raised.
-        list(self._executor.map(evaluate, self._tiles))
+        batches = places.split(self._batch_size) if len(places) else ()
+        list(self._executor.map(evaluate, batches))
         logits, values, normalized = (output[0].cpu().numpy() for output in unmasked)
         masked_logits, _, masked_normalized = (
             result.view(*self._shape, -1).cpu().numpy() for result in results
@@ -142,67 +162,19 @@ class Perturbation:
         """Computes how much each mask changes the observation, ``|M (blur(I) - I)|``, float32
         ``[rows, columns]``.
         """
-        squares = find_blur(inputs.frame[0].float().to(self._device)).square().sum(dim=(0, 1))
+        change = find_blur(inputs.frame[0].float().to(self._device))
+        return self._energy(change).cpu().numpy()
+
+    def _energy(self, change: Tensor) -> Tensor:
+        squares = change.square().sum(dim=(0, 1))
         energy = self._vertical.square() @ squares @ self._horizontal.square().T
-        return energy.sqrt().cpu().numpy()
+        return energy.sqrt()
 
-    def _masks(self, tile: Tile, window: Window) -> Tensor:
-        """The tile's masks ``[N, 1, h, w]`` within a window."""
-        vertical = self._vertical[slice(*tile.rows), slice(*window.rows)]
-        horizontal = self._horizontal[slice(*tile.columns), slice(*window.columns)]
-        masks = vertical[:, None, :, None] * horizontal[None, :, None, :]
-        return masks.flatten(0, 1).unsqueeze(1)
-
-    def _prepare(self, frame: Tensor, inputs: EnvOutput, state: tuple[Tensor, ...]) -> Evaluation:
-        if self._encoder is None:
-            return Evaluation(self._agent, frame, inputs, state)
-        return LocalEvaluation(self._agent, self._encoder, frame, inputs, state)
-
-
-def make_tiles(grid: Grid, shape: tuple[int, int], reach: int, side: int) -> list[Tile]:
-    """Returns squares of masks, which together cover all masks.
-
-    Args:
-        grid: where masks are centred.
-        shape: rows and columns of masks.
-        reach: how many pixels from its centre a mask goes.
-        side: masks along a square's side.
-    """
-
-    def split(count: int, length: int) -> list[tuple[Span, Span]]:
-        """Parts of the grid's rows or columns, and the pixels that their masks cover."""
-        parts = [Span(i, min(i + side, count)) for i in range(0, count, side)]
-        spacing = int(grid.spacing)
-        return [
-            (
-                part,
-                Span(
-                    max(part.start * spacing - reach, 0),
-                    min((part.stop - 1) * spacing + reach + 1, length),
-                ),
-            )
-            for part in parts
-        ]
-
-    return [
-        Tile(rows, columns, Window(down, across))
-        for rows, down in split(shape[0], grid.height)
-        for columns, across in split(shape[1], grid.width)
-    ]
-
-
-def find_change(change: Tensor, window: Window) -> Window | None:
-    """Returns the smallest part of a window with all that is not 0 in ``change`` ``[1, C, H,
-    W]``.
-    """
-    changed = cut(change, window, whole_window(change)).ne(0).any(dim=1)[0]
-    if not changed.any():
-        return None
-    spans = []
-    for span, line in zip(window, (changed.any(dim=1), changed.any(dim=0)), strict=True):
-        places = line.nonzero().flatten()
-        spans.append(Span(span.start + int(places[0]), span.start + int(places[-1]) + 1))
-    return Window(*spans)
+    def _masks(self, places: Tensor) -> Tensor:
+        """The masks ``[N, 1, H, W]`` at places of the flattened grid."""
+        rows, columns = places // self._shape[1], places % self._shape[1]
+        masks = self._vertical[rows, :, None] * self._horizontal[columns, None, :]
+        return masks.unsqueeze(1)
 
 
 def find_blur(frame: Tensor) -> Tensor:

@@ -1,0 +1,69 @@
+"""Commands of the pages parse, links lead somewhere, and the flag reference is new."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tools import flag_reference
+from torchbeast.__main__ import PROGRAMS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    path for pattern in ("*.md", "docs/*.md", "models/*/README.md") for path in ROOT.glob(pattern)
+]
+PROGRAM = re.compile(r"^ {4}(?:[A-Z_]+=\S+ )*(?:torchrun .*-m|python -m) torchbeast\.([\w.]+)( .*)$")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def commands():
+    """Programs and arguments in the pages' blocks of code."""
+    found = {}
+    for page in PAGES:
+        for line in page.read_text().splitlines():
+            match = PROGRAM.match(line)
+            if match:
+                found.setdefault(match.groups(), page)
+    for (module, arguments), page in found.items():
+        name = f"{page.stem}: {module}{arguments}"[:100]
+        yield pytest.param(module, arguments, id=name)
+
+
+@pytest.mark.parametrize(("module", "arguments"), list(commands()))
+def test_commands_parse(module, arguments):
+    parser = importlib.import_module(f"torchbeast.{module}").make_parser()
+    words = shlex.split(arguments.partition(" #")[0].removesuffix("\\").removesuffix("&"))
+    if module != "polybeast_learner" and "--help" not in words:
+        parser.parse_args(words)
+
+
+def anchors(page):
+    """The anchors that GitHub and the site give to a page's headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        words = re.sub(r"\]\([^)]*\)", "", heading).lower()
+        yield re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def links(page):
+    """The links of a page to files, outside of code."""
+    text = re.sub(r"^```.*?^```|^ {4}.*?$|`[^`]*`", "", page.read_text(), flags=re.M | re.S)
+    return [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_flag_reference_is_as_new_as_the_parsers():
+    assert flag_reference.PAGE.read_text() == flag_reference.format_page(), (
+        "run python tools/flag_reference.py"
+    )
+    assert set(PROGRAMS) - set(flag_reference.PROGRAMS) == {"polybeast_learner"}
