@@ -1,5 +1,7 @@
 import os
+import shutil
 import socket
+import subprocess
 
 import pytest
 
@@ -69,6 +71,22 @@ def test_hosts_beyond_this_machine_need_certificates(basename):
     with pytest.raises(UsageError, match=f"{basename} is beyond this machine: it needs --tls_dir"):
         check_basenames(basename, 2, 2)
     check_basenames("127.0.0.1:4000", 2, 2)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.parametrize("days", ["-1", "1"])
+def test_a_certificate_that_has_expired_is_named_as_such(tmp_path, days):
+    (tmp_path / "root.pem").write_text("of the other side")
+    for command in (
+        "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=x",
+        f"x509 -req -in request.pem -signkey key.pem -days {days} -out cert.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True)
+    if days == "1":
+        assert load_tls(str(tmp_path))[2] == "of the other side"
+    else:
+        with pytest.raises(UsageError, match=r"cert\.pem has expired: make new certificates"):
+            load_tls(str(tmp_path))
 
 
 def test_certificates_are_three_files_of_text(tmp_path):
