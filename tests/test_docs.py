@@ -14,7 +14,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     path for pattern in ("*.md", "docs/*.md", "models/*/README.md") for path in ROOT.glob(pattern)
 ]
-PROGRAM = re.compile(r"^ {4}(?:[A-Z_]+=\S+ )*(?:torchrun .*-m|python -m) torchbeast\.([\w.]+)( .*)$")
+PROGRAM = re.compile(
+    r"^ {4}(?:[A-Z_]+=\S+ )*(?:torchrun .*-m|python -m) torchbeast\.([\w.]+)( .*)$"
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -258,7 +258,7 @@ def test_maps_of_a_run_elsewhere_are_written_beside_it(make_run, tmp_path):
         (["--xpid=none"], "No checkpoint at"),
         (["--movie=film.avi"], r"Movies are .gif or .mp4"),
         (["--sheet=sheet.jpg"], "a contact sheet is a .png"),
-        (["--env=FreewayNoFrameskip-v4"], "it was not trained on a game with these"),
+        (["--env=Freeway"], "FreewayNoFrameskip-v4 has 3: it was not trained on a game with these"),
         (["--score", "value", "action:JUMP"], "the actions are NOOP, FIRE"),
         (["--score=task:Pong"], "one value head for all"),
         (["--compare=other"], "do not see the same game: their preprocessing is machado and deep"),

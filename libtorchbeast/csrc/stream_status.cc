@@ -13,7 +13,8 @@ bool Contains(const std::string& text, const char* part) {
 // Why the two sides cannot agree on an encrypted connection; empty if that is not what is wrong.
 std::string ExplainHandshake(const std::string& text) {
   if (Contains(text, "certificate verify failed") || Contains(text, "CERTIFICATE_VERIFY_FAILED")) {
-    return "this side refused the server's certificate, which the given root did not sign";
+    return "this side refused the server's certificate: it has expired, or the given root did not sign "
+           "it";
   }
   if (Contains(text, "is not in peer certificate")) {
     return "this side refused the server's certificate, which is for another host name";

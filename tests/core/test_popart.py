@@ -128,7 +128,7 @@ def test_a_single_sample_and_a_task_never_seen():
 
 
 def test_constant_targets_become_the_mean():
-    layer = PopArtLayer(1, 1, beta=0.1)
+    layer = PopArtLayer(1, 1, beta=0.1, sigma_floor=0.0)
     for _ in range(400):
         update(layer, torch.full((2, 2), 7.0), torch.zeros(2, 2, dtype=torch.int64))
     assert layer.mu.item() == pytest.approx(7.0)
@@ -145,7 +145,7 @@ def test_alternating_batches_give_their_true_spread():
 
 def test_small_spread_of_large_values_is_resolved():
     torch.manual_seed(0)
-    layer = PopArtLayer(1, 1, beta=0.05)
+    layer = PopArtLayer(1, 1, beta=0.05, sigma_floor=0.0)
     for _ in range(2000):
         targets = (30000 + 0.01 * torch.randn(8, 8, dtype=torch.float64)).unsqueeze(-1)
         layer.update_parameters(targets, torch.ones_like(targets))
@@ -162,7 +162,7 @@ def test_absent_tasks_do_not_move():
 
 
 def test_sigma_stays_in_its_bounds():
-    layer = PopArtLayer(1, 1, beta=1.0)
+    layer = PopArtLayer(1, 1, beta=1.0, sigma_floor=0.0)
     update(layer, torch.full((1, 1), 5.0), torch.zeros(1, 1, dtype=torch.int64))
     assert layer.sigma.item() == SIGMA_MIN
     update(layer, torch.tensor([[1e9, -1e9]]), torch.zeros(1, 2, dtype=torch.int64))

@@ -1,11 +1,14 @@
 import os
+import shutil
 import socket
+import subprocess
 
 import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.servers import (
     check_basenames,
+    check_tls,
     load_tls,
     remove_dead_socket,
     server_addresses,
@@ -69,6 +72,22 @@ def test_hosts_beyond_this_machine_need_certificates(basename):
     with pytest.raises(UsageError, match=f"{basename} is beyond this machine: it needs --tls_dir"):
         check_basenames(basename, 2, 2)
     check_basenames("127.0.0.1:4000", 2, 2)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.parametrize("days", ["-1", "1"])
+def test_a_certificate_that_has_expired_is_named_as_such(tmp_path, days):
+    for command in (
+        "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=x",
+        f"x509 -req -in request.pem -signkey key.pem -days {days} -out cert.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True)
+    shutil.copy(tmp_path / "cert.pem", tmp_path / "root.pem")
+    if days == "1":
+        check_tls(str(tmp_path))
+    else:
+        with pytest.raises(UsageError, match=r"cert\.pem has expired: make new certificates"):
+            check_tls(str(tmp_path))
 
 
 def test_certificates_are_three_files_of_text(tmp_path):

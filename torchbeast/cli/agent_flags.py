@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from torchbeast.cli.parsing import agent_type, amount, fraction, positive, positive_amount, ratio
+from torchbeast.core.types import SIGMA_FLOOR
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +117,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--sigma_floor",
         type=fraction,
-        default=0.1,
+        default=SIGMA_FLOOR,
         help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
         "(default: %(default)s)",
     )

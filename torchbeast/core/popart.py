@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchbeast.core.types import SIGMA_FLOOR
+
 SIGMA_MIN = 1e-4
 SIGMA_MAX = 1e6
 # How large rewards count as before a task's first reward.
@@ -184,7 +186,7 @@ class PopArtLayer(nn.Module):
         output_features: int,
         beta: float = 0.00001,
         beta_per: str = "target",
-        sigma_floor: float = 0.0,
+        sigma_floor: float = SIGMA_FLOOR,
     ) -> None:
         """Initialises the layer like ``nn.Linear``, with mean 0 and standard deviation 1.
 

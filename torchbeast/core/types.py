@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+# The default of --sigma_floor: the lowest sigma of PopArt, as a share of the rewards' mean size.
+SIGMA_FLOOR = 0.1
+
 
 class EnvOutput(NamedTuple):
     """What environments returned, as tensors. The actor pool relies on the order of the fields."""

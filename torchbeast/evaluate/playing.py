@@ -82,6 +82,7 @@ def make_games(
     Raises UsageError if the game's pictures or actions are not what the agent knows.
     """
     config = trained.agent.config
+    numbers = []
     for full_action_space in (False, True):
         with contextlib.ExitStack() as stack:
             envs = []
@@ -97,18 +98,18 @@ def make_games(
                 envs.append(env if is_atari(find_game(env_id)) else GameLimit(env, env_id))
                 if ":" in env_id:
                     check_first_observation(env_id, env)
-            num_actions = check_actions(env_id, envs[0])
+            numbers.append(check_actions(env_id, envs[0]))
             shape = envs[0].observation_space.shape
             if shape != tuple(config.observation_shape):
                 raise UsageError(
                     "The agent was trained on observations of shape "
                     f"{tuple(config.observation_shape)}, {env_id} has {shape}"
                 )
-            if num_actions == config.num_actions:
+            if numbers[-1] == config.num_actions:
                 stack.pop_all()  # The caller closes them.
                 return envs
     raise UsageError(
-        f"The agent has {config.num_actions} actions, {env_id} has {num_actions}: "
+        f"The agent has {config.num_actions} actions, {env_id} has {numbers[0]}: "
         "it was not trained on a game with these"
     )
 

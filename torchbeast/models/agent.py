@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchbeast.core.popart import PopArtLayer
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import SIGMA_FLOOR, AgentOutput, EnvOutput
 from torchbeast.models.initial import LSTM_GAIN, orthogonal_weight_
 from torchbeast.models.normalization import normalize_frames
 from torchbeast.models.recurrence import CoreState, run_lstm
@@ -35,7 +35,7 @@ class AgentConfig(NamedTuple):
     # What --beta is the step size of: a "target", or all targets of a "batch".
     beta_per: str = "target"
     # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
-    sigma_floor: float = 0.1
+    sigma_floor: float = SIGMA_FLOOR
     # Whether the reward is clipped to [-1, 1] where it is an input of the network.
     clip_reward_input: bool = True
     # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.
