@@ -127,15 +127,18 @@ def choose_pairs(players: Sequence[Trained], games: str | None) -> list[tuple[Tr
     Raises UsageError if no agent knows one of the listed games.
     """
     from torchbeast.envs.games import parse_games, short_name
+    from torchbeast.evaluate.trained import allow
 
     known = [(player, game) for player in players for game in player.agent.config.tasks]
     if games is None:
+        allow(tuple(game for _, game in known), "--games")
         return known
-    chosen = {short_name(game) for game in parse_games(games)}
-    missing = chosen - {short_name(game) for _, game in known}
+    chosen = {short_name(game): game for game in parse_games(games)}
+    missing = chosen.keys() - {short_name(game) for _, game in known}
     if missing:
         raise UsageError(f"No agent knows {', '.join(sorted(missing))}")
-    return [(player, game) for player, game in known if short_name(game) in chosen]
+    names = ((player, short_name(game)) for player, game in known)
+    return [(player, chosen[name]) for player, name in names if name in chosen]
 
 
 def save(measured: Sequence[ActionShares], directory: Path, names: Mapping[str, str]) -> list[Path]:

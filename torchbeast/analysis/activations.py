@@ -22,7 +22,7 @@ from torchbeast.analysis.filters import LAYER_NAMES, Distance
 from torchbeast.analysis.moments import play_frames
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.trained import read_trained
+from torchbeast.evaluate.trained import allow, read_trained
 from torchbeast.models import Agent
 
 log = logging.getLogger("torchbeast")
@@ -123,7 +123,8 @@ class Responses:
 
     def _choose_game(self, a: str, b: str) -> str:
         games, others = self._known(a), set(map(short_name, self._known(b)))
-        return next((game for game in games if short_name(game) in others), games[0])
+        game = next((game for game in games if short_name(game) in others), games[0])
+        return allow((game,), "--cka_game")[0]
 
     def _known(self, agent: str) -> tuple[str, ...]:
         if agent not in self._tasks:

@@ -11,7 +11,7 @@ from torchbeast.analysis.filters import Weights, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.envs import parse_games
 from torchbeast.envs.games import GROUPS, short_name
-from torchbeast.evaluate.trained import Trained
+from torchbeast.evaluate.trained import Trained, allow
 from torchbeast.records import checkpoint, run_files
 from torchbeast.runtime.text import first_line
 
@@ -143,14 +143,18 @@ def check_alike(players: Sequence[Trained], purpose: str) -> None:
         )
 
 
-def choose_known_games(players: Sequence[Trained], names: str | None) -> list[str]:
-    """Returns the games that ``names`` lists, else those that all players know.
+def choose_known_games(
+    players: Sequence[Trained], names: str | None, flag: str = "--games"
+) -> list[str]:
+    """Returns the games that ``names``, the value of ``flag``, lists; else those that all players
+    know.
 
     Raises:
-        UsageError: a player does not know one of them, or they have no game in common.
+        UsageError: a player does not know one of them, they have no game in common, or its custom
+            environment is not named.
     """
     if names is None:
-        first = players[0].agent.config.tasks
+        first = allow(players[0].agent.config.tasks, flag)
         games = [game for game in first if all(short_name(game) in p.games for p in players)]
         if not games:
             raise UsageError(f"{' and '.join(p.xpid for p in players)} have no game in common")

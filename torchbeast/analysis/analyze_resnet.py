@@ -191,7 +191,7 @@ def compare_responses(flags: argparse.Namespace, _signals: StopSignals) -> None:
         *read_agents(*controls),
     ]
     check_alike(players, "compared")
-    games = choose_known_games(players, flags.cka_game)
+    games = choose_known_games(players, flags.cka_game, "--cka_game")
     directory = (flags.save_dir or Path("similarity")).expanduser()
     make_directory(directory)  # Before the games are played.
     rows = [

@@ -55,6 +55,11 @@ def is_atari(env_id: str) -> bool:
     return env_id in _atari_ids()
 
 
+def is_custom(env_id: str) -> bool:
+    """Whether ``env_id`` is a custom environment, ``package.module:Id``, whose code is imported."""
+    return ":" in env_id
+
+
 def short_name(env_id: str) -> str:
     """Returns a game's name without namespace and version.
 
@@ -146,7 +151,7 @@ def find_game(name: str) -> str:
     """
     if name == MOCK or name in _atari_ids():
         return name
-    if ":" in name:  # A custom environment. Its code is imported where it is made.
+    if is_custom(name):  # A custom environment. Its code is imported where it is made.
         return name
     ids = {short_name(i).lower(): i for i in all_games()}
     if name.lower() in ids:

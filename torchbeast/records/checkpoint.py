@@ -17,14 +17,24 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from torchbeast.cli.parsing import Parser
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import (
+    AgentConfig,
+    Between,
+    Count,
+    Name,
+    ObservationConfig,
+    UsageError,
+)
 from torchbeast.records.run_files import SHIPPED, intermediate_paths, previous_path, run_of
+from torchbeast.records.typed import read
+from torchbeast.runtime.text import first_line
 
 # Raised when what a checkpoint holds changes its meaning.
 FORMAT_VERSION = 1
@@ -36,6 +46,32 @@ _NUMPY_SCALARS: list[Any] = [
     np.dtype,
     *(type(np.dtype(name)) for name in ("float64", "float32", "int64", "int32", "bool")),
 ]
+# What a checkpoint may hold, and what is used of meta.json.
+CONTENTS: dict[str, Any] = {
+    **get_type_hints(ObservationConfig, include_extras=True),
+    "format": Count,
+    "model_state_dict": dict[str, Tensor],
+    "agent": AgentConfig,
+    "optimizer_state_dict": dict[str, Any],
+    "steps": Count,
+    "learner_steps": Count,
+    "task_steps": list[Count],
+    "skipped_updates": Count,
+    "seed": Count | None,
+    "random_state": Tensor,
+    "progress": {
+        "seconds": Annotated[float, Between(0.0, 1e12)],
+        "returns": list[list[float]],
+        "games": list[Count],
+    },
+    "stats": {"step": Count},  # Of 2019.
+}
+META = {
+    "args": dict[str, bool | int | float | str | None],
+    "seed": Count | None,
+    "tasks": list[Name],
+}
+MAX_META_BYTES = 2**20
 
 
 def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> None:
@@ -85,13 +121,20 @@ def _keep(path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint without executing anything in it. Raises UsageError."""
+    """Reads a checkpoint without executing anything in it, and checks all that it says.
+
+    Raises:
+        UsageError: there is none, or it is damaged. What this function returns has the types of
+            ``CONTENTS``; ``agent`` has every field of an AgentConfig.
+    """
     if not path.exists():
         raise UsageError(f"No checkpoint at {path}{_hint(path)}")
     try:
-        _check_size(path)
+        _check_archive(path)
         with torch.serialization.safe_globals(_NUMPY_SCALARS):
             contents = torch.load(path, map_location="cpu", weights_only=True)
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
@@ -100,32 +143,71 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} is not a checkpoint that can be trusted and read "
             f"({type(error).__name__}): only tensors and plain values are loaded"
         ) from error
-    if not isinstance(contents, dict) or not isinstance(contents.get("model_state_dict"), dict):
+    if not isinstance(contents, dict) or "model_state_dict" not in contents:
         raise UsageError(f"{path} is not a checkpoint: it has no model_state_dict")
-    version = contents.get("format", 0)
-    if not isinstance(version, int):
-        raise UsageError(f"{path} is not a checkpoint: its format is {version!r}")
-    if version > FORMAT_VERSION:
+    try:
+        contents = read(CONTENTS, contents)
+        _check_sizes(contents, path.stat().st_size)
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if contents.get("format", 0) > FORMAT_VERSION:
         raise UsageError(f"{path} was written by a later version of this program")
     return contents
 
 
-def steps_of(contents: dict[str, Any]) -> int | None:
-    """Returns the agent steps of a checkpoint, also of one of 2019; None if they are unknown."""
-    of_2019 = contents.get("stats")
-    steps = contents.get("steps", of_2019.get("step") if isinstance(of_2019, dict) else None)
-    return None if steps is None else int(steps)
+def damaged(path: Path, error: Exception) -> UsageError:
+    """Returns the error that says that a file is damaged."""
+    return UsageError(
+        f"{path} is damaged ({first_line(error)}): choose another one, or move it away to start "
+        "anew"
+    )
 
 
-def _check_size(path: Path) -> None:
-    """Raises ValueError for a file that is much larger in memory than on disk.
+def _check_archive(path: Path) -> None:
+    """Checks the ZIP archive that PyTorch writes, without compression.
 
-    PyTorch writes a ZIP archive without compression.
+    Raises UsageError if it is larger in memory than on disk, or a CRC-32 in it is wrong. PyTorch
+    checks neither.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
                 raise ValueError("it is compressed")
+            try:
+                faulty = archive.testzip()
+            except zipfile.BadZipFile as error:
+                raise damaged(path, error) from error
+            if faulty is not None:
+                raise damaged(path, ValueError(f"the CRC-32 of {faulty!r} is wrong"))
+
+
+def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
+    """Raises ValueError if numbers stand for many, or lists are not as long as that of the games.
+
+    ``agent`` becomes plain values again.
+    """
+    state = contents["model_state_dict"]
+    if sum(tensor.nbytes for tensor in state.values()) > num_bytes:
+        raise ValueError("its weights have fewer numbers than their shapes")
+    if "agent" not in contents:
+        return
+    contents["agent"] = contents["agent"]._asdict()
+    progress, num_tasks = contents.get("progress", {}), len(contents["agent"]["tasks"])
+    by_game = {
+        **{name: contents[name] for name in ("task_steps",) if name in contents},
+        **{name: progress[name] for name in ("games", "returns") if name in progress},
+        **{name: state[name] for name in ("baseline.mu", "baseline.sigma") if name in state},
+    }
+    for name, values in by_game.items():
+        shape = values.shape if isinstance(values, Tensor) else (len(values),)
+        if shape != (num_tasks,):
+            raise ValueError(f"{name} is not of {num_tasks} games")
+
+
+def steps_of(contents: dict[str, Any]) -> int | None:
+    """Returns the agent steps of a checkpoint, also of one of 2019; None if they are unknown."""
+    steps: int | None = contents.get("steps", contents.get("stats", {}).get("step"))
+    return steps
 
 
 def _hint(path: Path) -> str:
@@ -143,12 +225,21 @@ def _hint(path: Path) -> str:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """Reads the ``meta.json`` of a checkpoint's run; empty if there is none."""
+    """Reads the ``meta.json`` of a checkpoint's run; empty if there is none.
+
+    Raises:
+        UsageError: it is damaged. What this function returns has the types of ``META``.
+    """
+    file = run_of(path) / "meta.json"
     try:
-        meta = json.loads((run_of(path) / "meta.json").read_text())
-    except (OSError, ValueError, RecursionError):
+        if file.stat().st_size > MAX_META_BYTES:
+            raise ValueError(f"it has more than {MAX_META_BYTES:,} bytes")
+        meta: dict[str, Any] = read(META, json.loads(file.read_text()), "its content")
+    except OSError:
         return {}
-    return meta if isinstance(meta, dict) else {}
+    except (ValueError, RecursionError) as error:
+        raise damaged(file, error) from error
+    return meta
 
 
 def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import torch
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.records.run_files import run_path
+from torchbeast.records.typed import read
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
     ServerLoad,
@@ -107,21 +108,27 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )
+    agent = AgentConfig(
+        agent_type=config.network.agent_type,
+        observation_shape=spec.observation_shape,
+        num_actions=spec.num_actions,
+        tasks=config.games,
+        use_lstm=config.network.use_lstm and agent_type.takes_lstm,
+        use_popart=config.network.use_popart,
+        beta=config.network.beta,
+        beta_per=config.network.beta_per,
+        sigma_floor=config.network.sigma_floor,
+        lstm_reset=config.network.lstm_reset,
+    )
+    try:  # A checkpoint of this run must be readable.
+        read(AgentConfig, agent._asdict(), "the agent")
+        read(ObservationConfig, config.observation._asdict(), "the observation")
+    except ValueError as error:
+        raise UsageError(f"such a run cannot be saved: {error}") from error
     return Setup(
         config=config,
         xpid=config.output.xpid or default_xpid(),
-        agent=AgentConfig(
-            agent_type=config.network.agent_type,
-            observation_shape=spec.observation_shape,
-            num_actions=spec.num_actions,
-            tasks=config.games,
-            use_lstm=config.network.use_lstm and agent_type.takes_lstm,
-            use_popart=config.network.use_popart,
-            beta=config.network.beta,
-            beta_per=config.network.beta_per,
-            sigma_floor=config.network.sigma_floor,
-            lstm_reset=config.network.lstm_reset,
-        ),
+        agent=agent,
         full_action_space=spec.full_action_space,
         shares=shares,
         servers=servers,
