@@ -108,3 +108,24 @@ def test_a_second_run_of_the_same_name_is_refused(start, tmp_path):
     wait_for_steps(first, tmp_path / "run")
     first.process.send_signal(signal.SIGINT)
     assert first.finish()[0] == 130
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(
+    start, tmp_path, program
+):
+    options = [*FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9"]
+    run = start(program, *options, "--track_gradients", "--save_model_every_nsteps=1000")
+    wait_for_steps(run, tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "logs.csv").write_text("step\n1\n")
+    code, _, err = run.finish(timeout=120)
+    assert code == 1
+    message = "was deleted or replaced while the run trained: nothing more is saved"
+    assert err.splitlines()[-1] == f"{program}: error: {tmp_path / 'run'} {message}"
+    assert err.count(message) == 1
+    assert (tmp_path / "run" / "logs.csv").read_text() == "step\n1\n"
+    # TensorBoard opens its file, whose name no other process has, for each write.
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert {n for n in names if not n.startswith("events")} == {"logs.csv"}

@@ -1,5 +1,7 @@
+import errno
 import logging
 import os
+import resource
 import subprocess
 
 import pytest
@@ -36,6 +38,38 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(make, tmp_path):
         file.write("40")  # Killed in the middle of a row.
     make(last_step=20).log({"step": 25, "loss": 0.5})
     assert rows(tmp_path) == ["step,loss", "10,0.5", "20,0.5", "25,0.5"]
+
+
+def test_a_row_cut_by_a_full_disk_is_left_out(make, tmp_path):
+    writer = make()
+    writer.log({"step": 1, "loss": 0.5})
+    size = (tmp_path / "run" / "logs.csv").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 2, limits[1]))  # Two bytes are left.
+    try:
+        writer.log({"step": 10, "loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    writer.log({"step": 102700, "loss": 0.5})
+    assert rows(tmp_path) == ["step,loss", "1,0.5", "102700,0.5"]
+
+
+def test_a_disk_that_is_full_at_the_start_is_misuse(make, tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: .*No space left"):
+        make()
+    assert not list((tmp_path / "run").glob("meta.json*"))
+
+
+def test_unfinished_files_of_a_killed_run_are_removed(make, tmp_path):
+    for name in ("model.tar.1234.tmp", "intermediate/model.000000010.tar.1234.tmp"):
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).touch()
+    make()
+    assert not list((tmp_path / "run").rglob("*.tmp"))
 
 
 @pytest.mark.parametrize(("last_step", "fields"), [(None, FIELDS), (10, ["step", "other"])])
@@ -84,13 +118,6 @@ def test_a_directory_that_may_not_be_entered_is_misuse(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(UsageError, match="no permission"):
         check_writable(str(tmp_path / "closed" / "runs"), "b")
-
-
-def test_a_disk_that_is_full_at_the_start_is_misuse(make, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "meta.json.tmp").symlink_to("/dev/full")
-    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: .*No space left"):
-        make()
 
 
 def test_latest_follows_the_directory(make, tmp_path):

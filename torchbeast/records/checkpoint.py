@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import sys
+import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,14 @@ from torchbeast.core.types import (
     ObservationConfig,
     UsageError,
 )
-from torchbeast.records.run_files import SHIPPED, intermediate_paths, previous_path, run_of
+from torchbeast.records.run_files import (
+    SHIPPED,
+    TEMPORARY,
+    intermediate_paths,
+    previous_path,
+    replace_file,
+    run_of,
+)
 from torchbeast.records.typed import read
 from torchbeast.runtime.text import first_line
 
@@ -89,35 +97,21 @@ def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -
     buffer = io.BytesIO()
     torch.save({"format": FORMAT_VERSION, **contents}, buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        if keep_previous:
-            _keep(path)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, buffer.getbuffer(), before=lambda: _keep(path) if keep_previous else None)
 
 
 def _keep(path: Path) -> None:
     """Gives the file ``path`` its second name, so that there is a whole file at any moment."""
-    temporary = path.with_name(path.name + ".previous.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{TEMPORARY}")
     with contextlib.suppress(FileNotFoundError):
         try:
-            os.link(path, temporary)
-        except OSError:  # A file system without hard links, or nothing to keep.
-            shutil.copyfile(path, temporary)
-        os.replace(temporary, previous_path(path))
+            try:
+                os.link(path, temporary)
+            except OSError:  # A file system without hard links, or nothing to keep.
+                shutil.copyfile(path, temporary)
+            os.replace(temporary, previous_path(path))
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def load(path: Path) -> dict[str, Any]:
