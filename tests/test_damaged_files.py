@@ -229,6 +229,13 @@ def test_what_a_checkpoint_says_is_checked_by_all_programs(assert_refused, progr
     assert_refused(program, contents, "model.tar is damaged (")
 
 
+@pytest.mark.parametrize("program", ["test", "record", "saliency", "resume"])
+@pytest.mark.parametrize("name", ["\x1b[2J", "my.module:\x1b[2J-v0"])
+def test_control_characters_in_names_of_games_are_escaped(assert_refused, program, name):
+    contents = torch.load(GOOD, weights_only=True)
+    assert_refused(program, contents, "Unknown game", f"--env={name}")
+
+
 @pytest.mark.parametrize("program", ["test", "record", "test_render", "saliency", "similarity"])
 def test_a_checkpoint_does_not_make_a_program_import_a_module(
     assert_refused, tmp_path, monkeypatch, program
@@ -283,6 +290,7 @@ TABLES = {
     "a column missing": HEADER.replace(b"seconds", b"") + ROW,
     "a large number": HEADER + b"1" + b"0" * 5000 + b",2,3,0,1\n",
     "headers for rows": HEADER * 3,
+    "a terminal's commands": HEADER.replace(b"Pong", b"\x1b[2J") + ROW,
     "a byte order mark": b"\xef\xbb\xbf" + HEADER + ROW,
 }
 

@@ -17,6 +17,11 @@ GAME = "tests.moving_target:MovingTarget-v0"
 PROBABILITIES = (0.7, 0.2, 0.1)
 
 
+@pytest.fixture(autouse=True)
+def custom_environments_are_allowed(monkeypatch):
+    monkeypatch.setattr("torchbeast.evaluate.trained.allow", lambda games, flag: games)
+
+
 def make(probabilities=PROBABILITIES, xpid="a", tasks=(GAME,), shape=(2, 36, 36)):
     """An agent that ignores what it sees."""
     config = AgentConfig(

@@ -21,6 +21,11 @@ GAME = "tests.moving_target:MovingTarget-v0"
 SHAPE = (2, 36, 36)
 
 
+@pytest.fixture(autouse=True)
+def custom_environments_are_allowed(monkeypatch):
+    monkeypatch.setattr("torchbeast.analysis.agents.allow", lambda games, flag: games)
+
+
 def make(seed, agent_type="resnet", **config):
     torch.manual_seed(seed)
     values = {"observation_shape": SHAPE, "num_actions": 3, "tasks": (GAME,), **config}

@@ -40,6 +40,12 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(make, tmp_path):
     assert rows(tmp_path) == ["step,loss", "10,0.5", "20,0.5", "25,0.5"]
 
 
+def test_control_characters_in_log_messages_are_escaped(make, tmp_path):
+    make()
+    logging.getLogger("torchbeast").error("%s", "a\x1b[2J")
+    assert r"a\x1b[2J" in (tmp_path / "run" / "out.log").read_text()
+
+
 def test_a_row_cut_by_a_full_disk_is_left_out(make, tmp_path):
     writer = make()
     writer.log({"step": 1, "loss": 0.5})

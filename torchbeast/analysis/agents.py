@@ -154,8 +154,9 @@ def choose_known_games(
             environment is not named.
     """
     if names is None:
-        first = allow(players[0].agent.config.tasks, flag)
+        first = players[0].agent.config.tasks
         games = [game for game in first if all(short_name(game) in p.games for p in players)]
+        allow(tuple(games), flag)
         if not games:
             raise UsageError(f"{' and '.join(p.xpid for p in players)} have no game in common")
         return games

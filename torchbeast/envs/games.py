@@ -151,7 +151,9 @@ def find_game(name: str) -> str:
     """
     if name == MOCK or name in _atari_ids():
         return name
-    if is_custom(name):  # A custom environment. Its code is imported where it is made.
+    if (
+        is_custom(name) and name.isprintable()
+    ):  # A custom environment. Its code is imported where it is made.
         return name
     ids = {short_name(i).lower(): i for i in all_games()}
     if name.lower() in ids:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchbeast.cli.command import print_error
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import (
     AgentConfig,
@@ -279,7 +280,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             contents = load(path)
         except UsageError as error:
-            print(f"checkpoint: error: {error}", file=sys.stderr)
+            print_error("checkpoint", error)
             return 2
         print("\n".join(describe(path, contents)))
     return 0

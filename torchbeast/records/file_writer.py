@@ -23,6 +23,7 @@ from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.records.snapshot import HostSnapshot
 from torchbeast.records.tables import resume_table
+from torchbeast.runtime.text import EscapingFormatter
 
 log = logging.getLogger("torchbeast")
 
@@ -92,7 +93,7 @@ class FileWriter:
         run_files.remove_temporary(self.path)
         self._handler = _QuietFileHandler(self.path / "out.log")
         self._handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+            EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
         self._write_meta(meta)

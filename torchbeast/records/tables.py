@@ -39,6 +39,8 @@ class Table:
             reader = csv.DictReader(complete_lines(path.read_text()))
             self.fields = list(reader.fieldnames or [])
             rows = list(reader)
+            if not all(map(str.isprintable, self.fields)):
+                raise csv.Error("the name of a column is not printable")
         except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{path} is damaged: {error}") from error
         # Missing cells are None, superfluous ones have the key None.
