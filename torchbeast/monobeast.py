@@ -6,7 +6,6 @@ steps one environment, acts on its own, and writes rollouts into shared memory.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from torchbeast.training import TrainingConfig
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.monobeast``."""
     parser = Parser("monobeast", "Trains and tests agents without compiled code.")
     group = flags_lib.add_training_flags(parser)
@@ -87,14 +86,15 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    parser = make_parser()
+    flags = parser.parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:
         from torchbeast.training import TrainingConfig
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 
-    return evaluate.run_mode("monobeast", flags, train_from_flags)
+    return evaluate.run_mode("monobeast", flags, parser.given(argv), train_from_flags)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ whole rollouts to learner threads.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import sys
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("torchbeast")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.polybeast``."""
     parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     flags_lib.add_training_flags(parser)
@@ -244,14 +243,15 @@ def connect_hosts(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    parser = make_parser()
+    flags = parser.parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:
         from torchbeast.training import TrainingConfig
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 
-    return evaluate.run_mode("polybeast", flags, train_from_flags)
+    return evaluate.run_mode("polybeast", flags, parser.given(argv), train_from_flags)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,13 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
         # Its films are not written among the files of the project.
         directory = run_files.run_path(flags.savedir, xpid)
     trained = read_trained(path, xpid, flags.agent_type)._replace(directory=directory)
+    says = {**trained.agent.config._asdict(), **trained.observation._asdict()}
+    for name, value in flags.expected.items():
+        if value != says[name]:
+            raise UsageError(
+                f"--{name} {value} contradicts the checkpoint of {xpid}, which says "
+                f"{says[name]}: leave it out"
+            )
     if flags.lstm_reset is not None:
         trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
     return trained
