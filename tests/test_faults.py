@@ -1,10 +1,13 @@
 """Faults of real processes: what dies, what hangs, what collides (docs/reliability.md)."""
 
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
 
+from tests.conftest import ROOT
 from tests.processes import last_step, nothing_left, wait_until
 
 FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
@@ -129,3 +132,15 @@ def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(
     # TensorBoard opens its file, whose name no other process has, for each write.
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert {n for n in names if not n.startswith("events")} == {"logs.csv"}
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_run_whose_standard_streams_are_closed_trains_and_saves(tmp_path, program, closed):
+    command = [sys.executable, "-m", f"torchbeast.{program}", *FAST, *MOCK]
+    command += ["--savedir", str(tmp_path), "--xpid=run", "--total_steps=100"]
+    closing = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
+    done = subprocess.run(closing, check=False, timeout=300, cwd=ROOT)
+    assert done.returncode == 0
+    assert (tmp_path / "run" / "model.tar").exists()
+    assert "Run run in" in (tmp_path / "run" / "out.log").read_text()

@@ -14,8 +14,7 @@ from torchbeast import evaluate
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.machine_flags import add_failure_flags
 from torchbeast.cli.parsing import Parser, positive
-from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.text import first_line
+from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
@@ -57,13 +56,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
             raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
         run = stack.enter_context(TrainingRun(setup, signals, SharedWeights, queue_size=batch_size))
         agent = run.learner.agent
-        try:
-            buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
-        except RuntimeError as error:  # In a container, for example.
-            raise RunError(
-                f"{num_buffers} rollouts do not fit into shared memory: {first_line(error)}; give "
-                "it more (docker run --shm-size), or lower --num_actors or --num_buffers"
-            ) from error
+        buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
         actors = stack.enter_context(
             ActorProcesses(actor_config(setup, run.server_seed, agent), buffers, run.weights)
         )

@@ -2,6 +2,7 @@ import errno
 import logging
 import os
 import resource
+import shutil
 import subprocess
 
 import pytest
@@ -99,6 +100,14 @@ def test_copies_of_another_attempt_are_put_aside(make, tmp_path):
     assert not run_files.previous_path(run / "model.tar").exists()
     assert len(list(run.glob("intermediate.*/*"))) == 3
     assert len(list(run.glob("model.previous.tar.*"))) == 1
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(make, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: 4,096 bytes are free"):
+        make()
+    assert not list(tmp_path.iterdir())
 
 
 def test_gradients_go_on_likewise_under_one_header(make, tmp_path):

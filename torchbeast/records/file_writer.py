@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from torchbeast.runtime.text import EscapingFormatter
 
 log = logging.getLogger("torchbeast")
 
+# Smaller than any run with its checkpoint.
+MIN_FREE_BYTES = 2**20
 HOST_FIELDS = ["step", *HostSnapshot._fields]
 
 
@@ -48,6 +51,9 @@ def check_writable(savedir: str, xpid: str) -> None:
         raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"Cannot write to --savedir {savedir}: no permission to write {nearest}")
+    disk = shutil.disk_usage(nearest)
+    if disk.total and disk.free < MIN_FREE_BYTES:  # Some file systems do not tell.
+        raise UsageError(f"Cannot write to --savedir {savedir}: {disk.free:,} bytes are free")
 
 
 class FileWriter:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchbeast.cli.config import describe_changes
 from torchbeast.core.checks import find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.types import UsageError
@@ -38,7 +39,7 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         changed = changed_fields(contents["agent"], config)
         if changed:
             raise UsageError(
-                f"{path} is of another agent: {', '.join(changed)} changed; choose another --xpid"
+                f"{path} is of another agent: {'; '.join(changed)}; choose another --xpid"
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
@@ -58,15 +59,13 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
 
 
 def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
-    """Returns the names of the fields in which a saved agent differs from ``config``.
+    """Describes the fields in which a saved agent differs from ``config``: ``use_lstm True ->
+    False``.
 
     Fields that may change are left out.
     """
-    return [
-        name
-        for name, value in config._asdict().items()
-        if name not in FREE_FIELDS and saved[name] != value
-    ]
+    before = AgentConfig(**saved)._replace(**{name: getattr(config, name) for name in FREE_FIELDS})
+    return [change.removeprefix("--") for change in describe_changes(before, config)]
 
 
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ log = logging.getLogger("torchbeast")
 
 # Bytes in a run's name. File systems allow 255, and files beside the directory get longer names.
 MAX_RUN_NAME = 200
+# Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
+MAX_TMPDIR = 72
 RESERVED_NAMES = ("", ".", "..", "latest")
 
 
@@ -94,6 +97,8 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     if not has_pool:  # MonoBeast's actors compute on the CPU.
         devices = devices._replace(inference=torch.device("cpu"))
     cores = machine.cores or max(1, available_cores() // ranks.local_count)
+    if cores > available_cores():
+        log.warning("--cores %s: this process may use %s", cores, available_cores())
     if num_tasks > num_actors:
         raise UsageError(
             f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
@@ -155,6 +160,11 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         raise UsageError(
             f"--num_actions {num_actions} contradicts the games, which have "
             f"{spec.num_actions}; leave it out"
+        )
+    if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR:
+        raise UsageError(
+            f"TMPDIR={tempfile.gettempdir()} is too long for the paths of sockets: it may have "
+            f"{MAX_TMPDIR} bytes"
         )
     if xpid is not None and not is_run_name(xpid):
         raise UsageError(
