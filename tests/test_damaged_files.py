@@ -229,6 +229,16 @@ def test_what_a_checkpoint_says_is_checked_by_all_programs(assert_refused, progr
     assert_refused(program, contents, "model.tar is damaged (")
 
 
+def test_what_the_meta_file_of_a_checkpoint_of_2019_says_is_checked(tmp_path, assert_misuse):
+    state = torch.load(GOOD, weights_only=True)["model_state_dict"]
+    (tmp_path / "run").mkdir()
+    of_2019 = {name: value for name, value in state.items() if not name.startswith("frame_")}
+    torch.save({"model_state_dict": of_2019, "stats": {"step": 7}}, tmp_path / "run" / "model.tar")
+    (tmp_path / "run" / "meta.json").write_text('{"args": {"env": "\\u001b[2J"}}')
+    arguments = ["--mode=test", f"--savedir={tmp_path}", "--xpid=run"]
+    assert_misuse(polybeast.main, arguments, r"meta.json is damaged (its content: args: 'env'")
+
+
 @pytest.mark.parametrize("program", ["test", "record", "saliency", "resume"])
 @pytest.mark.parametrize("name", ["\x1b[2J", "my.module:\x1b[2J-v0"])
 def test_control_characters_in_names_of_games_are_escaped(assert_refused, program, name):
