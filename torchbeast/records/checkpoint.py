@@ -188,14 +188,11 @@ def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
         return
     contents["agent"] = contents["agent"]._asdict()
     progress, num_tasks = contents.get("progress", {}), len(contents["agent"]["tasks"])
-    by_game = {
-        **{name: contents[name] for name in ("task_steps",) if name in contents},
-        **{name: progress[name] for name in ("games", "returns") if name in progress},
-        **{name: state[name] for name in ("baseline.mu", "baseline.sigma") if name in state},
-    }
-    for name, values in by_game.items():
-        shape = values.shape if isinstance(values, Tensor) else (len(values),)
-        if shape != (num_tasks,):
+    by_game = {**progress, "task_steps": contents.get("task_steps"), **state}
+    for name in ("task_steps", "games", "returns", "baseline.mu", "baseline.sigma"):
+        values = by_game.get(name)
+        shape = values.shape if isinstance(values, Tensor) else (len(values or ()),)
+        if values is not None and shape != (num_tasks,):
             raise ValueError(f"{name} is not of {num_tasks} games")
 
 
