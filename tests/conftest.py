@@ -55,6 +55,7 @@ def assert_misuse(capsys):
         assert code == 2
         assert message in captured.err
         assert captured.err.count("\n") == 1
+        assert captured.err.rstrip("\n").isprintable()
         assert not captured.out
 
     return check

@@ -1,16 +1,21 @@
 """Damaged and malicious files: each is refused in one line, or read, and takes little memory."""
 
 import io
+import math
 import pickle
 import random
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
 
+from torchbeast import monobeast, polybeast, saliency
+from torchbeast.analysis import analyze_resnet, visualize_aaa
 from torchbeast.analysis.comparison import load as load_comparison
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.core.types import UsageError
@@ -122,29 +127,148 @@ def test_checkpoints(tmp_path, capfd):
     state = contents["model_state_dict"]
     wide = {k: torch.zeros((), dtype=v.dtype).expand(v.shape) for k, v in state.items()}
     cases["weights of one number"] = saved({**contents, "model_state_dict": wide})
-    accepted = []
+    accepted = {}
     for name, data in cases.items():
         path = tmp_path / "model.tar"
         path.write_bytes(data)
         try:
             if not refused_or_read(read_agent, path):
-                accepted.append(name)
+                accepted[name] = checkpoint.load(path)["model_state_dict"]
         except Exception as error:
             raise AssertionError(f"{name}: {error!r}") from error
-    # A flipped bit may only change a weight, which nobody can know.
+    # Some bits of an archive say nothing, such as those of times and padding.
     assert [name for name in accepted if not name.startswith("flipped")] == []
+    for loaded in accepted.values():
+        torch.testing.assert_close(loaded, state, rtol=0, atol=0)
     assert "this was run" not in capfd.readouterr().out
+
+
+def data_of_archive(path):
+    """Yields the place, the end and the CRC-32 of each entry of a ZIP archive."""
+    with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+        for entry in archive.infolist():
+            file.seek(entry.header_offset + 26)
+            start = file.tell() + 4 + sum(struct.unpack("<HH", file.read(4)))
+            yield start, start + entry.file_size, entry.CRC
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_flipped_bit_in_the_weights_is_refused(tmp_path, seed):
+    chance = random.Random(seed)
+    data = bytearray(GOOD.read_bytes())
+    entries = [entry for entry in data_of_archive(GOOD) if entry[1] - entry[0] > 1000]
+    start, end, crc = chance.choice(entries)
+    assert zlib.crc32(data[start:end]) == crc
+    data[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+    assert zlib.crc32(data[start:end]) != crc
+    (tmp_path / "model.tar").write_bytes(data)
+    with pytest.raises(UsageError, match=r"model.tar is damaged \(the CRC-32 of .* is wrong\)"):
+        checkpoint.load(tmp_path / "model.tar")
+
+
+HOSTILE = {
+    "preprocessing": {"preprocessing": "evil"},
+    "negative height": {"frame_height": -5},
+    "height as text": {"frame_height": "84"},
+    "height as float": {"frame_height": 1e9},
+    "huge height": {"frame_height": 10**9},
+    "large width": {"frame_width": 20_000},
+    "format as list": {"frame_format": ["x"]},
+    "game as number": {"agent": {"tasks": (5,)}},
+    "terminal's commands": {"agent": {"tasks": ("\x1b[2JPong",)}},
+    "steps as text": {"steps": "x"},
+    "steps NaN": {"steps": math.nan},
+    "steps of 71 bits": {"steps": 2**70},
+    "steps of two games": {"task_steps": [1, 2]},
+    "large returns": {"progress": {"returns": [[1e200, -1e200] * 30]}},
+}
+PROGRAMS = {
+    "test": (polybeast.main, ["--mode=test"]),
+    "record": (monobeast.main, ["--mode=record"]),
+    "test_render": (polybeast.main, ["--mode=test_render"]),
+    "saliency": (saliency.main, []),
+    "attention": (visualize_aaa.main, []),
+    "resume": (monobeast.main, ["--agent_type=atari", "--env=Mock"]),
+    "init_from": (monobeast.main, ["--env=Mock", "--init_from=run"]),
+    "checkpoint": (checkpoint.main, None),
+    "filters": (analyze_resnet.main, ["--mode=filter_vis"]),
+    "similarity": (analyze_resnet.main, ["--mode=similarity"]),
+}
+
+
+@pytest.fixture
+def assert_refused(tmp_path, monkeypatch, assert_misuse):
+    """Starts a program with a checkpoint in ``run``: it refuses in one line and writes nothing."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(program, contents, message, *options):
+        path = tmp_path / "run" / "model.tar"
+        path.parent.mkdir()
+        torch.save(contents, path)
+        main, arguments = PROGRAMS[program]
+        if main is analyze_resnet.main:
+            arguments = [*arguments, f"--load_path={path}"]
+            arguments += [f"--other={path}"] if program == "similarity" else []
+        elif arguments is None:
+            arguments = [path]
+        else:
+            xpid = "--xpid=other" if program == "init_from" else "--xpid=run"
+            arguments = [*arguments, f"--savedir={tmp_path}", xpid]
+        assert_misuse(main, [*arguments, *options], message)
+        assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
+
+    return check
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=list(HOSTILE))
+def test_what_a_checkpoint_says_is_checked_by_all_programs(assert_refused, program, change):
+    contents = {**torch.load(GOOD, weights_only=True), **change}
+    if "agent" in change:
+        contents["agent"] = {**torch.load(GOOD, weights_only=True)["agent"], **change["agent"]}
+    assert_refused(program, contents, "model.tar is damaged (")
+
+
+def test_what_the_meta_file_of_a_checkpoint_of_2019_says_is_checked(tmp_path, assert_misuse):
+    state = torch.load(GOOD, weights_only=True)["model_state_dict"]
+    (tmp_path / "run").mkdir()
+    of_2019 = {name: value for name, value in state.items() if not name.startswith("frame_")}
+    torch.save({"model_state_dict": of_2019, "stats": {"step": 7}}, tmp_path / "run" / "model.tar")
+    (tmp_path / "run" / "meta.json").write_text('{"args": {"env": "\\u001b[2J"}}')
+    arguments = ["--mode=test", f"--savedir={tmp_path}", "--xpid=run"]
+    assert_misuse(polybeast.main, arguments, r"meta.json is damaged (its content: args: 'env'")
+
+
+@pytest.mark.parametrize("program", ["test", "record", "saliency", "resume"])
+@pytest.mark.parametrize("name", ["\x1b[2J", "my.module:\x1b[2J-v0"])
+def test_control_characters_in_names_of_games_are_escaped(assert_refused, program, name):
+    contents = torch.load(GOOD, weights_only=True)
+    assert_refused(program, contents, "Unknown game", f"--env={name}")
+
+
+@pytest.mark.parametrize("program", ["test", "record", "test_render", "saliency", "similarity"])
+def test_a_checkpoint_does_not_make_a_program_import_a_module(
+    assert_refused, tmp_path, monkeypatch, program
+):
+    monkeypatch.syspath_prepend(ROOT)
+    contents = torch.load(GOOD, weights_only=True)
+    contents["agent"]["tasks"] = ("tests.evil:Evil-v0",)
+    flag = "--cka_game" if program == "similarity" else "--env"
+    allowed = f"allow its import with {flag} tests.evil:Evil-v0"
+    assert_refused(program, contents, allowed)
+    assert "tests.evil" not in sys.modules
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "5", "null", '{"args": 5}', '{"args": {"env": 5}}', "\x00", "[" * 100_000],
-)
-def test_meta_files(tmp_path, text):
-    (tmp_path / "meta.json").write_text(text)
-    assert isinstance(checkpoint.read_meta(tmp_path / "model.tar"), dict)
-    (tmp_path / "meta.json").write_bytes(b"\xff\xfe" + text.encode())
+    ["", "{", "[]", "null", '{"args": 5}', '{"args": {"env": [1]}}', '{"args": {"env": "\\u001b"}}',
+     '{"seed": 1e400}', '{"tasks": [5]}', "\x00", "[" * 100_000, " " * 2_000_000],
+)  # fmt: skip
+def test_damaged_meta_files_are_refused(tmp_path, text):
     assert checkpoint.read_meta(tmp_path / "model.tar") == {}
+    for data in (text.encode(), b"\xff\xfe" + text.encode()):
+        (tmp_path / "meta.json").write_bytes(data)
+        assert refused_or_read(checkpoint.read_meta, tmp_path / "model.tar")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +300,7 @@ TABLES = {
     "a column missing": HEADER.replace(b"seconds", b"") + ROW,
     "a large number": HEADER + b"1" + b"0" * 5000 + b",2,3,0,1\n",
     "headers for rows": HEADER * 3,
+    "a terminal's commands": HEADER.replace(b"Pong", b"\x1b[2J") + ROW,
     "a byte order mark": b"\xef\xbb\xbf" + HEADER + ROW,
 }
 

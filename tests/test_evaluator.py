@@ -45,6 +45,7 @@ def make_request(tmp_path):
             xpid="run",
             step=640,
             agent_type="atari",
+            games=games,
             num_episodes=0,
             film=False,
             saliency=False,

@@ -1,10 +1,13 @@
 """Faults of real processes: what dies, what hangs, what collides (docs/reliability.md)."""
 
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
 
+from tests.conftest import ROOT
 from tests.processes import last_step, nothing_left, wait_until
 
 FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
@@ -108,3 +111,36 @@ def test_a_second_run_of_the_same_name_is_refused(start, tmp_path):
     wait_for_steps(first, tmp_path / "run")
     first.process.send_signal(signal.SIGINT)
     assert first.finish()[0] == 130
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(
+    start, tmp_path, program
+):
+    options = [*FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9"]
+    run = start(program, *options, "--track_gradients", "--save_model_every_nsteps=1000")
+    wait_for_steps(run, tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "logs.csv").write_text("step\n1\n")
+    code, _, err = run.finish(timeout=120)
+    assert code == 1
+    message = "was deleted or replaced while the run trained: nothing more is saved"
+    assert err.splitlines()[-1] == f"{program}: error: {tmp_path / 'run'} {message}"
+    assert err.count(message) == 1
+    assert (tmp_path / "run" / "logs.csv").read_text() == "step\n1\n"
+    # TensorBoard opens its file, whose name no other process has, for each write.
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert {n for n in names if not n.startswith("events")} == {"logs.csv"}
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_run_whose_standard_streams_are_closed_trains_and_saves(tmp_path, program, closed):
+    command = [sys.executable, "-m", f"torchbeast.{program}", *FAST, *MOCK]
+    command += ["--savedir", str(tmp_path), "--xpid=run", "--total_steps=100"]
+    closing = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
+    done = subprocess.run(closing, check=False, timeout=300, cwd=ROOT)
+    assert done.returncode == 0
+    assert (tmp_path / "run" / "model.tar").exists()
+    assert "Run run in" in (tmp_path / "run" / "out.log").read_text()

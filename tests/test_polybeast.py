@@ -140,7 +140,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     meta = (run / "meta.json").read_text()
     code, _, err = start("polybeast", *options, "--use_lstm").finish()
     assert code == 2
-    assert "of another agent: use_lstm changed" in err
+    assert "of another agent: use_lstm False -> True;" in err
     assert (run / "meta.json").read_text() == meta
 
 

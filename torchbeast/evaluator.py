@@ -143,7 +143,7 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
     except Exception as error:
         yield Failure("Loading the agent", typed_line(error))
         return
-    for game in trained.agent.config.tasks:
+    for game in request.games:
         for name, job in jobs(request, trained, game, wait):
             try:
                 score = job()

@@ -6,7 +6,6 @@ steps one environment, acts on its own, and writes rollouts into shared memory.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from typing import TYPE_CHECKING
@@ -15,15 +14,14 @@ from torchbeast import evaluate
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.machine_flags import add_failure_flags
 from torchbeast.cli.parsing import Parser, positive
-from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.text import first_line
+from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
     from torchbeast.training import TrainingConfig
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.monobeast``."""
     parser = Parser("monobeast", "Trains and tests agents without compiled code.")
     group = flags_lib.add_training_flags(parser)
@@ -58,13 +56,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
             raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
         run = stack.enter_context(TrainingRun(setup, signals, SharedWeights, queue_size=batch_size))
         agent = run.learner.agent
-        try:
-            buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
-        except RuntimeError as error:  # In a container, for example.
-            raise RunError(
-                f"{num_buffers} rollouts do not fit into shared memory: {first_line(error)}; give "
-                "it more (docker run --shm-size), or lower --num_actors or --num_buffers"
-            ) from error
+        buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
         actors = stack.enter_context(
             ActorProcesses(actor_config(setup, run.server_seed, agent), buffers, run.weights)
         )
@@ -87,14 +79,15 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    parser = make_parser()
+    flags = parser.parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:
         from torchbeast.training import TrainingConfig
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 
-    return evaluate.run_mode("monobeast", flags, train_from_flags)
+    return evaluate.run_mode("monobeast", flags, parser.given(argv), train_from_flags)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchbeast.training import Setup, TrainingConfig
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.polybeast``."""
     parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
     flags_lib.add_training_flags(parser)
@@ -150,14 +150,15 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    parser = make_parser()
+    flags = parser.parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:
         from torchbeast.training import TrainingConfig
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 
-    return evaluate.run_mode("polybeast", flags, train_from_flags)
+    return evaluate.run_mode("polybeast", flags, parser.given(argv), train_from_flags)
 
 
 if __name__ == "__main__":

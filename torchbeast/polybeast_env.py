@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
-from torchbeast.cli.command import default_interrupt
+from torchbeast.cli.command import default_interrupt, open_streams, print_error
 from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import RunError, UsageError
@@ -23,7 +23,7 @@ from torchbeast.runtime import servers as servers_lib
 from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Restarts, fork_context, start_worker
+from torchbeast.runtime.workers import Restarts, follow_parent, fork_context, start_worker
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
@@ -233,7 +233,7 @@ def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSig
         while signals.received is None:
             reason = supervisor.watch(timeout=0.5)
             if reason is not None:
-                print(f"polybeast_env: error: {reason}", file=sys.stderr, flush=True)
+                print_error("polybeast_env", reason)
                 return 1
             if parent_pid is not None and os.getppid() != parent_pid:
                 return 1  # PolyBeast is gone.
@@ -245,9 +245,8 @@ def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSig
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
+    open_streams()
     if flags.parent_pid is not None:
-        from torchbeast.runtime.workers import follow_parent
-
         follow_parent()
     try:
         if not flags.pure_python:
@@ -259,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
             with StopSignals() as signals:
                 return supervise(config, flags.parent_pid, signals)
     except (UsageError, RunError) as error:
-        print(f"polybeast_env: error: {error}", file=sys.stderr)
+        print_error("polybeast_env", error)
         return 2 if isinstance(error, UsageError) else 1
 
 

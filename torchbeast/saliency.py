@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchbeast.runtime.threads import StopSignals
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.saliency``."""
     parser = Parser(
         "saliency", "Shows where a blur changes an agent's policy (orange) and value (blue)."
@@ -133,12 +133,11 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
 
 def load_agents(flags: argparse.Namespace) -> list[Trained]:
     """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
-    from torchbeast.cli.config import build
     from torchbeast.core.types import UsageError
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.trained import load_trained, name_apart
 
-    config = build(TrainedAgentConfig, vars(flags))
+    config = TrainedAgentConfig.from_flags(vars(flags), flags.given)
     others = [name.strip() for name in flags.compare.split(",")] if flags.compare else []
     if not all(others):
         raise UsageError(f"--compare {flags.compare}: the name of an agent is empty")
@@ -302,7 +301,8 @@ def save(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    flags = (parser := make_parser()).parse_args(argv)
+    flags.given = parser.given(argv)
     return run_command("saliency", lambda signals: show(flags, signals))
 
 

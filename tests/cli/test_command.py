@@ -43,6 +43,19 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
     assert (code, err) == (2, "test: error: /secret: Permission denied\n")
 
 
+@pytest.mark.parametrize("raised", ["UsageError", "RunError", "ValueError"])
+def test_control_characters_in_errors_and_log_messages_are_escaped(tmp_path, raised):
+    _, err = run(
+        tmp_path,
+        "import logging",
+        "logging.getLogger('torchbeast').warning('%s', 'a\\x1b[2J')",
+        f"raise {raised}('b\\x1b]0;c\\x07\\x9b')",
+    )
+    assert r"a\x1b[2J" in err
+    assert r"b\x1b]0;c\x07\x9b" in err
+    assert err.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, signum):
     # Inside exec, where a KeyboardInterrupt would change Python's own exit status.

@@ -27,7 +27,9 @@ def config(tmp_path):
     checkpoint.save(tmp_path / "mine" / "model.tar", {**contents, "steps": 640})
 
     def make(*more):
-        flags = make_parser().parse_args(["--savedir", str(tmp_path), "--xpid=mine", *more])
+        flags = make_parser().parse_args(
+            ["--savedir", str(tmp_path), "--xpid=mine", f"--env={TARGET}", *more]
+        )
         return EvaluationConfig.from_flags(vars(flags))
 
     torch.manual_seed(0)

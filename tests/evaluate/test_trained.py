@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from torchbeast import monobeast, polybeast, saliency
 from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.evaluate.trained import (
     Trained,
@@ -122,3 +123,38 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
 )
 def test_an_agent_sees_the_gray_that_it_learned_with(contents, emulator_gray):
     assert read_observation_config(contents).emulator_gray == emulator_gray
+
+
+@pytest.mark.parametrize("program", [
+    (polybeast.main, "--mode=test"), (monobeast.main, "--mode=record"),
+    (polybeast.main, "--mode=test_render"), (saliency.main,),
+])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flag", "value", "saved"),
+    [("preprocessing", "machado", "deepmind"), ("frame_height", "42", "84"),
+     ("frame_format", "rgb_last", "gray_stack"), ("use_lstm", "True", "False"),
+     ("use_popart", "True", "False"), ("agent_type", "resnet", "atari"), ("num_actions", "4", "6")],
+)  # fmt: skip
+def test_flags_that_contradict_the_checkpoint_are_refused(
+    assert_misuse, tmp_path, program, flag, value, saved
+):
+    if program[0] is saliency.main and flag not in ("use_lstm", "agent_type"):
+        pytest.skip("has no such flag")
+    agent = make().agent
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "run" / "model.tar", contents)
+    main, *mode = program
+    given = f"--{flag}" if value == "True" else f"--{flag}={value}"
+    message = f"--{flag} {value} contradicts the checkpoint of run, which says {saved}"
+    assert_misuse(main, [*mode, f"--savedir={tmp_path}", "--xpid=run", given], message)
+
+
+def test_flags_that_agree_with_the_checkpoint_are_accepted(tmp_path):
+    agent = make().agent
+    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+    checkpoint.save(tmp_path / "run" / "model.tar", contents)
+    arguments = ["--agent_type=atari", "--frame_height=84", "--beta=0.5", "--lstm_reset=game"]
+    parser = polybeast.make_parser()
+    values = vars(parser.parse_args([*arguments, f"--savedir={tmp_path}", "--xpid=run"]))
+    found = load_trained(TrainedAgentConfig.from_flags(values, parser.given(arguments)))
+    assert found.agent.config.lstm_reset == "game"

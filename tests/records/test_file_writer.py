@@ -1,5 +1,8 @@
+import errno
 import logging
 import os
+import resource
+import shutil
 import subprocess
 
 import pytest
@@ -38,6 +41,44 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(make, tmp_path):
     assert rows(tmp_path) == ["step,loss", "10,0.5", "20,0.5", "25,0.5"]
 
 
+def test_control_characters_in_log_messages_are_escaped(make, tmp_path):
+    make()
+    logging.getLogger("torchbeast").error("%s", "a\x1b[2J")
+    assert r"a\x1b[2J" in (tmp_path / "run" / "out.log").read_text()
+
+
+def test_a_row_cut_by_a_full_disk_is_left_out(make, tmp_path):
+    writer = make()
+    writer.log({"step": 1, "loss": 0.5})
+    size = (tmp_path / "run" / "logs.csv").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 2, limits[1]))  # Two bytes are left.
+    try:
+        writer.log({"step": 10, "loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    writer.log({"step": 102700, "loss": 0.5})
+    assert rows(tmp_path) == ["step,loss", "1,0.5", "102700,0.5"]
+
+
+def test_a_disk_that_is_full_at_the_start_is_misuse(make, tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: .*No space left"):
+        make()
+    assert not list((tmp_path / "run").glob("meta.json*"))
+
+
+def test_unfinished_files_of_a_killed_run_are_removed(make, tmp_path):
+    for name in ("model.tar.1234.tmp", "intermediate/model.000000010.tar.1234.tmp"):
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).touch()
+    make()
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
 @pytest.mark.parametrize(("last_step", "fields"), [(None, FIELDS), (10, ["step", "other"])])
 def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fields):
     make().log({"step": 10, "loss": 0.5})
@@ -59,6 +100,14 @@ def test_copies_of_another_attempt_are_put_aside(make, tmp_path):
     assert not run_files.previous_path(run / "model.tar").exists()
     assert len(list(run.glob("intermediate.*/*"))) == 3
     assert len(list(run.glob("model.previous.tar.*"))) == 1
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(make, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: 4,096 bytes are free"):
+        make()
+    assert not list(tmp_path.iterdir())
 
 
 def test_gradients_go_on_likewise_under_one_header(make, tmp_path):
@@ -84,13 +133,6 @@ def test_a_directory_that_may_not_be_entered_is_misuse(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(UsageError, match="no permission"):
         check_writable(str(tmp_path / "closed" / "runs"), "b")
-
-
-def test_a_disk_that_is_full_at_the_start_is_misuse(make, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "meta.json.tmp").symlink_to("/dev/full")
-    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: .*No space left"):
-        make()
 
 
 def test_latest_follows_the_directory(make, tmp_path):

@@ -11,6 +11,7 @@ def torchrun(monkeypatch):
 
     def set_variables(*values):
         monkeypatch.setenv("MASTER_ADDR", "localhost")
+        monkeypatch.setenv("MASTER_PORT", "29500")
         for name, value in zip(VARIABLES, values, strict=False):
             monkeypatch.setenv(name, str(value))
 
@@ -45,6 +46,14 @@ def test_other_launchers_may_leave_out_the_local_rank(torchrun):
 def test_variables_that_do_not_fit_are_refused(torchrun, values):
     torchrun(*values)
     with pytest.raises(UsageError, match=f"RANK={values[0]}, WORLD_SIZE={values[1]}"):
+        read_ranks()
+
+
+def test_a_rank_without_the_other_variables_is_refused(torchrun, monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(UsageError, match="MASTER_ADDR, MASTER_PORT, WORLD_SIZE are not: start"):
         read_ranks()
 
 

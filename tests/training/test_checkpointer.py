@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 
@@ -80,11 +82,14 @@ def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkp
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
-    finished_run, after_a_step, caplog
+    finished_run, after_a_step, caplog, monkeypatch
 ):
     before = (finished_run / "model.tar").read_bytes()
-    # A directory in the place of the temporary file: not even root can write there.
-    (finished_run / "model.tar.tmp").mkdir()
+
+    def fail(_):
+        raise OSError("disk is gone")
+
+    monkeypatch.setattr(os, "fsync", fail)
     assert not after_a_step.save()
     assert "Cannot save" in caplog.text
     assert (finished_run / "model.tar").read_bytes() == before

@@ -87,7 +87,9 @@ def change(finished_run):
 def test_a_damaged_checkpoint_is_one_line_and_nothing_is_written(make_config, change, damage):
     run = change(damage)
     before = files(run)
-    with pytest.raises(UsageError, match=r"is damaged .*: move it away to start anew") as error:
+    with pytest.raises(
+        UsageError, match=r"is damaged .*: choose another one, or move it away to start anew"
+    ) as error:
         resume_or_start(prepare(make_config()))
     assert "\n" not in str(error.value)
     assert files(run) == before

@@ -1,3 +1,5 @@
+import tempfile
+
 import pytest
 import torch
 
@@ -127,3 +129,23 @@ def test_an_agent_with_its_own_memory_takes_no_other(make_config, caplog):
     setup = prepare(make_config("--env=Pong", "--agent_type=aaa", "--use_lstm"))
     assert not setup.agent.use_lstm
     assert "--use_lstm changes nothing" in caplog.text
+
+
+def test_more_cores_than_there_are_get_a_warning(make_config, caplog):
+    prepare(make_config("--cores=500"))
+    assert f"--cores 500: this process may use {available_cores()}" in caplog.text
+
+
+def test_a_long_tmpdir_is_refused_before_anything_is_written(make_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "x" * 85)
+    with pytest.raises(UsageError, match="is too long for the paths of sockets"):
+        prepare(make_config())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("changes", [{"frame_height": 20_000}, {"frame_format": "x"}])
+def test_a_run_whose_checkpoint_could_not_be_read_is_refused(make_config, changes):
+    config = make_config()
+    config = config._replace(observation=config.observation._replace(**changes))
+    with pytest.raises(UsageError, match="such a run cannot be saved: the observation: frame_"):
+        prepare(config)

@@ -1,7 +1,10 @@
+import pytest
 import torch
 
+from torchbeast.core.types import RunError
+from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime.workers import fork_context, start_worker
-from torchbeast.training.shared import SharedWeights
+from torchbeast.training.shared import RolloutBuffers, SharedWeights
 
 
 class ManyTensors(torch.nn.Module):
@@ -40,3 +43,15 @@ def test_a_process_reads_the_newest_of_many_tensors():
     ours.send(None)
     assert ours.recv() == (8, False, True)
     reader.join()
+
+
+@pytest.mark.parametrize("make", [
+    lambda config: RolloutBuffers(config, 5, 2), lambda config: SharedWeights(make_agent(config))
+])  # fmt: skip
+def test_shared_memory_that_cannot_be_had_is_one_line(monkeypatch, make):
+    def refuse(_):
+        raise RuntimeError("unable to open shared memory object: Read-only file system (30)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", refuse)
+    with pytest.raises(RunError, match=r"do not fit into shared memory: unable .*; give it more"):
+        make(AgentConfig(agent_type="atari", observation_shape=(1, 36, 36)))

@@ -100,7 +100,8 @@ def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_con
 
 def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
     setup = prepare(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
-    with pytest.raises(UsageError, match="of another agent: agent_type, use_lstm changed"):
+    changed = "another agent: agent_type atari -> resnet; use_lstm False -> True;"
+    with pytest.raises(UsageError, match=changed):
         resume_or_start(setup)
 
 

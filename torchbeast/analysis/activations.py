@@ -25,7 +25,7 @@ from torchbeast.analysis.filters import LAYER_NAMES, Distance
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.evaluate.playing import PARALLEL_GAMES, GameLoop, open_games
-from torchbeast.evaluate.trained import Trained, read_trained
+from torchbeast.evaluate.trained import Trained, allow, read_trained
 from torchbeast.models import Agent
 
 log = logging.getLogger("torchbeast")
@@ -168,7 +168,8 @@ class Responses:
             return self._game
         games, others = (self._known(snapshot.agent) for snapshot in (pair.a, pair.b))
         shared = set(map(short_name, others))
-        return next((game for game in games if short_name(game) in shared), games[0])
+        game = next((game for game in games if short_name(game) in shared), games[0])
+        return allow((game,), "--cka_game")[0]
 
     def _known(self, agent: str) -> tuple[str, ...]:
         if agent not in self._tasks:

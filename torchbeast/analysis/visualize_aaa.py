@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torchbeast.models.attention import AttentionNet
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.analysis.visualize_aaa``."""
     parser = Parser("analysis.visualize_aaa", "Shows where an attention agent's queries look.")
     flags_lib.add_trained_flags(parser)
@@ -115,13 +115,12 @@ def visualize(flags: argparse.Namespace) -> None:
     """Writes pictures and the film, all under one scale. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.cli.config import build
     from torchbeast.evaluate.config import TrainedAgentConfig
     from torchbeast.evaluate.movies import MovieWriter
     from torchbeast.evaluate.trained import choose_game, load_trained
     from torchbeast.models.attention import AttentionNet
 
-    trained = load_trained(build(TrainedAgentConfig, vars(flags)))
+    trained = load_trained(TrainedAgentConfig.from_flags(vars(flags), flags.given))
     if not isinstance(trained.agent, AttentionNet):
         raise UsageError(
             f"{trained.xpid} is a {trained.agent.config.agent_type} agent: only aaa has attention"
@@ -147,7 +146,8 @@ def visualize(flags: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    flags = make_parser().parse_args(argv)
+    flags = (parser := make_parser()).parse_args(argv)
+    flags.given = parser.given(argv)
     return run_command("visualize_aaa", lambda _: visualize(flags))
 
 

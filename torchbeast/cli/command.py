@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.text import typed_line
+from torchbeast.runtime.text import EscapingFormatter, escape, typed_line
 from torchbeast.runtime.threads import StopSignals, work_threads_left
 
 log = logging.getLogger("torchbeast")
@@ -38,7 +38,10 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
         The exit code: what ``work`` returns (0 for None), 2 for misuse, 1 for failure, 128 and the
         signal's number after a signal, that of SIGPIPE if nobody reads the output any more.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    open_streams()
+    handler = logging.StreamHandler()
+    handler.setFormatter(EscapingFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     # Else the interpreter's end looks for garbage among all objects of torch, for half a second.
     atexit.register(gc.freeze)
     code = _run_work(name, work)
@@ -47,6 +50,25 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
         # C++, which aborts the process if the C++ code forbids it, as torch's does.
         atexit.register(_end_process, code)
     return code
+
+
+def open_streams() -> None:
+    """Opens the standard streams that the caller has closed, as with ``2>&-``: nobody reads them.
+
+    Else the next file that is opened would take their place, and get what this process and its
+    children print.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def print_error(name: str, text: object) -> None:
+    """Prints an error of the program ``name`` in one line."""
+    print(f"{name}: error: {escape(str(text))}", file=sys.stderr, flush=True)
 
 
 def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
@@ -133,12 +155,12 @@ def _has_no_reader() -> bool:
 
 def _report(name: str, error: BaseException) -> int:
     if isinstance(error, (UsageError, RunError)):
-        print(f"{name}: error: {error}", file=sys.stderr)
+        print_error(name, error)
         return 2 if isinstance(error, UsageError) else 1
     if not isinstance(error, Exception):
         raise error
     if isinstance(error, PermissionError) and error.filename is not None:
-        print(f"{name}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print_error(name, f"{error.filename}: {error.strerror}")
         return 2
     if isinstance(error, BrokenPipeError) and _has_no_reader():
         return 128 + signal.SIGPIPE

@@ -161,7 +161,7 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--use_lstm",
         action="store_true",
-        help="Accepted as in 2019, without effect: the checkpoint says it.",
+        help="Accepted as in 2019: an error if the checkpoint says otherwise.",
     )
 
 

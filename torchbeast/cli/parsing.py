@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torchbeast
 from torchbeast.cli.presets import PRESETS
+from torchbeast.runtime.text import escape
 
 # Agents of this program, and the other names that they had in 2019.
 AGENT_TYPES = {
@@ -55,7 +56,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints a mistake in one line and ends the program with exit code 2."""
-        self.exit(2, f"{self._name}: error: {message} (see --help)\n")
+        self.exit(2, f"{self._name}: error: {escape(message)} (see --help)\n")
 
 
 def natural(text: str) -> int:

@@ -1,4 +1,5 @@
-"""The records that travel between actors, inference and the learner, and the errors users see.
+"""The records that travel between actors, inference and the learner, what describes an agent, and
+the errors users see.
 
 Everything is time-major. ``T`` is time, ``B`` the batch, ``A`` the number of actions, ``K`` the
 number of value heads. A rollout has ``T = unroll_length + 1`` rows; its last row is the first of
@@ -8,7 +9,8 @@ it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,6 +86,65 @@ class AgentOutput(NamedTuple):
 
     normalized_baseline: Tensor
     """float32 ``[T, B, K]``: the same values in PopArt's units."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """The numbers from ``low`` to ``high``."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+# What files may say, by annotation: see torchbeast/records/typed.py.
+Count = Annotated[int, range(2**63)]
+Name = Annotated[str, range(1, 201)]
+Fraction = Annotated[float, Between(0.0, 1.0)]
+# Pixels of a picture, or its channels. An emulator draws 210 x 160.
+Size = Annotated[int, range(1, 1025)]
+
+
+class ObservationConfig(NamedTuple):
+    """The preprocessing of an agent's observations; plain values, saved with every checkpoint."""
+
+    preprocessing: Annotated[str, ("deepmind", "machado")] = "deepmind"
+    frame_format: Annotated[str, ("gray_stack", "rgb_last", "rgb_stack")] = "gray_stack"
+    frame_height: Size = 84
+    frame_width: Size = 84
+    # Whether games of wrappers.WRONG_GRAY have the emulator's gray: agents of earlier versions of
+    # this program learned AirRaid so.
+    emulator_gray: bool = False
+
+
+class AgentConfig(NamedTuple):
+    """What makes an agent what it is; plain values, saved with every checkpoint."""
+
+    agent_type: Name = "resnet"
+    observation_shape: Annotated[tuple[Size, ...], range(3, 4)] = (4, 84, 84)
+    num_actions: Annotated[int, range(1, 2**20)] = 6
+    # Names of the games. With PopArt each has a value head, in this order.
+    tasks: Annotated[tuple[Name, ...], range(1, 1001)] = ("PongNoFrameskip-v4",)
+    use_lstm: bool = False
+    use_popart: bool = False
+    # Without PopArt: "one" value head for all games, or one of each "game".
+    value_heads: Annotated[str, ("one", "game")] = "one"
+    beta: Fraction = 0.00001
+    # What --beta is the step size of: a "target", or all targets of a "batch".
+    beta_per: Annotated[str, ("target", "batch")] = "target"
+    # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
+    sigma_floor: Fraction = SIGMA_FLOOR
+    # Whether the reward is clipped to [-1, 1] where it is an input of the network.
+    clip_reward_input: bool = True
+    # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.
+    lstm_reset: Annotated[str, ("life", "game")] = "life"
+
+    @property
+    def num_heads(self) -> int:
+        """Value heads; with more than one each game has the head of its index."""
+        return len(self.tasks) if self.use_popart or self.value_heads == "game" else 1
 
 
 class ShapeError(ValueError, RuntimeError):

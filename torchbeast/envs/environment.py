@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import ale_py
 import cv2
 import gymnasium
 import numpy as np
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import games, wrappers
 from torchbeast.envs.mock import Mock
 
 # OpenCV would start a thread per core in every environment server.
 cv2.setNumThreads(1)
-
-
-class ObservationConfig(NamedTuple):
-    """The preprocessing of an agent's observations; plain values, saved with every checkpoint."""
-
-    preprocessing: str = "deepmind"
-    frame_format: str = "gray_stack"
-    frame_height: int = 84
-    frame_width: int = 84
-    emulator_gray: bool = False
-    """Whether games of ``wrappers.WRONG_GRAY`` have the emulator's gray: agents of earlier versions
-    of this program learned AirRaid so."""
 
 
 DEFAULT_OBSERVATION = ObservationConfig()

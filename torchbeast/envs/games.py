@@ -66,6 +66,11 @@ def is_atari(env_id: str) -> bool:
     return env_id in _atari_ids()
 
 
+def is_custom(env_id: str) -> bool:
+    """Whether ``env_id`` is a custom environment, ``package.module:Id``, whose code is imported."""
+    return ":" in env_id
+
+
 def short_name(env_id: str) -> str:
     """Returns a game's name without namespace and version.
 
@@ -165,7 +170,7 @@ def find_game(name: str) -> str:
     atari = name.removeprefix("ale_py:")  # Gymnasium's way to say which package has a game.
     if name == MOCK or atari in _atari_ids():
         return atari
-    if ":" in name:  # A custom environment. Its code is imported where it is made.
+    if is_custom(name) and name.isprintable():  # Its code is imported where it is made.
         return name
     ids = games_by_name()
     if name.lower() in ids:

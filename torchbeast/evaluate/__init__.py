@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from torchbeast.cli.command import check_json_target, run_command, write_json
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.runtime.threads import StopSignals
 
 
-def run_mode(name: str, flags: argparse.Namespace, train: Callable[[StopSignals], int]) -> int:
-    """Runs a trainer's command line; returns the exit code.
+def run_mode(
+    name: str,
+    flags: argparse.Namespace,
+    given: Collection[str],
+    train: Callable[[StopSignals], int],
+) -> int:
+    """Runs a trainer's command line.
 
-    ``train`` is its own mode of that name.
+    Args:
+        name: the trainer's name.
+        flags: the values of all flags.
+        given: the names of the flags on the command line.
+        train: runs the mode of that name.
+
+    Returns:
+        The exit code.
     """
 
     def work(signals: StopSignals) -> int:
         if flags.mode == "train":
             return train(signals)
-        run(flags.mode, EvaluationConfig.from_flags(vars(flags)), signals)
+        run(flags.mode, EvaluationConfig.from_flags(vars(flags), given), signals)
         return 0
 
     return run_command(name, work)

@@ -5,10 +5,16 @@ Fields have the names of their flags; ``cli/flags.py`` describes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
+from torchbeast.core.types import AgentConfig, ObservationConfig
+
+# Flags that change nothing in an agent that is trained already, and one that may replace what the
+# checkpoint says.
+FREE_FLAGS = ("beta", "beta_per", "sigma_floor", "lstm_reset")
 
 
 class TrainedAgentConfig(NamedTuple):
@@ -22,6 +28,17 @@ class TrainedAgentConfig(NamedTuple):
     """The only custom class that may be imported."""
     lstm_reset: str | None = None
     """Where the memory is reset; None: where it was in training."""
+    expected: Mapping[str, Any] = MappingProxyType({})
+    """What the command line says of the agent, by flag. The checkpoint must say the same."""
+
+    @classmethod
+    def from_flags(
+        cls, flags: Mapping[str, Any], given: Collection[str] = ()
+    ) -> TrainedAgentConfig:
+        """Builds the configuration from the values of all flags and the names of those given."""
+        names = (*AgentConfig._fields, *ObservationConfig._fields)
+        expected = {n: flags[n] for n in names if n in given and n not in FREE_FLAGS}
+        return build(cls, {**flags, "expected": expected})
 
 
 class EvaluationConfig(NamedTuple):
@@ -41,6 +58,9 @@ class EvaluationConfig(NamedTuple):
     """The file of the JSON document; - for standard output instead of a table."""
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> EvaluationConfig:
-        """Builds the configuration from the values of a trainer's flags. The default seed is 0."""
-        return build(cls, {**flags, "seed": flags["seed"] or 0})
+    def from_flags(cls, flags: Mapping[str, Any], given: Collection[str] = ()) -> EvaluationConfig:
+        """Builds the configuration from the values of a trainer's flags and the names of those
+        given. The default seed is 0.
+        """
+        config = build(cls, {**flags, "seed": flags["seed"] or 0})
+        return config._replace(trained=TrainedAgentConfig.from_flags(flags, given))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, ObservationConfig, parse_games
-from torchbeast.envs.games import short_name
+from torchbeast.envs.games import is_custom, short_name
 from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
@@ -58,6 +58,13 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
         # Its films are not written among the files of the project.
         directory = run_files.run_path(flags.savedir, xpid)
     trained = read_trained(path, xpid, flags.agent_type)._replace(directory=directory)
+    says = {**trained.agent.config._asdict(), **trained.observation._asdict()}
+    for name, value in flags.expected.items():
+        if value != says[name]:
+            raise UsageError(
+                f"--{name} {value} contradicts the checkpoint of {xpid}, which says "
+                f"{says[name]}: leave it out"
+            )
     if flags.lstm_reset is not None:
         trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
     return trained
@@ -127,7 +134,22 @@ def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
     """Returns the games that ``--env`` names, else those that the agent knows."""
-    return trained.agent.config.tasks if env is None else parse_games(env)
+    return allow(trained.agent.config.tasks, "--env") if env is None else parse_games(env)
+
+
+def allow(games: tuple[str, ...], flag: str) -> tuple[str, ...]:
+    """Returns games that a checkpoint names, to be played.
+
+    Raises UsageError for a custom environment. A checkpoint is data: what it names must not decide
+    which code is imported. The user may name it with ``flag``.
+    """
+    for game in games:
+        if is_custom(game):
+            raise UsageError(
+                f"{game} is a custom environment, which the checkpoint alone names: allow its "
+                f"import with {flag} {game}"
+            )
+    return games
 
 
 def choose_game(trained: Trained, env: str | None) -> str:

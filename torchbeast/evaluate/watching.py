@@ -158,11 +158,13 @@ def record(config: EvaluationConfig, signals: StopSignals) -> None:
     ``--actions`` with that file plays the same game again under the same ``--seed``. A signal ends
     the recording; what was recorded until then is saved.
     """
-    _record_games(config, load_trained(config.trained), signals)
+    trained = load_trained(config.trained)
+    _record_games(config, trained, choose_games(trained, config.env), signals)
 
 
-def _record_games(config: EvaluationConfig, trained: Trained, signals: StopSignals) -> None:
-    games = choose_games(trained, config.env)
+def _record_games(
+    config: EvaluationConfig, trained: Trained, games: tuple[str, ...], signals: StopSignals
+) -> None:
     paths = [movie_path(config, trained, game, len(games)) for game in games]
     actions = read_actions(config.actions, trained.agent.config.num_actions)
 
@@ -206,11 +208,12 @@ def _print_film(film: Film, game: str, *, interrupted: bool) -> None:
 def render(config: EvaluationConfig, signals: StopSignals) -> None:
     """Runs ``--mode test_render``: games in a window; recorded where there is no display."""
     trained = load_trained(config.trained)
+    games = choose_games(trained, config.env)
     if not has_display():
         print("No display: recording instead", file=sys.stderr)
-        _record_games(config, trained, signals)
+        _record_games(config, trained, games, signals)
         return
-    for game in choose_games(trained, config.env):
+    for game in games:
         for episode in _show_games(config, trained, game):
             values = (trained.xpid, trained.model_id, game)
             print(*values, episode.episode_step, f"{episode.episode_return:g}", sep=",", flush=True)

@@ -5,46 +5,18 @@ from __future__ import annotations
 import abc
 import copy
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchbeast.core.popart import PopArtLayer
-from torchbeast.core.types import SIGMA_FLOOR, AgentOutput, EnvOutput
+from torchbeast.core.types import AgentConfig, AgentOutput, EnvOutput
 from torchbeast.models.initial import LSTM_GAIN, orthogonal_weight_
 from torchbeast.models.normalization import normalize_frames
 from torchbeast.models.recurrence import CoreState, run_lstm
 
 SMALLEST_FRAME_STD = 16.0  # Grey levels of 256.
-
-
-class AgentConfig(NamedTuple):
-    """What makes an agent what it is; plain values, saved with every checkpoint."""
-
-    agent_type: str = "resnet"
-    observation_shape: tuple[int, ...] = (4, 84, 84)
-    num_actions: int = 6
-    # Names of the games. With PopArt each has a value head, in this order.
-    tasks: tuple[str, ...] = ("PongNoFrameskip-v4",)
-    use_lstm: bool = False
-    use_popart: bool = False
-    # Without PopArt: "one" value head for all games, or one of each "game".
-    value_heads: str = "one"
-    beta: float = 0.00001
-    # What --beta is the step size of: a "target", or all targets of a "batch".
-    beta_per: str = "target"
-    # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
-    sigma_floor: float = SIGMA_FLOOR
-    # Whether the reward is clipped to [-1, 1] where it is an input of the network.
-    clip_reward_input: bool = True
-    # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.
-    lstm_reset: str = "life"
-
-    @property
-    def num_heads(self) -> int:
-        """Value heads; with more than one each game has the head of its index."""
-        return len(self.tasks) if self.use_popart or self.value_heads == "game" else 1
 
 
 class Agent(nn.Module, abc.ABC):

@@ -14,6 +14,7 @@ from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
+from torchbeast.records.typed import read
 from torchbeast.runtime.text import first_line
 
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
@@ -76,19 +77,15 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         )
     try:
         if "agent" in contents:
-            values = dict(contents["agent"])
-            for name in ("observation_shape", "tasks"):
-                values[name] = tuple(values[name])
-            if not values["tasks"]:
-                raise ValueError("it names no game")
-            config = AgentConfig(**values)
+            config = AgentConfig(**contents["agent"])
             if config.agent_type not in AGENTS and config.agent_type != agent_type:
                 raise UsageError(
                     f"{path} is of an agent of your own: allow it with "
                     f"--agent_type {config.agent_type}"
                 )
         else:
-            config = config_from_state(state, checkpoint.read_meta(path))
+            found = config_from_state(state, checkpoint.read_meta(path))
+            config = read(AgentConfig, found._asdict())
             state = convert_state(state, config)
         if config.agent_type in AGENTS:
             _check_sizes(state, config)
@@ -97,7 +94,7 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         missing, unexpected = agent.load_state_dict(state, strict=False)
         if set(missing) - {"frame_mean", "frame_scale"} or unexpected:
             raise KeyError(f"parameters {sorted({*missing, *unexpected})}")
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (KeyError, IndexError, ValueError, RuntimeError) as error:
         raise UsageError(f"{path} holds no agent of this program: {first_line(error)}") from error
     return agent.eval()
 
@@ -105,7 +102,7 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
 def _check_sizes(state: dict[str, torch.Tensor], config: AgentConfig) -> None:
     """Raises ValueError unless an agent's memory is that of its weights in the file.
 
-    A small file can name a large network, or hold one number that stands for many.
+    A small file can name a large network.
     """
     with torch.device("meta"):
         agent = make_agent(config)
@@ -118,9 +115,6 @@ def _check_sizes(state: dict[str, torch.Tensor], config: AgentConfig) -> None:
         raise ValueError(
             f"{len(config.tasks)} games of {list(config.observation_shape)} are too many"
         )
-    for name, saved in state.items():
-        if saved.untyped_storage().nbytes() < saved.numel() * saved.element_size():
-            raise ValueError(f"{name} has fewer numbers than its shape")
 
 
 def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> AgentConfig:

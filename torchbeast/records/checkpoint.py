@@ -14,17 +14,36 @@ import json
 import os
 import shutil
 import sys
+import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from torchbeast.cli.command import print_error
 from torchbeast.cli.parsing import Parser
-from torchbeast.core.types import UsageError
-from torchbeast.records.run_files import SHIPPED, intermediate_paths, previous_path, run_of
+from torchbeast.core.types import (
+    AgentConfig,
+    Between,
+    Count,
+    Name,
+    ObservationConfig,
+    UsageError,
+)
+from torchbeast.records.run_files import (
+    SHIPPED,
+    TEMPORARY,
+    intermediate_paths,
+    previous_path,
+    replace_file,
+    run_of,
+)
+from torchbeast.records.typed import read
+from torchbeast.runtime.text import first_line
 
 # Raised when what a checkpoint holds changes its meaning.
 FORMAT_VERSION = 1
@@ -36,6 +55,32 @@ _NUMPY_SCALARS: list[Any] = [
     np.dtype,
     *(type(np.dtype(name)) for name in ("float64", "float32", "int64", "int32", "bool")),
 ]
+# What a checkpoint may hold, and what is used of meta.json.
+CONTENTS: dict[str, Any] = {
+    **get_type_hints(ObservationConfig, include_extras=True),
+    "format": Count,
+    "model_state_dict": dict[str, Tensor],
+    "agent": AgentConfig,
+    "optimizer_state_dict": dict[str, Any],
+    "steps": Count,
+    "learner_steps": Count,
+    "task_steps": list[Count],
+    "skipped_updates": Count,
+    "seed": Count | None,
+    "random_state": Tensor,
+    "progress": {
+        "seconds": Annotated[float, Between(0.0, 1e12)],
+        "returns": list[list[float]],
+        "games": list[Count],
+    },
+    "stats": {"step": Count},  # Of 2019.
+}
+META = {
+    "args": dict[str, bool | int | float | str | None],
+    "seed": Count | None,
+    "tasks": list[Name],
+}
+MAX_META_BYTES = 2**20
 
 
 def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> None:
@@ -53,45 +98,38 @@ def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -
     buffer = io.BytesIO()
     torch.save({"format": FORMAT_VERSION, **contents}, buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        if keep_previous:
-            _keep(path)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, buffer.getbuffer(), before=lambda: _keep(path) if keep_previous else None)
 
 
 def _keep(path: Path) -> None:
     """Gives the file ``path`` its second name, so that there is a whole file at any moment."""
-    temporary = path.with_name(path.name + ".previous.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{TEMPORARY}")
     with contextlib.suppress(FileNotFoundError):
         try:
-            os.link(path, temporary)
-        except OSError:  # A file system without hard links, or nothing to keep.
-            shutil.copyfile(path, temporary)
-        os.replace(temporary, previous_path(path))
+            try:
+                os.link(path, temporary)
+            except OSError:  # A file system without hard links, or nothing to keep.
+                shutil.copyfile(path, temporary)
+            os.replace(temporary, previous_path(path))
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint without executing anything in it. Raises UsageError."""
+    """Reads a checkpoint without executing anything in it, and checks all that it says.
+
+    Raises:
+        UsageError: there is none, or it is damaged. What this function returns has the types of
+            ``CONTENTS``; ``agent`` has every field of an AgentConfig.
+    """
     if not path.exists():
         raise UsageError(f"No checkpoint at {path}{_hint(path)}")
     try:
-        _check_size(path)
+        _check_archive(path)
         with torch.serialization.safe_globals(_NUMPY_SCALARS):
             contents = torch.load(path, map_location="cpu", weights_only=True)
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
@@ -100,32 +138,68 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} is not a checkpoint that can be trusted and read "
             f"({type(error).__name__}): only tensors and plain values are loaded"
         ) from error
-    if not isinstance(contents, dict) or not isinstance(contents.get("model_state_dict"), dict):
+    if not isinstance(contents, dict) or "model_state_dict" not in contents:
         raise UsageError(f"{path} is not a checkpoint: it has no model_state_dict")
-    version = contents.get("format", 0)
-    if not isinstance(version, int):
-        raise UsageError(f"{path} is not a checkpoint: its format is {version!r}")
-    if version > FORMAT_VERSION:
+    try:
+        contents = read(CONTENTS, contents)
+        _check_sizes(contents, path.stat().st_size)
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if contents.get("format", 0) > FORMAT_VERSION:
         raise UsageError(f"{path} was written by a later version of this program")
     return contents
 
 
-def steps_of(contents: dict[str, Any]) -> int | None:
-    """Returns the agent steps of a checkpoint, also of one of 2019; None if they are unknown."""
-    of_2019 = contents.get("stats")
-    steps = contents.get("steps", of_2019.get("step") if isinstance(of_2019, dict) else None)
-    return None if steps is None else int(steps)
+def damaged(path: Path, error: Exception) -> UsageError:
+    """Returns the error that says that a file is damaged."""
+    return UsageError(
+        f"{path} is damaged ({first_line(error)}): choose another one, or move it away to start "
+        "anew"
+    )
 
 
-def _check_size(path: Path) -> None:
-    """Raises ValueError for a file that is much larger in memory than on disk.
+def _check_archive(path: Path) -> None:
+    """Checks the ZIP archive that PyTorch writes, without compression.
 
-    PyTorch writes a ZIP archive without compression.
+    Raises UsageError if it is larger in memory than on disk, or a CRC-32 in it is wrong. PyTorch
+    checks neither.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
                 raise ValueError("it is compressed")
+            try:
+                faulty = archive.testzip()
+            except zipfile.BadZipFile as error:
+                raise damaged(path, error) from error
+            if faulty is not None:
+                raise damaged(path, ValueError(f"the CRC-32 of {faulty!r} is wrong"))
+
+
+def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
+    """Raises ValueError if numbers stand for many, or lists are not as long as that of the games.
+
+    ``agent`` becomes plain values again.
+    """
+    state = contents["model_state_dict"]
+    if sum(tensor.nbytes for tensor in state.values()) > num_bytes:
+        raise ValueError("its weights have fewer numbers than their shapes")
+    if "agent" not in contents:
+        return
+    contents["agent"] = contents["agent"]._asdict()
+    progress, num_tasks = contents.get("progress", {}), len(contents["agent"]["tasks"])
+    by_game = {**progress, "task_steps": contents.get("task_steps"), **state}
+    for name in ("task_steps", "games", "returns", "baseline.mu", "baseline.sigma"):
+        values = by_game.get(name)
+        shape = values.shape if isinstance(values, Tensor) else (len(values or ()),)
+        if values is not None and shape != (num_tasks,):
+            raise ValueError(f"{name} is not of {num_tasks} games")
+
+
+def steps_of(contents: dict[str, Any]) -> int | None:
+    """Returns the agent steps of a checkpoint, also of one of 2019; None if they are unknown."""
+    steps: int | None = contents.get("steps", contents.get("stats", {}).get("step"))
+    return steps
 
 
 def _hint(path: Path) -> str:
@@ -143,12 +217,21 @@ def _hint(path: Path) -> str:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """Reads the ``meta.json`` of a checkpoint's run; empty if there is none."""
+    """Reads the ``meta.json`` of a checkpoint's run; empty if there is none.
+
+    Raises:
+        UsageError: it is damaged. What this function returns has the types of ``META``.
+    """
+    file = run_of(path) / "meta.json"
     try:
-        meta = json.loads((run_of(path) / "meta.json").read_text())
-    except (OSError, ValueError, RecursionError):
+        if file.stat().st_size > MAX_META_BYTES:
+            raise ValueError(f"it has more than {MAX_META_BYTES:,} bytes")
+        meta: dict[str, Any] = read(META, json.loads(file.read_text()), "its content")
+    except OSError:
         return {}
-    return meta if isinstance(meta, dict) else {}
+    except (ValueError, RecursionError) as error:
+        raise damaged(file, error) from error
+    return meta
 
 
 def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
@@ -194,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             contents = load(path)
         except UsageError as error:
-            print(f"checkpoint: error: {error}", file=sys.stderr)
+            print_error("checkpoint", error)
             return 2
         print("\n".join(describe(path, contents)))
     return 0

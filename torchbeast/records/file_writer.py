@@ -6,23 +6,29 @@ import contextlib
 import csv
 import datetime
 import importlib.metadata
+import io
 import json
 import logging
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import run_files
 from torchbeast.records.loggers import Logger, Loggers, RunInfo
 from torchbeast.records.loggers.tensorboard import TensorBoardLogger
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.records.tables import resume_table
+from torchbeast.runtime.text import EscapingFormatter
 
 log = logging.getLogger("torchbeast")
+
+# Smaller than any run with its checkpoint.
+MIN_FREE_BYTES = 2**20
 
 
 def default_xpid() -> str:
@@ -43,6 +49,9 @@ def check_writable(savedir: str, xpid: str) -> None:
         raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"Cannot write to --savedir {savedir}: no permission to write {nearest}")
+    disk = shutil.disk_usage(nearest)
+    if disk.total and disk.free < MIN_FREE_BYTES:  # Some file systems do not tell.
+        raise UsageError(f"Cannot write to --savedir {savedir}: {disk.free:,} bytes are free")
 
 
 class FileWriter:
@@ -55,7 +64,8 @@ class FileWriter:
     Scalars go to TensorBoard and to ``loggers``, which are given by name. A logger's configuration
     is ``meta`` with the flags of ``meta["args"]`` beside the other entries.
 
-    Records never end a run: what cannot be written is said once and left out.
+    Records never end a run: what cannot be written is said once and left out. But a run whose
+    directory is deleted or replaced ends: see :meth:`check`.
     """
 
     def __init__(
@@ -83,9 +93,11 @@ class FileWriter:
 
     def _open(self, meta: dict[str, Any], last_step: int | None) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        self._identity = run_files.identify(self.path)
+        run_files.remove_temporary(self.path)
         self._handler = _QuietFileHandler(self.path / "out.log")
         self._handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+            EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
         self._write_meta(meta)
@@ -96,6 +108,20 @@ class FileWriter:
         run_files.resume_copies(self.path, last_step)
         self._append("logs.csv", self._fields)
         self._link_latest()
+
+    def check(self) -> None:
+        """Checks that the directory is still the one in which the writer began.
+
+        To be called before anything is written: another run may have taken the name, whose files
+        must not be touched.
+
+        Raises:
+            RunError: it is not.
+        """
+        if run_files.identify(self.path) != self._identity:
+            raise RunError(
+                f"{self.path} was deleted or replaced while the run trained: nothing more is saved"
+            )
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
@@ -123,11 +149,23 @@ class FileWriter:
 
     def _append(self, name: str, fields: list[str], *rows: dict[str, Any]) -> None:
         """Appends ``rows`` to a table, which gets its header at first."""
-        with self._records(name), open(self.path / name, "a", newline="") as file:
-            writer = csv.DictWriter(file, fields, lineterminator="\n")
-            if file.tell() == 0:
+        self.check()
+        with self._records(name), open(self.path / name, "ab", buffering=0) as file:
+            end = file.tell()
+            text = io.StringIO()
+            writer = csv.DictWriter(text, fields, lineterminator="\n")
+            if end == 0:
                 writer.writeheader()
             writer.writerows(rows)
+            data = text.getvalue().encode()
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:
+                # Else the next row would continue half of this one.
+                with contextlib.suppress(OSError):
+                    file.truncate(end)
+                raise
 
     @contextlib.contextmanager
     def _records(self, name: str) -> Iterator[None]:
@@ -140,9 +178,7 @@ class FileWriter:
 
     def _write_meta(self, meta: dict[str, Any]) -> None:
         text = json.dumps({**meta, **environment_facts()}, indent=2, default=str)
-        temporary = self.path / "meta.json.tmp"
-        temporary.write_text(text + "\n")
-        temporary.replace(self.path / "meta.json")
+        run_files.replace_file(self.path / "meta.json", (text + "\n").encode())
 
     def _link_latest(self) -> None:
         link = self.path.parent / "latest"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import torchbeast
 
 # Each of these makes a directory that of a run. Without them it may have films of a shipped agent.
 RUN_FILES = ("model.tar", "intermediate", "meta.json")
+# Ends the names of files that are being written.
+TEMPORARY = ".tmp"
 # Agents that come with a checkout; an installed wheel has none.
 SHIPPED = Path(torchbeast.__file__).resolve().parent.parent / "models"
 
@@ -124,3 +128,51 @@ def resume_copies(run: Path, last_step: int | None) -> None:
         stale = [path for step, path in intermediate_paths(run).items() if step > last_step]
     for path in filter(Path.exists, stale):
         path.rename(path.with_name(f"{path.name}.{int(path.stat().st_mtime)}"))
+
+
+def replace_file(
+    path: Path, data: bytes | memoryview, before: Callable[[], object] = lambda: None
+) -> None:
+    """Writes the whole file ``path``, or leaves what was there.
+
+    Args:
+        path: the file, in a directory that exists.
+        data: its content.
+        before: is called when the content is on the disk and the earlier file is still there.
+
+    Raises:
+        OSError: it cannot be written, for example on a full disk.
+    """
+    # No other process writes a file of this name. A killed one may leave it: remove_temporary.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{TEMPORARY}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        before()
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def remove_temporary(run: Path) -> None:
+    """Removes the unfinished files of a run that was killed while it wrote them."""
+    for directory in (run, run / "intermediate"):
+        for path in directory.glob(f"*{TEMPORARY}"):
+            path.unlink(missing_ok=True)
+
+
+def identify(directory: Path) -> tuple[int, int] | None:
+    """Returns what tells a directory from a later one of the same name; None if there is none."""
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

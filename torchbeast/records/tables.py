@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from torchbeast.core.types import UsageError
+from torchbeast.records.run_files import replace_file
 
 log = logging.getLogger("torchbeast")
 
@@ -38,6 +39,8 @@ class Table:
             reader = csv.DictReader(complete_lines(path.read_text()))
             self.fields = list(reader.fieldnames or [])
             rows = list(reader)
+            if not all(map(str.isprintable, self.fields)):
+                raise csv.Error("the name of a column is not printable")
         except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{path} is damaged: {error}") from error
         # Missing cells are None, superfluous ones have the key None.
@@ -82,9 +85,7 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
     except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError.
         log.warning("%s is damaged (%s): renamed to %s", path, error, _rename(path).name)
         return
-    temporary = path.with_suffix(".csv.tmp")
-    temporary.write_text("\n".join([rows[0], *kept]) + "\n")
-    temporary.replace(path)
+    replace_file(path, ("\n".join([rows[0], *kept]) + "\n").encode())
 
 
 def _num_cells(row: str) -> int:

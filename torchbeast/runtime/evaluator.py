@@ -34,6 +34,8 @@ class Request(NamedTuple):
     step: int
     agent_type: str
     """The class of the agent, which may be the user's own."""
+    games: tuple[str, ...]
+    """The games of the run."""
     num_episodes: int
     """Full games per game and policy; 0: no scores."""
     film: bool

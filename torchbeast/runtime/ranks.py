@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import sys
 import time
@@ -22,6 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchbeast.core.types import RunError, UsageError
+
+log = logging.getLogger("torchbeast")
 
 # How long a rank waits for another one before the run ends.
 TIMEOUT = timedelta(minutes=10)
@@ -132,8 +135,14 @@ def read_ranks() -> Ranks:
     Raises:
         UsageError: the environment variables contradict each other.
     """
-    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
+    if "RANK" not in os.environ:
         return Ranks()
+    missing = {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
+    if missing:
+        raise UsageError(
+            f"RANK is set and {', '.join(sorted(missing))} are not: start the program with "
+            "torchrun, or unset RANK"
+        )
     try:
         # Other launchers may leave out which of the ranks are on one machine.
         values = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **os.environ}
@@ -157,6 +166,7 @@ def join_ranks(ranks: Ranks, device: torch.device) -> Iterator[None]:
     if ranks.count == 1:
         yield
         return
+    log.info("Rank %s of %s waits for the others", ranks.index, ranks.count)
     if ranks.local_count == ranks.count and sys.platform == "linux":
         # gloo would listen on the interface that the machine's name belongs to.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

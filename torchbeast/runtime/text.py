@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 
 def counted(number: int, noun: str) -> str:
     """Formats a number of things.
@@ -10,6 +12,25 @@ def counted(number: int, noun: str) -> str:
     ('1 learner thread', '2 learner threads')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def escape(text: str) -> str:
+    r"""Escapes what a terminal would obey: unprintable characters, but for line feeds and tabs.
+
+    >>> escape("\x1b[2J\u202e\n")
+    '\\x1b[2J\\u202e\n'
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+class EscapingFormatter(logging.Formatter):
+    """Formats log messages for terminals and files: names in them may come from anywhere."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Formats and escapes a message."""
+        return escape(super().format(record))
 
 
 def first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
@@ -10,9 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchbeast.runtime.text import counted
+
+CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_cores() -> int:
@@ -21,13 +25,12 @@ def available_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass  # No quota, or not Linux.
+    # Of cgroup v2 and v1. Without a quota it is max and -1; elsewhere there are no such files.
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = map(int, " ".join((CGROUP / n).read_text() for n in names).split())
+            if quota > 0:
+                cores = min(cores, max(1, round(quota / period)))
     return cores
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,13 @@ class Checkpointer:
     """
 
     def __init__(
-        self, directory: Path, setup: Setup, seed: int, learner: Learner, progress: Progress
+        self,
+        directory: Path,
+        setup: Setup,
+        seed: int,
+        learner: Learner,
+        progress: Progress,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepares to save a run.
 
@@ -54,8 +61,10 @@ class Checkpointer:
             seed: the run's seed.
             learner: its state is saved. It is new, or in the state of the checkpoint that is there.
             progress: its counts are saved.
+            check: is called before a file is written; what it raises ends the run.
         """
         self._directory = directory
+        self._check = check
         self._config = setup.config.output
         self._observation = setup.config.observation
         self._seed = seed
@@ -135,6 +144,7 @@ class Checkpointer:
         if faulty:
             log.error("Cannot save %s: %s is not finite", path, faulty[0])
             return False
+        self._check()
         try:
             checkpoint.save(path, contents, keep_previous=keep_previous)
         except OSError as error:

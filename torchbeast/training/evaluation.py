@@ -62,6 +62,7 @@ class AgentEvaluator:
             first_step: agent steps before the first of this process.
         """
         self._schedule = setup.config.evaluation
+        self._games = setup.config.games
         self._agent_type = setup.config.network.agent_type
         self._cores = min(1.0, self._schedule.evaluation_share * setup.cores)
         self._hang_s = max(HANG_S, setup.config.step_timeout_s)
@@ -206,6 +207,7 @@ class AgentEvaluator:
             xpid=self._recorder.path.name,
             step=step,
             agent_type=self._agent_type,
+            games=self._games,
             num_episodes=self._schedule.evaluation_episodes if job.score else 0,
             film=job.film,
             saliency=job.saliency,

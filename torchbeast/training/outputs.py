@@ -83,7 +83,12 @@ class RunOutputs(NoOutputs):
     def attach(self, learner: Learner) -> None:
         self._learner = learner
         self._checkpointer = Checkpointer(
-            self._path, self._setup, self._state.seed, learner, self._recorder.progress
+            self._path,
+            self._setup,
+            self._state.seed,
+            learner,
+            self._recorder.progress,
+            self._recorder.check,
         )
         self._evaluator = AgentEvaluator(
             self._setup, self._recorder, self._checkpointer.save_agent, learner.steps

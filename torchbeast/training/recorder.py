@@ -73,6 +73,7 @@ class Recorder:
             loggers=loggers,
         )
         self.path = self._writer.path
+        self.check = self._writer.check
         self.progress = Progress(
             names,
             config.optimizer.total_steps,

@@ -152,7 +152,8 @@ class TrainingRun:
         except Exception as error:
             if self.threads.error is None:
                 raise
-            log.error("The run cannot be saved: %s", typed_line(error))
+            if str(error) != str(self.threads.error):
+                log.error("The run cannot be saved: %s", typed_line(error))
 
     def _find_reason(self, error: BaseException) -> BaseException:
         """Returns what ended the run: divergence, of which sampling from NaN is only a result, or

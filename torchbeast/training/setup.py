@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.envs.wrappers import PROFILES
@@ -17,6 +18,7 @@ from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.records.run_files import run_path
+from torchbeast.records.typed import read
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
     ServerLoad,
@@ -33,6 +35,8 @@ log = logging.getLogger("torchbeast")
 
 # Bytes in a run's name. File systems allow 255, and files beside the directory get longer names.
 MAX_RUN_NAME = 200
+# Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
+MAX_TMPDIR = 72
 RESERVED_NAMES = ("", ".", "..", "latest")
 
 
@@ -94,6 +98,8 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
     if not has_pool:  # MonoBeast's actors compute on the CPU.
         devices = devices._replace(inference=torch.device("cpu"))
     cores = machine.cores or max(1, available_cores() // ranks.local_count)
+    if cores > available_cores():
+        log.warning("--cores %s: this process may use %s", cores, available_cores())
     if num_tasks > num_actors:
         raise UsageError(
             f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
@@ -109,22 +115,28 @@ def prepare(config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: boo
         inference_threads=config.pool.num_inference_threads,
     )
     _log_choices(config, spec)
+    agent = AgentConfig(
+        agent_type=config.network.agent_type,
+        observation_shape=spec.observation_shape,
+        num_actions=spec.num_actions,
+        tasks=config.games,
+        use_lstm=config.network.use_lstm and agent_type.takes_lstm,
+        use_popart=config.network.use_popart,
+        value_heads=config.network.value_heads,
+        beta=config.network.beta,
+        beta_per=config.network.beta_per,
+        sigma_floor=config.network.sigma_floor,
+        lstm_reset=config.network.lstm_reset,
+    )
+    try:  # A checkpoint of this run must be readable.
+        read(AgentConfig, agent._asdict(), "the agent")
+        read(ObservationConfig, config.observation._asdict(), "the observation")
+    except ValueError as error:
+        raise UsageError(f"such a run cannot be saved: {error}") from error
     return Setup(
         config=config,
         xpid=config.output.xpid or default_xpid(),
-        agent=AgentConfig(
-            agent_type=config.network.agent_type,
-            observation_shape=spec.observation_shape,
-            num_actions=spec.num_actions,
-            tasks=config.games,
-            use_lstm=config.network.use_lstm and agent_type.takes_lstm,
-            use_popart=config.network.use_popart,
-            value_heads=config.network.value_heads,
-            beta=config.network.beta,
-            beta_per=config.network.beta_per,
-            sigma_floor=config.network.sigma_floor,
-            lstm_reset=config.network.lstm_reset,
-        ),
+        agent=agent,
         full_action_space=spec.full_action_space,
         shares=shares,
         servers=servers,
@@ -165,6 +177,11 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         raise UsageError(
             f"--num_actions {num_actions} contradicts the games, which have "
             f"{spec.num_actions}; leave it out"
+        )
+    if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR:
+        raise UsageError(
+            f"TMPDIR={tempfile.gettempdir()} is too long for the paths of sockets: it may have "
+            f"{MAX_TMPDIR} bytes"
         )
     if xpid is not None and not is_run_name(xpid):
         raise UsageError(

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import torch
 
 from torchbeast.core.replay import join_rollouts
-from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep
+from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.runtime.text import first_line
 
 
 class Rollout(NamedTuple):
@@ -35,6 +36,17 @@ class Rollout(NamedTuple):
         """Writes ``output``, leaves ``[1, 1, ...]``, into row ``t`` of ``actor``."""
         for field, value in zip(self.actor, output, strict=True):
             field[t, 0] = value[0, 0]
+
+
+def share(tensor: torch.Tensor) -> torch.Tensor:
+    """Moves a tensor to shared memory. Raises RunError if there is no room for it."""
+    try:
+        return tensor.share_memory_()
+    except RuntimeError as error:  # In a container, for example.
+        raise RunError(
+            f"rollouts and weights do not fit into shared memory: {first_line(error)}; give it "
+            "more (docker run --shm-size), or lower --num_actors or --num_buffers"
+        ) from error
 
 
 class RolloutBuffers:
@@ -64,7 +76,7 @@ class RolloutBuffers:
             ),
             shared(dtype=torch.int64),
             tuple(
-                state.expand(count, *state.shape).clone().share_memory_()
+                share(state.expand(count, *state.shape).clone())
                 for state in make_agent(config).initial_state(1)
             ),
         )
@@ -83,7 +95,7 @@ class RolloutBuffers:
         )
 
     def _shared(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype).share_memory_()
+        return share(torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype))
 
 
 def join_buffers(rollouts: list[Rollout]) -> Rollout:
@@ -110,8 +122,8 @@ class SharedWeights:
             end = start + value.numel() * value.element_size()
             self._layout[name] = (start, end, value.dtype, value.shape)
         # One block: each shared tensor takes a file descriptor, and a process can be sent 256.
-        self._bytes = torch.zeros(end, dtype=torch.uint8).share_memory_()
-        self._version = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._bytes = share(torch.zeros(end, dtype=torch.uint8))
+        self._version = share(torch.zeros((), dtype=torch.int64))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._state = self._views()
         self.publish(agent, 0)

@@ -46,7 +46,7 @@ class RunState(NamedTuple):
     def agent_config(self, setup: Setup) -> AgentConfig:
         """Returns the agent of the run. Its weights decide whether it sees clipped rewards."""
         if self.checkpoint is not None:
-            clips = self.checkpoint["agent"].get("clip_reward_input", True)
+            clips = self.checkpoint["agent"]["clip_reward_input"]
         elif self.initialisation is not None and self.initialisation.source is not None:
             clips = self.initialisation.source.agent.config.clip_reward_input
         else:
@@ -77,9 +77,7 @@ def resume_or_start(setup: Setup) -> RunState:
         log.info("--init_from is ignored: the run resumes from its own checkpoint")
     saved_seed = contents.get("seed")
     seed = _choose_seed(config, saved_seed)
-    changes = _list_changes(
-        config._replace(seed=seed), saved_seed, checkpoint.read_meta(path), path.parent
-    )
+    changes = _list_changes(config._replace(seed=seed), saved_seed, path)
     if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
         changes.append("the optimizer, whose running averages start anew")
     if contents.get("emulator_gray", True) and "AirRaid" in map(short_name, config.games):
@@ -143,16 +141,12 @@ def make_learner(
     return learner
 
 
-def _list_changes(
-    config: TrainingConfig, saved_seed: int | None, meta: dict[str, Any], run: Path
-) -> list[str]:
-    """The flags that differ from those in meta.json; none if that cannot be read."""
-    saved = meta.get("args", {})
+def _list_changes(config: TrainingConfig, saved_seed: int | None, path: Path) -> list[str]:
+    """The flags that differ from those in meta.json; none if that cannot be used."""
     try:
+        saved = checkpoint.read_meta(path).get("args", {})
         # A flag that an earlier version of the program lacked counts as unchanged.
         before = TrainingConfig.from_flags({**config.args, **saved})
-        if not meta and (run / "meta.json").exists():
-            raise ValueError("it is not JSON")
         return describe_changes(
             before._replace(seed=saved_seed),
             config,
@@ -161,7 +155,7 @@ def _list_changes(
     except (UsageError, TypeError, ValueError, KeyError, AttributeError) as error:
         log.warning(
             "%s cannot be used (%s): flags that changed since then are not listed",
-            run / "meta.json",
+            path.parent / "meta.json",
             first_line(error),
         )
         return []
