@@ -24,7 +24,7 @@ from tools.shipped.locking import lock
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import directory, natural, positive
 from torchbeast.core.types import RunError
-from torchbeast.polybeast import check_compiled
+from torchbeast.runtime.servers import check_compiled
 from torchbeast.runtime.threads import StopSignals
 
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"

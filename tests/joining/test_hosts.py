@@ -79,7 +79,7 @@ def run_host(port, tls_dir=None, games=None):
 
     async def run():
         said = asyncio.Queue()
-        config = HostConfig(f"localhost:{port}", "1", "h", 1, games, tls_dir, False)
+        config = HostConfig(f"localhost:{port}", "1", "h", 1, games, tls_dir)
         running = asyncio.ensure_future(Host(config, said.put_nowait).run())
         saying = asyncio.ensure_future(said.get())
         done, _ = await asyncio.wait(

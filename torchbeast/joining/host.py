@@ -48,7 +48,6 @@ class HostConfig(NamedTuple):
     games: tuple[str, ...] | None
     """Ids of the games that it serves; None for every Atari game."""
     tls_dir: str | None
-    pure_python: bool
     timing: Timing = Timing()
 
 
@@ -112,10 +111,8 @@ class Host:
             offer, lease = await self._ask(channel)
             self._say(f"joined {self._config.learner}: {describe_lease(lease)}")
             self._backoff, self._reason = FIRST_BACKOFF_S, ""
-            arguments = server_arguments(offer, lease)
-            if self._config.pure_python:
-                arguments.append("--pure_python")
-            await Stay(channel, lease, self._dial_learner, self._config.learner).run(arguments)
+            stay = Stay(channel, lease, self._dial_learner, self._config.learner)
+            await stay.run(server_arguments(offer, lease))
         finally:
             # The learner is to know at once, also if this process is about to end.
             if channel.is_connected:
