@@ -121,10 +121,12 @@ def check_rollouts(rollouts):
             else:
                 assert torch.equal(newest[t, :3], newest[t - 1, 1:])
             assert (newest[t, 3] - newest[t - 1, 3]) % 256 in (1, 2)
-        # The action of row t led to the reward of row t.
-        assert torch.equal(reward[1:], agent_output[0][1:, :, 0].to(torch.float32))
+        # The action of row t led to the reward of row t, but for those that only start an episode.
+        is_step = ~truncated[:-1]
+        assert torch.equal(reward[1:], agent_output[0][1:, :, 0] * is_step.to(torch.float32))
         assert torch.equal(action[1:], agent_output[0][1:, :, 0])
-        assert not (truncated & ~done).any()
+        assert not (truncated & done).any()
+        assert done[1:][~is_step].all()
         assert not (game_over & ~done).any()
         if previous_last is not None:
             for mine, theirs in zip(env_output, previous_last[0], strict=True):
@@ -144,7 +146,7 @@ def test_rollouts_hold_what_the_environment_did(start_server, envs, newest_plane
         rollouts = items[e::envs]
         check_rollouts(rollouts)
         done = torch.cat([item[0][0][2][1:, 0] for item in rollouts])
-        assert done.nonzero().flatten().tolist() == [6, 13, 20, 27, 34]
+        assert done.nonzero().flatten().tolist() == [6, 13, 21, 28, 35]
         truncated = torch.cat([item[0][0][6][1:, 0] for item in rollouts])
         assert truncated.nonzero().flatten().tolist() == [20]
         # Full games last two training episodes; counts go on across the first one's end.
