@@ -68,12 +68,11 @@ class Batch:
     def set_outputs(self, outputs: Nest) -> None:
         """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time.
 
-        Each call gets as many rows along ``batch_dim`` as it had. If ``outputs`` have as many rows
-        as there are calls, each gets one.
+        ``outputs`` have one row along ``batch_dim`` for each call.
         """
 
     def size(self) -> int:
-        """Returns the number of rows along ``batch_dim``."""
+        """Returns the number of calls."""
 
 class DynamicBatcher:
     """Where callers with inputs meet model threads that answer many at once.
@@ -229,7 +228,7 @@ class AreaResize:
         """Sizes are in pixels.
 
         Raises:
-            ValueError: the new size is larger.
+            ValueError: the new size is larger, or a size is beyond 8192.
             RuntimeError: this machine cannot run the kernels.
         """
 

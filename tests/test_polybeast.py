@@ -300,7 +300,6 @@ def test_servers_of_ones_own(start, tmp_path):
     assert code == 0, err
     second = start(
         "polybeast_env", "--num_servers=1", f"--pipes_basename={basename}", "--env=Mock",
-        "--pure_python",
     )  # fmt: skip
     code, _, err = second.finish()
     assert code == 1
@@ -315,7 +314,7 @@ def test_servers_of_ones_own(start, tmp_path):
 def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
     games = "PongNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
-    servers = start_two_servers(start, basename, f"--env={games}", "--pure_python")
+    servers = start_two_servers(start, basename, f"--env={games}")
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--env=PongNoFrameskip-v4",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",

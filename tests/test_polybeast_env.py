@@ -3,34 +3,28 @@ import sys
 
 import pytest
 
-import libtorchbeast
 from tests.processes import nothing_left, wait_until
-from torchbeast import serving
-from torchbeast.polybeast_env import find_server, main, make_parser, read_config
+from torchbeast.polybeast_env import main, make_parser, read_config
 from torchbeast.runtime import threads, workers
 from torchbeast.runtime.allocation import default_num_actors, default_num_servers, divide
 
 
-def test_the_cpp_server_serves_where_it_was_compiled(monkeypatch):
-    assert find_server(pure_python=False) is libtorchbeast.Server
-    assert find_server(pure_python=True) is serving.Server
-    monkeypatch.setitem(sys.modules, "libtorchbeast", None)
-    assert find_server(pure_python=False) is serving.Server
-
-
 @pytest.mark.parametrize("arguments", [[], ["--join=localhost:1"], ["--parent_pid=1"]])
-def test_a_broken_build_is_one_line_and_not_pythons_server(
-    monkeypatch, tmp_path, capsys, arguments
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("ImportError('undefined symbol')", "cannot be loaded (undefined symbol): run make build"),
+        ("ModuleNotFoundError('_C')", "is not compiled: run make build or pip install"),
+    ],
+)
+def test_without_the_compiled_part_one_line_says_what_to_do(
+    monkeypatch, tmp_path, assert_misuse, arguments, error, message
 ):
-    (tmp_path / "libtorchbeast.py").write_text("raise ImportError('undefined symbol')")
+    (tmp_path / "libtorchbeast.py").write_text(f"raise {error}")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "libtorchbeast")
     monkeypatch.setattr(workers, "end_with_parent", lambda: None)
-    assert main(arguments) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "polybeast_env: error: the C++ server cannot be loaded (undefined symbol): run make build"
-    )
+    assert_misuse(main, arguments, f"polybeast_env: error: PolyBeast's C++ part {message}")
 
 
 @pytest.mark.parametrize("num_actors", [None, 60])

@@ -48,7 +48,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
     from torchbeast.training import TrainingRun, open_run
     from torchbeast.training.pipeline import Pipeline
 
-    check_compiled()
+    servers_lib.check_compiled()
     with contextlib.ExitStack() as stack:
         setup = stack.enter_context(open_run(config))
         check_pool(setup)
@@ -68,27 +68,6 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
         pipeline = Pipeline(setup, run, basename)
         pipeline.start()
         return run.watch(check=check_servers, queues=pipeline.sizes, stop=pipeline.close)
-
-
-def check_compiled() -> None:
-    """Raises UsageError where the extension modules are missing, or older than the sources."""
-    from torchbeast.runtime.servers import REBUILD
-
-    try:
-        import libtorchbeast  # noqa: F401
-    except ImportError as error:
-        if error.name == "libtorchbeast":
-            raise UsageError(
-                f"PolyBeast's C++ part was built from other sources: {REBUILD}"
-            ) from error
-        if not isinstance(error, ModuleNotFoundError):
-            raise UsageError(
-                f"PolyBeast's C++ part cannot be loaded ({error}): {REBUILD}"
-            ) from error
-        raise UsageError(
-            f"PolyBeast's C++ part is not compiled: {REBUILD} (python -m torchbeast.monobeast "
-            "works without it)"
-        ) from error
 
 
 def check_pool(setup: Setup) -> None:

@@ -45,12 +45,6 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Accepted as in 2019, without effect: every server says which game it plays.",
     )
-    parser.add_argument(
-        "--pure_python",
-        action="store_true",
-        help="Serve with Python's grpcio. Without this flag it does so only where the C++ server "
-        "was not compiled.",
-    )
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -71,18 +65,6 @@ class SupervisorConfig(NamedTuple):
     private_directory: bool
     """Whether the sockets' directory is to be removed at the end."""
     step_timeout_s: float
-    pure_python: bool
-    """Whether Python's server serves, even where the C++ server was compiled."""
-
-
-def find_server(*, pure_python: bool) -> Any:
-    """Returns the class of the server: C++ where it was compiled, unless Python's is wanted."""
-    from_cpp = None if pure_python else servers_lib.load_cpp_server()
-    if from_cpp is not None:
-        return from_cpp
-    from torchbeast.serving import Server
-
-    return Server
 
 
 def serve(
@@ -93,6 +75,7 @@ def serve(
     ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
     mistaken for that of an environment that ends its process.
     """
+    from libtorchbeast import Server
     from torchbeast.envs import derive_seed, make_env
     from torchbeast.runtime.workers import begin_worker
 
@@ -113,9 +96,8 @@ def serve(
 
     address = servers_lib.server_address(config.pipes_basename, index)
     try:
-        server_class = find_server(pure_python=config.pure_python)
-        server_class(env_init, address, task, config.tls).run()
-    except (RunError, RuntimeError, ValueError) as error:
+        Server(env_init, address, task, config.tls).run()
+    except (RuntimeError, ValueError) as error:
         errors.send(str(error))
 
 
@@ -217,7 +199,6 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
         # PolyBeast made it for us; it may not live to remove it.
         private_directory=flags.parent_pid is not None and flags.private_directory,
         step_timeout_s=flags.step_timeout_s,
-        pure_python=flags.pure_python,
     )
 
 
@@ -249,9 +230,8 @@ def main(argv: list[str] | None = None) -> int:
     if flags.parent_pid is not None:
         follow_parent()
     try:
-        if not flags.pure_python:
-            with default_interrupt():
-                servers_lib.load_cpp_server()  # Fails before anything starts, if it does.
+        with default_interrupt():
+            servers_lib.check_compiled()
         with default_interrupt():
             # Not with StopSignals: a custom environment may hang here.
             config = read_config(flags)

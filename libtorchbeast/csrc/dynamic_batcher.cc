@@ -57,21 +57,20 @@ void DynamicBatcher::Drop(Entries& entries) {
 
 DynamicBatcher::Batch::Batch(const DynamicBatcher::Options& options, std::vector<Entry> entries,
                              std::shared_ptr<BufferPool> buffers)
-    : options_(options), entries_(std::move(entries)), buffers_(std::move(buffers)) {
-  const int dim = static_cast<int>(options_.batch_dim);
-  for (const Entry& entry : entries_) size_ += entry.inputs.front().shape[dim];
-}
+    : options_(options), entries_(std::move(entries)), buffers_(std::move(buffers)) {}
 
 DynamicBatcher::Batch::~Batch() {
   if (!has_outputs_) Drop(entries_);
 }
+
+int64_t DynamicBatcher::Batch::size() const { return static_cast<int64_t>(entries_.size()); }
 
 const TensorNest& DynamicBatcher::Batch::GetInputs() {
   if (!has_inputs_) {
     std::vector<TensorNest> inputs;
     inputs.reserve(entries_.size());
     for (const Entry& entry : entries_) inputs.push_back(entry.inputs);
-    inputs_ = Concatenate(inputs, static_cast<int>(options_.batch_dim), *buffers_);
+    inputs_ = Concatenate(inputs, options_.batch_dim, *buffers_);
     has_inputs_ = true;
   }
   return inputs_;
@@ -79,36 +78,26 @@ const TensorNest& DynamicBatcher::Batch::GetInputs() {
 
 void DynamicBatcher::Batch::SetOutputs(TensorNest outputs) {
   if (has_outputs_) throw std::runtime_error("set_outputs called twice");
-  const int dim = static_cast<int>(options_.batch_dim);
-  const int64_t num_inputs = static_cast<int64_t>(entries_.size());
-  bool one_row_each = !outputs.empty();
-  outputs.for_each([&](const Tensor& tensor) {
-    if (tensor.shape.rank() <= dim || tensor.shape[dim] != num_inputs) one_row_each = false;
-  });
-  if (num_inputs == size_) one_row_each = false;
-  if (options_.check_outputs && !one_row_each) CheckOutputs(outputs, size_);
+  if (options_.check_outputs) CheckOutputs(outputs);
   auto shared = std::make_shared<const TensorNest>(std::move(outputs));
   has_outputs_ = true;
   int64_t offset = 0;
-  for (const Entry& entry : entries_) {
-    const int64_t size = one_row_each ? 1 : entry.inputs.front().shape[dim];
-    entry.submission->Settle(entry.index, Slice{shared, offset, size});
-    offset += size;
-  }
+  for (const Entry& entry : entries_)
+    entry.submission->Settle(entry.index, Slice{shared, offset++});
 }
 
-void DynamicBatcher::Batch::CheckOutputs(const TensorNest& outputs, int64_t num_rows) const {
-  const int dim = static_cast<int>(options_.batch_dim);
+void DynamicBatcher::Batch::CheckOutputs(const TensorNest& outputs) const {
+  const int dim = options_.batch_dim;
   outputs.for_each([&](const Tensor& tensor) {
     if (tensor.shape.rank() <= dim) {
       throw std::invalid_argument("With batch dimension " + std::to_string(dim) +
                                   ", output shape must have at least " + std::to_string(dim + 1) +
                                   " dimensions, but got " + tensor.shape.ToString());
     }
-    if (tensor.shape[dim] != num_rows) {
+    if (tensor.shape[dim] != size()) {
       throw std::invalid_argument(
           "Output shape must have the same batch dimension as the input batch size. Expected: " +
-          std::to_string(num_rows) + ", observed: " + std::to_string(tensor.shape[dim]));
+          std::to_string(size()) + ", observed: " + std::to_string(tensor.shape[dim]));
     }
   });
 }
@@ -116,9 +105,7 @@ void DynamicBatcher::Batch::CheckOutputs(const TensorNest& outputs, int64_t num_
 DynamicBatcher::DynamicBatcher(Options options)
     : options_(options),
       buffers_(std::make_shared<BufferPool>()),
-      queue_(std::make_unique<BatchingQueue<Entry>>(options.batching)) {
-  if (options_.batch_dim < 0) throw std::invalid_argument("batch_dim must be >= 0");
-}
+      queue_(std::make_unique<BatchingQueue<Entry>>(options.batching)) {}
 
 DynamicBatcher::~DynamicBatcher() {
   if (!is_closed()) Close();
@@ -184,9 +171,8 @@ TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
     if (result->dropped) throw AsyncError();
     slice = std::move(result->slice);
   }
-  const int dim = static_cast<int>(options_.batch_dim);
   return slice.outputs->map([&](const Tensor& tensor) {
-    return CopySlice(tensor, dim, slice.offset, slice.size, *buffers_);
+    return CopySlice(tensor, options_.batch_dim, slice.offset, 1, *buffers_);
   });
 }
 

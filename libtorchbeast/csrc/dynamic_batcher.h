@@ -24,21 +24,19 @@ class DynamicBatcher {
  public:
   struct Options {
     // The dimension along which inputs are put side by side and outputs are divided.
-    int64_t batch_dim = 1;
+    int batch_dim = 1;
     // Sizes count inputs, whatever their extent along batch_dim.
     BatchingOptions batching;
     // Whether SetOutputs checks shapes.
     bool check_outputs = true;
   };
 
-  // The outputs for one input: rows [offset, offset + size) of `outputs` along batch_dim.
+  // The outputs for one input: row `offset` of `outputs` along batch_dim.
   struct Slice {
     // Of the whole batch.
     std::shared_ptr<const TensorNest> outputs;
-    // The input's first row.
+    // The input's place in the batch.
     int64_t offset = 0;
-    // Its number of rows.
-    int64_t size = 0;
   };
 
   // Called once, by the thread that answered or dropped the last of the inputs, without locks:
@@ -65,21 +63,19 @@ class DynamicBatcher {
 
     // All inputs side by side along batch_dim. nest::NestError if they do not fit together.
     const TensorNest& GetInputs();
-    // Gives every caller its rows: as many as its input had or, if `outputs` have one row per
-    // input, as TorchBeast's did, one. std::runtime_error "set_outputs called twice";
-    // std::invalid_argument if the shapes do not fit the inputs'.
+    // Gives every caller its row: `outputs` have one per input along batch_dim. std::runtime_error
+    // "set_outputs called twice"; std::invalid_argument if they have another number.
     void SetOutputs(TensorNest outputs);
-    // Rows along batch_dim.
-    int64_t size() const { return size_; }
+    // Inputs.
+    int64_t size() const;
     BufferPool& buffers() { return *buffers_; }
 
    private:
-    void CheckOutputs(const TensorNest& outputs, int64_t num_rows) const;
+    void CheckOutputs(const TensorNest& outputs) const;
 
     const DynamicBatcher::Options options_;
     std::vector<Entry> entries_;
     const std::shared_ptr<BufferPool> buffers_;
-    int64_t size_ = 0;
     bool has_inputs_ = false;
     bool has_outputs_ = false;
     TensorNest inputs_;
@@ -94,7 +90,7 @@ class DynamicBatcher {
   // Queues inputs under one lock. std::invalid_argument if one has no batch dimension. Throws
   // ClosedBatchingQueue if the batcher is closed, having dropped them.
   void Submit(std::vector<Submission> submissions);
-  // Submits `inputs`, waits, and returns a copy of the rows that answer them. AsyncError if they
+  // Submits `inputs`, waits, and returns a copy of the row that answers them. AsyncError if they
   // were dropped, ClosedBatchingQueue if that was because the batcher was closed.
   TensorNest Compute(TensorNest inputs, const Poll& poll = {});
   // The next batch; null when closed.

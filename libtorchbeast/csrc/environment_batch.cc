@@ -60,7 +60,7 @@ void EnvironmentBatch::Open(rpcenv::Reply* reply) {
   for (size_t i = 0; i < slots_.size(); ++i) {
     try {
       const TensorNest observation = Start(&slots_[i]);
-      Append(slots_[i], observation, /*episode_start=*/true, {}, reply);
+      Append(slots_[i], observation, {}, reply);
     } catch (const std::exception& error) {
       throw EnvironmentFailure(MakeFailure(i, error.what()));
     }
@@ -73,27 +73,41 @@ void EnvironmentBatch::Step(const Actions& actions, rpcenv::Reply* reply) {
   for (size_t i = 0; i < slots_.size(); ++i) StepOne(i, actions, reply);
 }
 
+TensorNest EnvironmentBatch::Advance(Slot* slot, const LeafSpec& spec, const std::byte* action,
+                                     Outcome* outcome) {
+  if (slot->cut_off) {
+    outcome->done = true;
+    outcome->game_over = *slot->cut_off;
+    slot->cut_off.reset();
+    return slot->environment->Reset();
+  }
+  ++slot->num_steps;
+  Environment::Result result = slot->environment->Step(spec, action);
+  outcome->reward = static_cast<float>(result.reward);
+  if (!std::isfinite(outcome->reward)) {
+    throw std::runtime_error("its reward is " + std::to_string(result.reward));
+  }
+  ++slot->episode_step;
+  slot->episode_return += result.reward;
+  if (result.terminated) {
+    outcome->done = true;
+    outcome->game_over = result.game_over;
+    return slot->environment->Reset();
+  }
+  outcome->truncated = result.truncated;
+  if (result.truncated) slot->cut_off = result.game_over;
+  return std::move(result.observation);
+}
+
 void EnvironmentBatch::StepOne(size_t index, const Actions& actions, rpcenv::Reply* reply) {
   Slot& slot = slots_[index];
-  ++slot.num_steps;
   std::string reason;
   try {
     const std::byte* action = actions.data + static_cast<int64_t>(index) * actions.spec.NumBytes();
-    Environment::Result result = slot.environment->Step(actions.spec, action);
     Outcome outcome;
-    outcome.reward = static_cast<float>(result.reward);
-    if (!std::isfinite(outcome.reward)) {
-      throw std::runtime_error("its reward is " + std::to_string(result.reward));
-    }
-    outcome.terminated = result.terminated;
-    outcome.truncated = result.truncated;
-    const bool done = result.terminated || result.truncated;
-    outcome.game_over = done && result.game_over;
-    if (done) result.observation = slot.environment->Reset();
-    encoder_.Check(result.observation);
-    ++slot.episode_step;
-    slot.episode_return += result.reward;
-    Append(slot, result.observation, /*episode_start=*/done, outcome, reply);
+    const TensorNest observation = Advance(&slot, actions.spec, action, &outcome);
+    encoder_.Check(observation);
+    Append(slot, observation, outcome, reply);
     if (outcome.game_over) {
       slot.episode_step = 0;
       slot.episode_return = 0.0;
@@ -119,8 +133,8 @@ void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::
     throw EnvironmentFailure(both);
   }
   Outcome outcome;
-  outcome.truncated = true;
-  Append(slots_[index], observation, /*episode_start=*/true, outcome, reply);
+  outcome.done = outcome.truncated = true;
+  Append(slots_[index], observation, outcome, reply);
   *reply->add_failures() = failure;
 }
 
@@ -132,11 +146,11 @@ rpcenv::Failure EnvironmentBatch::MakeFailure(size_t index, const std::string& r
   return failure;
 }
 
-void EnvironmentBatch::Append(const Slot& slot, const TensorNest& observation, bool episode_start,
+void EnvironmentBatch::Append(const Slot& slot, const TensorNest& observation,
                               const Outcome& outcome, rpcenv::Reply* reply) {
-  encoder_.Append(observation, episode_start, reply);
+  encoder_.Append(observation, /*episode_start=*/outcome.done, reply);
   reply->add_reward(outcome.reward);
-  reply->add_terminated(outcome.terminated);
+  reply->add_done(outcome.done);
   reply->add_truncated(outcome.truncated);
   reply->add_game_over(outcome.game_over);
   reply->add_episode_step(slot.episode_step);

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,13 +28,13 @@ class Environment {
  public:
   // What a step returns.
   struct Result {
-    // Not used if the episode ended: Reset() has the next one.
+    // Not used if the episode terminated: Reset() has the next one.
     TensorNest observation;
     // Raw.
     double reward = 0.0;
     // The episode ended in a terminal state.
     bool terminated = false;
-    // The episode was cut off by a limit.
+    // The episode was cut off by a limit. Does not count if it terminated, too.
     bool truncated = false;
     // With the episode the full game ended. Counts only if it did end.
     bool game_over = true;
@@ -89,23 +90,28 @@ class EnvironmentBatch {
     // 2^24.
     int32_t episode_step = 0;
     double episode_return = 0.0;
+    // After the last step of a truncated episode: whether the full game ended with it.
+    std::optional<bool> cut_off;
   };
   // What goes into the reply beside the observation.
   struct Outcome {
     float reward = 0.0F;
-    bool terminated = false;
+    bool done = false;
     bool truncated = false;
     bool game_over = false;
   };
 
   // Makes the environment of `slot` and returns its first observation, checked.
   TensorNest Start(Slot* slot);
+  // Steps the environment of `slot`, or resets it after a truncated episode. Returns what is to be
+  // observed then.
+  TensorNest Advance(Slot* slot, const LeafSpec& spec, const std::byte* action, Outcome* outcome);
   void StepOne(size_t index, const Actions& actions, rpcenv::Reply* reply);
   // Replaces an environment that failed because of `reason`.
   void Replace(size_t index, const std::string& reason, rpcenv::Reply* reply);
   rpcenv::Failure MakeFailure(size_t index, const std::string& reason) const;
-  void Append(const Slot& slot, const TensorNest& observation, bool episode_start,
-              const Outcome& outcome, rpcenv::Reply* reply);
+  void Append(const Slot& slot, const TensorNest& observation, const Outcome& outcome,
+              rpcenv::Reply* reply);
 
   const EnvironmentFactory factory_;
   StepEncoder encoder_;

@@ -64,12 +64,11 @@ void Rollout::WriteEnvOutput(int64_t row, const StepDecoder& decoder, const rpce
   const int e = static_cast<int>(environment);
   auto field = [&](Field f) { return Row(env_buffers_[num_observation_leaves_ + f], row); };
   Store<float>(field(kReward), reply.reward(e));
-  Store<bool>(field(kDone), reply.terminated(e) || reply.truncated(e));
+  Store<bool>(field(kDone), reply.done(e));
   Store<int32_t>(field(kTask), decoder.task());
   Store<int32_t>(field(kEpisodeStep), reply.episode_step(e));
   Store<float>(field(kEpisodeReturn), reply.episode_return(e));
-  // Cut off and nothing else: only then does the learner not know the value that followed.
-  Store<bool>(field(kTruncated), reply.truncated(e) && !reply.terminated(e));
+  Store<bool>(field(kTruncated), reply.truncated(e));
   Store<bool>(field(kGameOver), reply.game_over(e));
   Store<int64_t>(field(kLastAction), last_action);
 }

@@ -30,7 +30,7 @@ void StepEncoder::Begin(rpcenv::Reply* reply) {
   }
   reply->clear_schema();
   reply->clear_reward();
-  reply->clear_terminated();
+  reply->clear_done();
   reply->clear_truncated();
   reply->clear_game_over();
   reply->clear_episode_step();
@@ -151,7 +151,7 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
     }
   };
   expect(reply.reward_size(), "reward");
-  expect(reply.terminated_size(), "terminated");
+  expect(reply.done_size(), "done");
   expect(reply.truncated_size(), "truncated");
   expect(reply.game_over_size(), "game_over");
   expect(reply.episode_step_size(), "episode_step");

@@ -1,8 +1,10 @@
 """Which action meets which reward, and what the ends of episodes do."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -83,15 +85,102 @@ def test_terminal_step_has_no_bootstrap():
     assert losses(agent, env, actor).vs.flatten().tolist() == [1.25, 0.5]
 
 
-def test_truncated_step_keeps_its_value_and_is_bootstrapped_from():
+@pytest.mark.parametrize(
+    ("rewards", "done", "truncated", "vs"),
+    [
+        ([99.0, 1.0, 77.0], [2], [1], [1.25, 0.5]),  # Row 1 is the final one.
+        ([99.0, 1.0, 77.0], [2], [2], [1.25, 0.5]),  # The step from row 1 failed.
+        # After a failure an episode of one step is like any other.
+        ([99.0, 1.0, 77.0], [1, 2], [1], [0.25, 77.0]),
+    ],
+)
+def test_what_follows_a_limit_or_a_failure_is_unknown(rewards, done, truncated, vs):
     agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
-    env, actor = rollout([99.0, 1.0, 77.0], [1, 0, 1], done=[2], truncated=[2])
+    env, actor = rollout(rewards, [1, 0, 1], done=done, truncated=truncated)
     result = losses(agent, env, actor, clip_rewards=False)
-    assert result.vs.flatten().tolist() == [1.25, 0.5]
-    # Neither policy nor value learn from it.
+    assert result.vs.flatten().tolist() == vs
     result.total.backward()
-    assert agent.values.grad[1] == 0
-    assert agent.logits.grad[1].abs().sum() == 0
+    # Neither policy nor value learn from a transition into another episode.
+    for step, is_step in enumerate(result.is_step.flatten().tolist()):
+        assert is_step == (vs[step] != agent.values[step])
+        assert (agent.values.grad[step] != 0) == is_step
+        assert (agent.logits.grad[step].abs().sum() != 0) == is_step
+
+
+def cut_into_episodes(env):
+    """Each episode of ``[T + 1, B]`` as (rollout, first row, number of steps, is bootstrapped)."""
+    last, batch = env.done.shape[0] - 1, env.done.shape[1]
+    for b in range(batch):
+        starts = [0, *(t for t in range(1, last + 1) if env.done[t, b])]
+        for start, end in itertools.zip_longest(starts, starts[1:]):
+            if end is None:
+                yield b, start, last - start, True
+            elif env.truncated[end - 1, b]:
+                yield b, start, end - 1 - start, True
+            else:
+                yield b, start, end - start, False
+
+
+def reference_episode(rewards, values, rhos, bootstrap):
+    """V-trace of one episode by its definition: targets and advantages of its steps."""
+    num_steps, c = len(rewards), np.minimum(rhos, 1.0)
+    following = np.append(values[1:num_steps], bootstrap)
+    deltas = c * (rewards + GAMMA * following - values[:num_steps])
+    vs = [
+        values[s] + sum(GAMMA ** (t - s) * np.prod(c[s:t]) * deltas[t] for t in range(s, num_steps))
+        for s in range(num_steps)
+    ]
+    return vs, c * (rewards + GAMMA * np.append(vs[1:], bootstrap) - values[:num_steps])
+
+
+def test_each_episode_learns_as_it_would_alone():
+    generator = torch.Generator().manual_seed(0)
+    rows, batch = 41, 6
+    env, actor = random_rollout(generator, rows, batch, 1, 3)
+    draw = torch.rand(2, rows, batch, 4, generator=generator, dtype=torch.float64)
+    logits, v = draw[0, ..., :3], draw[1, ..., :1]
+    agent = type("Fixed", (), {"baseline": None, "__call__": lambda *_, **__: (output, ())})()
+    output = AgentOutput(None, logits, v, v)
+    result = losses(agent, env, actor, clip_rewards=False)
+
+    log_policy = torch.log_softmax(logits, -1).numpy()
+    action = actor.action[1:, :, 0].numpy()
+    log_taken = np.take_along_axis(log_policy[:-1], action[..., None], -1)[..., 0]
+    behaviour = torch.log_softmax(actor.policy_logits, -1)[1:].numpy()
+    rhos = np.exp(log_taken - np.take_along_axis(behaviour, action[..., None], -1)[..., 0])
+    expected = np.zeros((3, rows - 1, batch))
+    for b, start, num_steps, is_bootstrapped in cut_into_episodes(env):
+        steps = slice(start, start + num_steps)
+        values = v[start:, b, 0].numpy()
+        vs, advantages = reference_episode(
+            env.reward[1:][steps, b].numpy(),
+            values,
+            rhos[steps, b],
+            values[num_steps] if is_bootstrapped else 0.0,
+        )
+        expected[:, steps, b] = np.ones(num_steps), vs, -log_taken[steps, b] * advantages
+    is_step = expected[0] == 1
+    assert 0 < np.count_nonzero(~is_step) < is_step.size / 2
+    np.testing.assert_array_equal(result.is_step, is_step)
+    np.testing.assert_allclose(result.vs.numpy()[is_step], expected[1][is_step], rtol=1e-12)
+    np.testing.assert_allclose(result.policy_gradient, expected[2], rtol=1e-12)
+    error = 0.5 * np.square(expected[1] - v[:-1, :, 0].numpy())
+    np.testing.assert_allclose(result.value_error, error * is_step, rtol=1e-12)
+    assert torch.equal(result.policy_entropy > 0, result.is_step)
+
+
+def test_statistics_of_popart_leave_out_what_is_no_step():
+    torch.manual_seed(0)
+    agent = Tiny(
+        AgentConfig(observation_shape=(2, 2, 2), num_actions=3, tasks=("A", "B"), use_popart=True)
+    ).double()
+    env, actor = random_rollout(torch.Generator().manual_seed(2), 9, 4, 2, 3)
+    result = rollout_losses(agent, env, actor, (), LossConfig(clip_rewards=False))
+    counted = agent.baseline.sum_own_targets(
+        *(x[result.is_step] for x in (result.vs, result.task, env.reward[1:]))
+    )
+    assert result.targets.number.sum() == result.is_step.sum() < 32
+    torch.testing.assert_close(result.targets, counted)
 
 
 def test_actions_meet_the_logits_of_the_row_before():
@@ -149,6 +238,8 @@ def random_rollout(generator, rows, batch, num_tasks, num_actions):
         return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
     done = draw(rows, batch) < 0.3
+    # What precedes a new episode is its final row, where it is not its first.
+    truncated = done.roll(-1, 0) & ~done & (draw(rows, batch) < 0.5)
     env = EnvOutput(
         frame=(draw(rows, batch, 2, 2, 2) * 255).to(torch.uint8),
         reward=draw(rows, batch) * 4 - 2,
@@ -156,7 +247,7 @@ def random_rollout(generator, rows, batch, num_tasks, num_actions):
         task=torch.randint(num_tasks, (1, batch), generator=generator).expand(rows, batch),
         episode_step=None,
         episode_return=None,
-        truncated=done & (draw(rows, batch) < 0.5),
+        truncated=truncated,
         game_over=done,
         last_action=None,
     )
@@ -239,6 +330,7 @@ def test_alignment_pairs_each_row_with_the_next():
         "reward_t": [21, 22, 23],
         "r_t": [21, 22, 23],
         "discount_t": [GAMMA, 0, GAMMA],
+        "is_step": [1, 1, 1],
     }
     assert transitions.bootstrap_v.tolist() == [13]
 

@@ -41,7 +41,7 @@ def collect(env, policy_version=None, version=0, num_replayed=0):
         return torch.nn.functional.pad(own, (0, num_replayed), value=float("nan"))
 
     terms = map(spread, (T * B, 2.0, 3.0, 4.0, 8.0))
-    losses = Losses(*terms, task + 1.0, task.float(), task)
+    losses = Losses(*terms, task + 1.0, task.float(), task, task >= 0)
     return collect_part(losses, env, policy_version, version, len(TASKS))
 
 
@@ -106,12 +106,24 @@ def test_nothing_is_read_from_the_device_before_the_statistics(use_popart, optim
         read_stats(join_parts(part, part), norms)
 
 
+def test_what_is_no_step_of_a_game_is_not_counted():
+    task, is_step = make_env().task[:-1].long(), torch.ones(T, B, dtype=torch.bool)
+    is_step[1, 1] = False
+    versions = torch.zeros(T + 1, B)
+    versions[2, 1] = -1000
+    losses = Losses(*[is_step.float()] * 6, task.float(), task, is_step)
+    part = collect_part(losses, make_env(), versions, 2, len(TASKS))
+    stats = read_stats(part, GradientNorms(torch.tensor(0.5), {}))
+    assert stats.task_steps == [T, 0, T - 1]
+    assert (stats.value_loss, stats.entropy, stats.policy_lag) == (1, 1, 2)
+
+
 def test_steps_with_a_loss_that_is_not_finite_are_counted_by_task():
     task = make_env().task[:-1].long()
     per_step = torch.ones(T, B)
     per_step[0, 1] = float("nan")
     per_step[2, 1] = float("inf")
-    losses = Losses(per_step, *[torch.zeros(T, B)] * 5, task.float(), task)
+    losses = Losses(per_step, *[torch.zeros(T, B)] * 5, task.float(), task, task >= 0)
     part = collect_part(losses, make_env(), None, 0, len(TASKS))
     stats = read_stats(join_parts(part, part), GradientNorms(torch.tensor(0.5), {}))
     assert stats.task_steps == [2 * T, 0, 2 * T]

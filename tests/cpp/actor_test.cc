@@ -56,7 +56,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
     const auto outputs = std::make_shared<const TensorNest>(TensorNest::Sequence{
         TensorNest(TensorNest::Sequence{actions}), TensorNest(TensorNest::Sequence{})});
     submission.on_outputs(
-        std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {outputs, 0, 1}),
+        std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {outputs, 0}),
         /*dropped=*/false);
   }
 
@@ -175,7 +175,7 @@ TEST_F(ActorTest, OutputsOutOfBoundsAreAnError) {
     const auto outputs = std::make_shared<const TensorNest>(
         TensorNest::Sequence{TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kInt64, shape)}),
                              TensorNest(TensorNest::Sequence{})});
-    submission->on_outputs({{outputs, 0, 1}}, /*dropped=*/false);
+    submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
     EXPECT_NE(error_.find("Agent outputs must be [1, B, ...]"), std::string::npos) << error_;
     actor_->Stop();
   }
@@ -186,7 +186,7 @@ TEST_F(ActorTest, OutputsWithoutStateAreAnError) {
   Start();
   const auto submission = NextSubmission();
   const auto outputs = std::make_shared<const TensorNest>(buffers_.Empty(DType::kInt64, {1, 1, 1}));
-  submission->on_outputs({{outputs, 0, 1}}, /*dropped=*/false);
+  submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
   EXPECT_NE(error_.find("Inference must return"), std::string::npos);
 }
 

@@ -73,7 +73,7 @@ TEST_F(EnvStreamTest, OpensAndSteps) {
     decoder.Check(stream_->reply());
     EXPECT_EQ(stream_->reply().reward(0), static_cast<float>(step));
     EXPECT_EQ(stream_->reply().reward(1), static_cast<float>(10 * step));
-    EXPECT_EQ(stream_->reply().terminated(0), step == 4);
+    EXPECT_EQ(stream_->reply().done(0), step == 4);
   }
 }
 

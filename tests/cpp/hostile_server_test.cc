@@ -56,7 +56,7 @@ rpcenv::Reply GoodReply(const rpcenv::Request& request) {
   }
   reply.add_leaves()->set_data("x");
   reply.add_reward(0.0F);
-  reply.add_terminated(false);
+  reply.add_done(false);
   reply.add_truncated(false);
   reply.add_game_over(false);
   reply.add_episode_step(0);

@@ -25,7 +25,7 @@ Tensor Stack(BufferPool& pool, const std::vector<int>& planes) {
 
 void AddResult(rpcenv::Reply* reply) {
   reply->add_reward(1.5F);
-  reply->add_terminated(false);
+  reply->add_done(false);
   reply->add_truncated(true);
   reply->add_game_over(true);
   reply->add_episode_step(3);
@@ -129,7 +129,7 @@ TEST_F(WireTest, RefusesRepliesWhoseSizesDisagree) {
   broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->set_newest_only("\1\1"); });
   broken([](rpcenv::Reply* r) { r->clear_leaves(); });
   broken([](rpcenv::Reply* r) { r->clear_reward(); });
-  broken([](rpcenv::Reply* r) { r->add_terminated(true); });
+  broken([](rpcenv::Reply* r) { r->add_done(true); });
   broken([](rpcenv::Reply* r) { r->clear_episode_return(); });
 }
 

@@ -83,16 +83,27 @@ def test_a_step_has_the_fields_of_a_batch():
 
 
 def test_rows_of_a_scripted_environment():
-    rows = rows_of_stream([0] * len(SCRIPT), task=3)
+    rows = rows_of_stream([0] * (len(SCRIPT) + 2), task=3)
     assert [row.task for row in rows] == [3] * len(rows)
-    assert [row.done for row in rows] == [1, 0, 1, 0, 1, 1, 0, 1, 1, 1]
-    assert [row.game_over for row in rows] == [1, 0, 0, 0, 1, 1, 0, 1, 0, 1]
-    assert [row.truncated for row in rows] == [0, 0, 0, 0, 0, 1, 0, 0, 1, 0]
-    assert [row.episode_step for row in rows] == [0, 1, 2, 3, 4, 1, 1, 2, 1, 2]
-    returns = [0, 1, 1.1, -1.4, 1.6, 1e-3, 4, 9, 6, 13]
+    assert [row.reward for row in rows] == pytest.approx(
+        [0, 1, 0.1, -2.5, 3, 1e-3, 0, 4, 5, 6, 0, 7]
+    )
+    assert [row.done for row in rows] == [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1]
+    assert [row.game_over for row in rows] == [1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1]
+    assert [row.truncated for row in rows] == [0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0]
+    assert [row.episode_step for row in rows] == [0, 1, 2, 3, 4, 1, 1, 1, 2, 1, 1, 2]
+    returns = [0, 1, 1.1, -1.4, 1.6, 1e-3, 1e-3, 4, 9, 6, 6, 13]
     assert [row.episode_return for row in rows] == pytest.approx(returns)
-    # An end's own observation is followed by that of the reset, which is the row's.
-    assert [int(row.frame[0]) for row in rows] == [1, 2, 4, 5, 7, 9, 10, 12, 14, 16]
+    # A terminal observation is followed by that of the reset, which is the row's; after a time
+    # limit each has a row.
+    assert [int(row.frame[0]) for row in rows] == [1, 2, 4, 5, 7, 8, 9, 10, 12, 13, 14, 16]
+
+
+def test_a_number_in_the_place_of_truncated_is_an_error():
+    env = Scripted()
+    env.step = lambda action: (np.zeros(1, np.uint8), 0.0, False, 0, {})
+    with pytest.raises(ValueError, match="returned 0 for `truncated`, which is no bool"):
+        EnvStream(env, task=0).step(0)
 
 
 def test_a_server_yields_the_same_rows(tmp_path):

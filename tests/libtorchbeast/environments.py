@@ -1,10 +1,11 @@
 """Servers of environments whose every mistake shows. Nothing here imports torch: it takes long."""
 
-import importlib
 import sys
 import time
 
 import numpy as np
+
+from libtorchbeast import Server
 
 
 class Counting:
@@ -98,14 +99,14 @@ class StepInC(OldGym):
     step = [].index
 
 
-def serve_mock(module, address, tls=None):
+def serve_mock(address, tls=None):
     """Serves environments that cost nothing."""
     from torchbeast.envs.mock import Mock
 
-    importlib.import_module(module).Server(Mock, address, 0, tls).run()
+    Server(Mock, address, 0, tls).run()
 
 
-def serve(module, address, kind, behaviour, task):
+def serve(address, kind, behaviour, task):
     made = iter(range(0, 10**6, 1000))
 
     def counting():
@@ -116,4 +117,4 @@ def serve(module, address, kind, behaviour, task):
         return Counting(start, **mine)
 
     kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace, "step_in_c": StepInC}
-    importlib.import_module(module).Server(kinds[kind], address, task).run()
+    Server(kinds[kind], address, task).run()

@@ -34,13 +34,12 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, request):
+def server(tmp_path_factory):
     """A server that all tests of a module share; some of them it refuses."""
-    module = getattr(request, "param", "libtorchbeast")
     tls = make_certificates(tmp_path_factory.mktemp("tls") / "ours")
     address = f"localhost:{free_port()}"
     process = multiprocessing.get_context("spawn").Process(
-        target=serve_mock, args=(module, address, tls), daemon=True
+        target=serve_mock, args=(address, tls), daemon=True
     )
     process.start()
     yield address, tls
@@ -77,7 +76,6 @@ def run_pool(address, tls):
     return rollout, errors
 
 
-@pytest.mark.parametrize("server", ["libtorchbeast", "torchbeast.serving"], indirect=True)
 def test_both_sides_show_certificates(server):
     address, tls = server
     rollout, errors = run_pool(address, tls)

@@ -31,7 +31,7 @@ class LossConfig(NamedTuple):
 class Losses(NamedTuple):
     """Losses of each transition, ``[T, B]``, and what PopArt learns from.
 
-    Only ``per_step`` has a gradient.
+    Only ``per_step`` has a gradient. All losses are 0 where ``is_step`` is false.
     """
 
     per_step: Tensor
@@ -55,6 +55,9 @@ class Losses(NamedTuple):
 
     task: Tensor
     """int64"""
+
+    is_step: Tensor
+    """bool: false for the transitions that are no step of a game; see :class:`Transitions`."""
 
     targets: TargetSums | None = None
     """Sums of ``vs`` and rewards of new rollouts, which move PopArt's statistics; None without
@@ -109,10 +112,14 @@ class Transitions(NamedTuple):
     """float32 ``[T, B]``, what the game paid, clipped if the configuration says so."""
 
     r_t: Tensor
-    """float32 ``[T, B]``, the same; where a time limit ended the episode, the step's own value."""
+    """float32 ``[T, B]``, the same; the row's own value where ``is_step`` is false."""
 
     discount_t: Tensor
     """float32 ``[T, B]``, 0 where the episode ended."""
+
+    is_step: Tensor
+    """bool ``[T, B]``, false where the transition leads from a truncated episode's final row to the
+    next episode, or from an environment that failed to the one that replaces it."""
 
     bootstrap_v: Tensor
     """float32 ``[B]``, the value after the last transition; without gradient."""
@@ -195,9 +202,10 @@ def align(
     v_tm1 = v[:-1]
 
     reward_t = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
-    # What followed a truncated step is not in the rollout. The step teaches nothing then: with its
-    # own value as return its target is that value, and earlier steps bootstrap from it.
-    r_t = torch.where(env.truncated[1:], v_tm1.detach(), reward_t)
+    is_final = env.truncated[:-1] & ~env.done[:-1]
+    is_step = ~(is_final | (env.truncated[1:] & env.done[1:]))
+    # A row whose return is its own value has that value as target: earlier steps bootstrap from it.
+    r_t = torch.where(is_step, reward_t, v_tm1.detach())
     return Transitions(
         logits_tm1=output.policy_logits[:-1],
         behaviour_logits_tm1=actor.policy_logits[1:],
@@ -208,6 +216,7 @@ def align(
         reward_t=reward_t,
         r_t=r_t,
         discount_t=config.discounting * (~env.done[1:]).to(v.dtype),
+        is_step=is_step,
         bootstrap_v=v[-1].detach(),
     )
 
@@ -233,12 +242,18 @@ def weigh(
     targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
     sums = None
     if popart is not None:
-        move = (vs_tm1, transitions.task_tm1, transitions.reward_t)
+        move = (vs_tm1, transitions.task_tm1, transitions.reward_t, transitions.is_step)
         sums = popart.sum_own_targets(*(x[:, :num_new] for x in move))
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
-    policy_gradient = policy_gradient_loss(logits, transitions.a_tm1, advantages)
-    value_error, negative_entropy = baseline_loss(targets - values), entropy_loss(logits)
+    terms = (
+        policy_gradient_loss(logits, transitions.a_tm1, advantages),
+        baseline_loss(targets - values),
+        entropy_loss(logits),
+    )
+    policy_gradient, value_error, negative_entropy = (
+        torch.where(transitions.is_step, term, 0.0) for term in terms
+    )
     baseline = config.baseline_cost * value_error
     entropy = config.entropy_cost * negative_entropy
     return Losses(
@@ -250,6 +265,7 @@ def weigh(
         policy_entropy=-negative_entropy.detach(),
         vs=vs_tm1,
         task=transitions.task_tm1,
+        is_step=transitions.is_step,
         targets=sums,
     )
 

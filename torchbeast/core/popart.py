@@ -232,13 +232,20 @@ class PopArtLayer(nn.Module):
         return output.to(inputs.dtype), normalized.to(inputs.dtype)
 
     def sum_own_targets(
-        self, targets: Tensor, task: Tensor, rewards: Tensor | None = None
+        self,
+        targets: Tensor,
+        task: Tensor,
+        rewards: Tensor | None = None,
+        is_step: Tensor | None = None,
     ) -> TargetSums:
         """Sums targets ``[...]`` in units of return, of tasks int64 ``[...]``.
 
-        ``rewards`` ``[...]`` are those of the same steps, if they are known.
+        ``rewards`` ``[...]`` are those of the same steps, if they are known. Only targets where
+        ``is_step`` bool ``[...]`` is true count; by default all.
         """
         mask = task.unsqueeze(-1) == torch.arange(len(self.mu), device=task.device)
+        if is_step is not None:
+            mask &= is_step.unsqueeze(-1)
         rewards = None if rewards is None else rewards.unsqueeze(-1)
         return sum_targets(self.moments, targets.unsqueeze(-1), mask, rewards)
 

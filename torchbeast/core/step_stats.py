@@ -122,16 +122,17 @@ def collect_part(
         num_tasks: of the agent.
     """
     num_new = env.done.shape[1]
-    task = losses.task[:, :num_new]
+    task, is_step = losses.task[:, :num_new], losses.is_step[:, :num_new]
     if policy_version is None:
         lag = losses.vs.new_zeros(())
     else:
-        lag = (version - policy_version[1:].to(torch.float64)).sum()
+        lag = ((version - policy_version[1:].to(torch.float64)) * is_step).sum()
     per_step = losses.per_step.detach()[:, :num_new]
     terms = (losses.policy_gradient, losses.baseline, losses.entropy, losses.value_error)
     values = (per_step.sum(), *(term[:, :num_new].sum() for term in terms), lag)
     # Not bincount, which waits for the device.
     is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
+    is_task &= is_step.flatten().unsqueeze(-1)
     is_faulty = ~per_step.isfinite().flatten().unsqueeze(-1)
     # Not a product: an entropy that is not finite stays with its task.
     entropies = torch.where(
@@ -163,7 +164,7 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     total, policy_gradient, baseline, entropy_loss, value_error, lag = sums[:NUM_SUMS].tolist()
     *counts, entropies = (x.tolist() for x in sums[NUM_SUMS:].chunk(NUM_TASK_SUMS))
     task_steps, faulty_steps = ([int(count) for count in each] for each in counts)
-    batch_steps = sum(task_steps)
+    batch_steps = max(sum(task_steps), 1)
     norm, *task_norms = gradients.tolist()
     return BatchStats(
         total_loss=total,

@@ -30,7 +30,8 @@ class EnvOutput(NamedTuple):
     """float32 ``[T, B]``: the reward of the step into this row. The game's own, never clipped."""
 
     done: Tensor
-    """bool ``[T, B]``: this row starts a training episode."""
+    """bool ``[T, B]``: this row starts a training episode. Its ``reward`` is that of the step that
+    terminated the one before, or 0 after a time limit."""
 
     task: Tensor
     """int32 ``[T, B]``: index of the game in the agent's task list."""
@@ -42,7 +43,9 @@ class EnvOutput(NamedTuple):
     """float32 ``[T, B]``: sum of the full game's rewards so far, this row's included."""
 
     truncated: Tensor
-    """bool ``[T, B]``: a time limit alone ended the episode before; no terminal state."""
+    """bool ``[T, B]``: a time limit ended the episode here. The observation is its last, the action
+    taken here is ignored, and the next row starts an episode. Where ``done``, too, an environment
+    failed, and the end of the episode before is not known."""
 
     game_over: Tensor
     """bool ``[T, B]``: the full game before ended, not only a life."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from torchbeast.envs.environment import ObservationConfig, make_env
-from torchbeast.envs.stream import check_reward
+from torchbeast.envs.stream import check_reward, check_truncated
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
@@ -126,7 +126,7 @@ def _play_at_random(env_id: str, config: PlayConfig) -> Iterator[tuple[np.ndarra
         env.reset()
         for _ in range(config.num_steps):
             frame, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            done = bool(terminated or truncated)
+            done = check_truncated(truncated) or bool(terminated)
             if done:
                 frame, _ = env.reset()
             yield frame, check_reward(reward), done

@@ -20,6 +20,16 @@ def check_reward(reward: SupportsFloat) -> float:
     return rounded
 
 
+def check_truncated(truncated: Any) -> bool:
+    """Returns whether a step ended its episode by a limit. Raises ValueError for an integer.
+
+    The C++ server says why.
+    """
+    if isinstance(truncated, int) and not isinstance(truncated, bool):
+        raise ValueError(f"its step() returned {truncated} for `truncated`, which is no bool")
+    return bool(truncated)
+
+
 def describe_array(array: np.ndarray | gymnasium.spaces.Box) -> str:
     """Names type and shape of an array, or of a space's arrays, as in ``uint8[4, 84, 84]``."""
     return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
@@ -33,9 +43,11 @@ def are_finite(array: np.ndarray) -> bool:
 class EnvStream:
     """An environment as an endless sequence of rows. It is reset where an episode ends.
 
-    The row after an episode's last step has the new episode's first observation, and the reward,
-    the score and the kind of end of the episode before. Scores and step counts are those of full
-    games: they continue over a lost life (``done`` without ``game_over``).
+    The row after the step that terminates an episode has the new episode's first observation, and
+    the reward and the score of the episode before. The step that truncates one leads to a row with
+    its final observation. The action there is ignored, and the next row is the new episode's first.
+    Scores and step counts are those of full games: they continue over a lost life (``done`` without
+    ``game_over``).
 
     The C++ environment server does the same for environments that it serves.
     """
@@ -45,39 +57,47 @@ class EnvStream:
         self.env = env
         self._task = task
         self._steps, self._return = 0, 0.0
+        # After the last step of a truncated episode: whether the full game ended with it.
+        self._cut_off: bool | None = None
         space = getattr(env, "observation_space", None)
         self._space = space if isinstance(space, gymnasium.spaces.Box) else None
 
     def initial(self) -> EnvStep:
         """Resets the environment; the row before the first step. Raises as :meth:`step` does."""
-        frame, _ = self.env.reset()
-        return EnvStep(
-            frame=self._check_frame(frame),
-            reward=0.0,
-            done=True,
-            task=self._task,
-            episode_step=0,
-            episode_return=0.0,
-            truncated=False,
-            game_over=True,
-            last_action=0,
-        )
+        return self._row(self.env.reset()[0], done=True, game_over=True)
 
     def step(self, action: int) -> EnvStep:
         """Steps the environment and returns the row that ``action`` leads to.
 
         Raises:
-            ValueError: its reward or its observation is not finite, or its observation has another
-                type or shape than its observation space.
+            ValueError: its reward or its observation is not finite, its observation has another
+                type or shape than its observation space, or ``truncated`` is an integer.
         """
+        if self._cut_off is not None:
+            game_over, self._cut_off = self._cut_off, None
+            return self._row(self.env.reset()[0], action, done=True, game_over=game_over)
         frame, reward, terminated, truncated, info = self.env.step(action)
-        reward = check_reward(reward)
+        reward, truncated = check_reward(reward), check_truncated(truncated)
         self._steps += 1
         self._return += reward
-        done = bool(terminated or truncated)
-        game_over = done and bool(info.get("game_over", True))
-        if done:
-            frame, _ = self.env.reset()
+        game_over = bool(info.get("game_over", True))
+        if terminated:
+            frame = self.env.reset()[0]
+            return self._row(frame, action, reward, done=True, game_over=game_over)
+        if truncated:
+            self._cut_off = game_over
+        return self._row(frame, action, reward, truncated=truncated)
+
+    def _row(
+        self,
+        frame: Any,
+        action: int = 0,
+        reward: float = 0.0,
+        *,
+        done: bool = False,
+        truncated: bool = False,
+        game_over: bool = False,
+    ) -> EnvStep:
         row = EnvStep(
             frame=self._check_frame(frame),
             reward=reward,
@@ -85,7 +105,7 @@ class EnvStream:
             task=self._task,
             episode_step=self._steps,
             episode_return=self._return,
-            truncated=bool(truncated and not terminated),
+            truncated=truncated,
             game_over=game_over,
             last_action=action,
         )

@@ -192,7 +192,10 @@ class GameLoop:
         for i in range(len(self._streams)):
             if playing is not None and not playing[i]:
                 continue
-            row = self._rows[i] = self._streams[i].step(int(self.last_actions[i]))
+            row = self._streams[i].step(int(self.last_actions[i]))
+            if row.truncated:  # Nobody learns from the final observation: on to the next episode.
+                row = self._streams[i].step(int(self.last_actions[i]))
+            self._rows[i] = row
             if row.game_over:
                 ended.append((i, Episode(self._env_id, row.episode_return, row.episode_step)))
         return ended

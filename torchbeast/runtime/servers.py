@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.locks import lock_directory
@@ -154,21 +153,21 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
-def load_cpp_server() -> Any:
-    """Returns the class of the C++ server; None where it was not compiled.
-
-    Raises:
-        RunError: it was compiled, but cannot be loaded.
-    """
+def check_compiled() -> None:
+    """Raises UsageError where the extension modules are missing, or older than the sources."""
     try:
-        from libtorchbeast import Server
-    except ModuleNotFoundError:
-        return None
+        import libtorchbeast  # noqa: F401
     except ImportError as error:
-        raise RunError(
-            f"the C++ server cannot be loaded ({error}): {REBUILD}, or serve with --pure_python"
-        ) from error
-    return Server
+        if error.name == "libtorchbeast":
+            reason = "was built from other sources"
+        elif isinstance(error, ModuleNotFoundError):
+            raise UsageError(
+                f"PolyBeast's C++ part is not compiled: {REBUILD}, or install the wheel that make "
+                "wheel builds (python -m torchbeast.monobeast works without it)"
+            ) from error
+        else:
+            reason = f"cannot be loaded ({error})"
+        raise UsageError(f"PolyBeast's C++ part {reason}: {REBUILD}") from error
 
 
 @contextlib.contextmanager

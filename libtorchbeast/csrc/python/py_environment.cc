@@ -189,9 +189,8 @@ class PythonEnvironment final : public Environment {
     if (result.terminated || result.truncated) {
       const nb::object flag = Lookup(info, "game_over");
       result.game_over = flag.is_none() || IsTrue(flag);
-    } else {
-      result.observation = ReadTensors(nb::object(returned[0]), buffers_);
     }
+    if (!result.terminated) result.observation = ReadTensors(nb::object(returned[0]), buffers_);
     return result;
   }
 

@@ -16,6 +16,7 @@
 #include "max_pool.h"
 #include "normalize_frames.h"
 #include "python/py_gil.h"
+#include "python/py_sizes.h"
 #include "residual_section.h"
 #include "rmsprop.h"
 
@@ -33,6 +34,7 @@ template <typename Bits>
 PoolShape ShapeOf(const Pictures<Bits>& pictures) {
   const auto size = [&](size_t axis) { return static_cast<int64_t>(pictures.shape(axis)); };
   const PoolShape shape{size(0), size(1), size(2), size(3)};
+  CheckPictureSize(shape.height, shape.width);
   if (shape.channels % kPoolChannels != 0) {
     throw std::invalid_argument("max_pool needs a multiple of 16 channels");
   }
@@ -105,6 +107,7 @@ void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const 
 void InitAreaResize(AreaResize* self, int64_t height, int64_t width, int64_t new_height,
                     int64_t new_width) {
   RequireAvx512();
+  CheckPictureSize(height, width);
   if (new_height < 1 || new_height > height || new_width < 1 || new_width > width) {
     throw std::invalid_argument("AreaResize makes pictures smaller, to at least 1 x 1");
   }
@@ -157,6 +160,7 @@ SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
       static_cast<int64_t>(inputs.shape(0)), static_cast<int64_t>(inputs.shape(1)),
       static_cast<int64_t>(inputs.shape(2)), static_cast<int64_t>(inputs.shape(3)),
       static_cast<int64_t>(outputs.shape(3))};
+  CheckPictureSize(shape.height, shape.width);
   if (!shape.IsSupported()) {
     throw std::invalid_argument(
         "residual_section needs 4 or 16 channels for 16 of the outputs, or 16 or 32 for 32");

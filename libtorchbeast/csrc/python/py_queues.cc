@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "python/py_gil.h"
+#include "python/py_sizes.h"
 #include "python/py_tensor.h"
 
 namespace nb = nanobind;
@@ -62,13 +63,11 @@ PyBatchingQueue::PyBatchingQueue(int64_t batch_dim, int64_t minimum_batch_size,
                                  int64_t maximum_batch_size, std::optional<double> timeout_ms,
                                  bool check_inputs, std::optional<int64_t> maximum_queue_size,
                                  nb::object allocator)
-    : batch_dim_(batch_dim),
+    : batch_dim_(CheckBatchDim(batch_dim)),
       check_inputs_(check_inputs),
       buffers_(size_t{256} << 20, PythonAllocator(std::move(allocator))),
       queue_(std::make_shared<BatchingQueue<TensorNest>>(BatchingOptions{
-          minimum_batch_size, maximum_batch_size, Timeout(timeout_ms), maximum_queue_size})) {
-  if (batch_dim < 0) throw std::invalid_argument("batch_dim must be >= 0");
-}
+          minimum_batch_size, maximum_batch_size, Timeout(timeout_ms), maximum_queue_size})) {}
 
 void PyBatchingQueue::Enqueue(nb::handle inputs) {
   TensorNest item = ReadTensors(inputs, buffers_);
@@ -82,7 +81,7 @@ nb::object PyBatchingQueue::Next() {
   {
     BlockingCall no_gil;
     std::vector<TensorNest> items = queue_->DequeueMany(CheckSignals);
-    if (!items.empty()) batch = Concatenate(items, static_cast<int>(batch_dim_), buffers_);
+    if (!items.empty()) batch = Concatenate(items, batch_dim_, buffers_);
   }
   if (!batch) throw nb::stop_iteration();
   return WriteTensors(*batch, Framework::kTorch);
@@ -92,7 +91,7 @@ PyDynamicBatcher::PyDynamicBatcher(int64_t batch_dim, int64_t minimum_batch_size
                                    int64_t maximum_batch_size, std::optional<double> timeout_ms,
                                    bool check_outputs)
     : batcher_(std::make_shared<DynamicBatcher>(
-          DynamicBatcher::Options{batch_dim,
+          DynamicBatcher::Options{CheckBatchDim(batch_dim),
                                   BatchingOptions{minimum_batch_size, maximum_batch_size,
                                                   Timeout(timeout_ms), std::nullopt},
                                   check_outputs})) {}

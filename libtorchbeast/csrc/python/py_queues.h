@@ -34,7 +34,7 @@ class PyBatchingQueue {
   const std::shared_ptr<BatchingQueue<TensorNest>>& queue() const { return queue_; }
 
  private:
-  const int64_t batch_dim_;
+  const int batch_dim_;
   const bool check_inputs_;
   BufferPool buffers_;
   const std::shared_ptr<BatchingQueue<TensorNest>> queue_;

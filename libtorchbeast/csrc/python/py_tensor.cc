@@ -3,12 +3,14 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 
 #include "python/py_gil.h"
+#include "python/py_sizes.h"
 
 namespace nb = nanobind;
 
@@ -169,7 +171,12 @@ Tensor ReadTensor(nb::handle source, BufferPool& buffers, bool copy) {
     throw nb::type_error("Arrays must be of bool, uint8, int8 to int64, or a float type");
   }
   Shape shape;
-  for (size_t i = 0; i < array.ndim(); ++i) shape.Append(static_cast<int64_t>(array.shape(i)));
+  int64_t most = kMaxElements;
+  for (size_t i = 0; i < array.ndim(); ++i) {
+    const auto size = static_cast<int64_t>(array.shape(i));
+    shape.Append(CheckSize("the sizes of an array", size, 0, most));
+    most /= std::max<int64_t>(1, size);
+  }
   const bool contiguous = IsContiguous(array);
   if (copy || !contiguous) {
     Tensor result = buffers.Empty(*dtype, shape);

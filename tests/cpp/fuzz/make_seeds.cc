@@ -82,7 +82,7 @@ void SaveObservation(const std::filesystem::path& directory, const std::string& 
     encoder.Append(observation, step == 0, &reply);
     if (step == 0) *reply.mutable_schema()->mutable_observation() = EncodeSpec(encoder.spec());
     reply.add_reward(1.0F);
-    reply.add_terminated(false);
+    reply.add_done(false);
     reply.add_truncated(true);
     reply.add_game_over(false);
     reply.add_episode_step(step);

@@ -1,0 +1,33 @@
+// The one check of sizes that come from Python.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace torchbeast {
+
+// Of a picture that kernels work on: a few numbers per pixel stay small.
+constexpr int64_t kMaxPictureSide = 1 << 13;
+// Of an array: products of sizes, in bytes, are far from overflowing.
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+constexpr int64_t kMaxBatchDim = std::numeric_limits<int>::max();
+
+// Returns `size`. std::invalid_argument unless it is from `lowest` to `highest`.
+inline int64_t CheckSize(const char* name, int64_t size, int64_t lowest, int64_t highest) {
+  if (lowest <= size && size <= highest) return size;
+  throw std::invalid_argument(std::string(name) + " must be from " + std::to_string(lowest) +
+                              " to " + std::to_string(highest) + ", got " + std::to_string(size));
+}
+
+inline int CheckBatchDim(int64_t batch_dim) {
+  return static_cast<int>(CheckSize("batch_dim", batch_dim, 0, kMaxBatchDim));
+}
+
+inline void CheckPictureSize(int64_t height, int64_t width) {
+  CheckSize("a picture's height", height, 1, kMaxPictureSide);
+  CheckSize("a picture's width", width, 1, kMaxPictureSide);
+}
+
+}  // namespace torchbeast
