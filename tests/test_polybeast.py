@@ -360,7 +360,6 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--seed=-1"], "must be at least 0"),
         (["--learning_rate=nan"], "must be a number from 0 on"),
         (["--discounting=1.1"], "must be a number from 0 to 1"),
-        (["--replay_ratio=1000"], "must be a number from 0 to 100"),
         (["--xpid=../x"], "cannot be the name of a run"),
         (["--game_weights=Breakout=2"], "'Breakout' is none of the games, which are Pong"),
         (["--game_weights=Pong=-1"], "Pong needs a number greater than 0"),

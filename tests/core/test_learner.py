@@ -12,7 +12,6 @@ from torchbeast.core.learner import (
     rollouts_at_once,
 )
 from torchbeast.core.losses import LossConfig, rollout_losses
-from torchbeast.core.replay import ReplayConfig
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.models import AgentConfig, make_agent
 
@@ -49,7 +48,6 @@ def make_learner(
     beta_per="target",
     total_steps=1000,
     loss=LossConfig(),  # noqa: B008
-    replay=ReplayConfig(),  # noqa: B008
     **optimizer,
 ):
     torch.manual_seed(0)
@@ -61,7 +59,6 @@ def make_learner(
         OptimizerConfig(total_steps=total_steps, **optimizer),
         batch_size,
         steps.append,
-        replay=replay,
     )
     return learner, steps
 
@@ -288,12 +285,6 @@ def test_a_thread_takes_about_as_many_rows_as_the_agent_likes(
     assert rollouts_at_once(batch_size, unroll_length, threads, rows) == expected
 
 
-def test_replayed_rollouts_count_among_the_rows_at_once():
-    assert rollouts_at_once(8, 20, 1, 80, replay_ratio=1.0) == 2
-    assert rollouts_at_once(2, 20, 1, 80, replay_ratio=3.0) == 1
-    assert rollouts_at_once(8, 80, 2, None, replay_ratio=1.0) == 8
-
-
 @pytest.mark.parametrize("use_popart", [False, True])
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 3e38])
 def test_an_update_that_is_not_finite_changes_nothing(use_popart, reward):
@@ -335,56 +326,8 @@ def test_a_learner_that_diverged_says_so():
     assert len(steps) == MAX_SKIPPED_IN_A_ROW - 1
 
 
-@pytest.mark.parametrize("config", [{}, {"use_popart": True}])
-def test_replayed_rollouts_add_their_gradient_and_nothing_else(config):
-    """The second update learns from rollout 1 and again from rollout 0."""
-    plain = {**config, "learning_rate": 0.0, "grad_norm_clipping": 1e9}
-    learner, steps = make_learner(1, replay=ReplayConfig(replay_ratio=1.0), **plain)
-    without, steps_without = make_learner(1, **plain)
-    first, second = make_rollout(0, task=0), make_rollout(1, task=1)
-    learner.learn(*first, ())
-    without.learn(*first, ())
-    assert steps[0] == steps_without[0]  # There was nothing to draw from.
-
-    reference = copy.deepcopy(learner.agent)
-    losses = rollout_losses(reference, *join([second, first]), (), LossConfig(), num_new=1)
-    parameters = [p for n, p in reference.named_parameters() if not n.startswith("baseline")]
-    expected = torch.autograd.grad(losses.total, parameters)
-    # What both rollouts give alone. With PopArt only the new one moves the statistics.
-    if not config:
-        alone = [rollout_losses(reference, *r, (), LossConfig()).total for r in (first, second)]
-        for a, b in zip(expected, torch.autograd.grad(sum(alone), parameters), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
-
-    found = []
-    prepare = learner._rule.prepare
-
-    def record(gradients, targets):
-        names = [name for name, _ in learner.agent.named_parameters()]
-        pairs = zip(names, gradients.total, strict=True)
-        found.extend(g.clone() for n, g in pairs if not n.startswith("baseline"))
-        return prepare(gradients, targets)
-
-    learner._rule.prepare = record
-    learner.learn(*second, ())
-    without.learn(*second, ())
-    for gradient, wanted in zip(found, expected, strict=True):
-        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)
-    assert steps[1].grad_norm != steps_without[1].grad_norm
-    for name, value in steps_without[1]._replace(grad_norm=steps[1].grad_norm)._asdict().items():
-        found_value = getattr(steps[1], name)
-        assert found_value == (pytest.approx(value) if isinstance(value, float) else value), name
-    assert learner.task_steps == [T, T]
-    if config:
-        for a, b in zip(
-            learner.agent.baseline.moments, without.agent.baseline.moments, strict=True
-        ):
-            torch.testing.assert_close(a, b)
-        assert learner.agent.baseline.mu[0] != 0
-
-
 def test_a_rollout_that_is_not_finite_spoils_one_update_only():
-    learner, steps = make_learner(1, replay=ReplayConfig(replay_ratio=2.0))
+    learner, steps = make_learner(1)
     env, actor = make_rollout(0)
     env.reward[2] = float("nan")
     learner.learn(env, actor, ())

@@ -30,7 +30,6 @@ def test_a_run_like_the_measured_one_has_an_expectation(arguments):
         ["--env=Pong,Breakout"],
         ["--env=ALE/Pong-v5"],
         ["--learning_rate=0.001"],
-        ["--replay_ratio=1"],
         ["--total_steps=1000"],
         ["--use_lstm"],
         ["--num_actors=4"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, amount, fraction, positive, positive_amount, ratio
+from torchbeast.cli.parsing import agent_type, amount, fraction, positive, positive_amount
 from torchbeast.core.types import SIGMA_FLOOR
 
 
@@ -120,20 +120,6 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         default=SIGMA_FLOOR,
         help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
         "(default: %(default)s)",
-    )
-    add(
-        "--replay_ratio",
-        type=ratio,
-        default=0.0,
-        help="Rollouts that are learned from again for each new one, drawn from the newest "
-        "--replay_size. (default: %(default)s)",
-    )
-    add(
-        "--replay_size",
-        type=positive,
-        default=500,
-        help="How many of the newest rollouts are kept for that, on the learner's device. A step "
-        "takes 28 kB with four frames of 84 x 84. (default: %(default)s)",
     )
     add_optimizer_flags(parser)
 

@@ -21,7 +21,6 @@ from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.parts import Part, join, sum_over_ranks
-from torchbeast.core.replay import Replay, ReplayConfig, Rollouts
 from torchbeast.core.step_stats import Game, StepStats, collect_part, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.update import UpdateRule
@@ -55,7 +54,6 @@ class Learner:
         on_step: Callable[[StepStats], None],
         on_gradients: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
-        replay: ReplayConfig = ReplayConfig(),  # noqa: B008
     ) -> None:
         """Makes a learner at step 0.
 
@@ -68,7 +66,6 @@ class Learner:
             on_gradients: is called before gradients are applied.
             ranks: the processes that learn together, each from its own batch. Their agents must be
                 equal. By default there is only this process.
-            replay: how often rollouts are learned from again.
         """
         self.agent = agent
         self.steps = 0
@@ -81,7 +78,6 @@ class Learner:
         self._on_step = on_step
         self._rule = UpdateRule(agent, optimizer, on_gradients)
         self._ranks = ranks or Ranks()
-        self._replay = Replay(replay)
         self._stop_requested = False
         self.is_stopped = False
         """Whether a rank asked all ranks to stop, and all of them have made their last step."""
@@ -98,8 +94,7 @@ class Learner:
     ) -> None:
         """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
 
-        Blocks while other threads learn from a whole batch. Replayed rollouts add to the gradient;
-        what is counted and recorded is of the new ones, but for the norms of the gradients.
+        Blocks while other threads learn from a whole batch.
 
         Args:
             env: what the environments returned.
@@ -114,8 +109,7 @@ class Learner:
         """
         num_rollouts = env.done.shape[1]
         with self._gate.part(num_rollouts):
-            rollouts = self._replay.extend(Rollouts(env, actor, initial_state))
-            losses = rollout_losses(self.agent, *rollouts, self._loss_config, num_new=num_rollouts)
+            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
             gradients = self._rule.gradients(losses, by_task=self._measures_tasks())
             stats = collect_part(
                 losses, env, policy_version, self.learner_steps, len(self.task_steps)
@@ -176,8 +170,6 @@ class Learner:
         self.learner_steps += 1
         self._skipped.record(fault, self.steps)
         if fault is not None:
-            # The rollout at fault may be among those kept, and would spoil further updates.
-            self._replay.clear()
             self.check_weights()
         # Called here because no thread changes the weights now.
         self._on_step(
@@ -225,14 +217,13 @@ def rollouts_at_once(
     unroll_length: int,
     threads: int,
     rows_at_once: int | None,
-    replay_ratio: float = 0.0,
 ) -> int:
     """Returns how many rollouts each learner thread takes at a time: a divisor of ``batch_size``.
 
     ``rows_at_once``: the agent's attribute of this name, for a CPU. None for a GPU, which is
-    fastest with whole batches. Replayed rollouts come in addition.
+    fastest with whole batches.
     """
     if rows_at_once is None:
         return batch_size
-    most = min(batch_size // threads, int(rows_at_once / (unroll_length * (1 + replay_ratio))))
+    most = min(batch_size // threads, rows_at_once // unroll_length)
     return max(n for n in range(1, max(1, most) + 1) if batch_size % n == 0)

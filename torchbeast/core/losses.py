@@ -60,8 +60,7 @@ class Losses(NamedTuple):
     """bool: false for the transitions that are no step of a game; see :class:`Transitions`."""
 
     targets: TargetSums | None = None
-    """Sums of ``vs`` and rewards of new rollouts, which move PopArt's statistics; None without
-    PopArt."""
+    """Sums of ``vs`` and rewards, which move PopArt's statistics; None without PopArt."""
 
     @property
     def total(self) -> Tensor:
@@ -131,8 +130,6 @@ def rollout_losses(
     actor: AgentOutput,
     initial_state: Any,
     config: LossConfig,
-    *,
-    num_new: int | None = None,
 ) -> Losses:
     """Computes the losses of rollouts under ``agent``.
 
@@ -142,8 +139,6 @@ def rollout_losses(
         actor: likewise; of the behaviour policy.
         initial_state: the recurrent state before the first row.
         config: weights and discount.
-        num_new: how many rollouts, the first ones of ``B``, are new; by default all. The targets of
-            the others have moved PopArt's statistics before and do not move them again.
 
     Raises:
         ValueError: a tensor has the wrong rank or shape.
@@ -163,7 +158,7 @@ def rollout_losses(
         transitions.v_tm1.detach(),
         transitions.bootstrap_v,
     )
-    return weigh(transitions, returns.vs, returns.pg_advantages, popart, config, num_new)
+    return weigh(transitions, returns.vs, returns.pg_advantages, popart, config)
 
 
 def check_rollout(env: EnvOutput, actor: AgentOutput) -> None:
@@ -227,7 +222,6 @@ def weigh(
     pg_advantage_tm1: Tensor,
     popart: PopArtLayer | None,
     config: LossConfig,
-    num_new: int | None = None,
 ) -> Losses:
     """Computes the weighted losses of aligned transitions.
 
@@ -237,13 +231,13 @@ def weigh(
         pg_advantage_tm1: ``[T, B]``, V-trace's advantages in units of return.
         popart: the layer whose statistics normalise targets and advantages, if any.
         config: weights of the losses.
-        num_new: see :func:`rollout_losses`.
     """
     targets, values, advantages = vs_tm1, transitions.normalized_v_tm1, pg_advantage_tm1
     sums = None
     if popart is not None:
-        move = (vs_tm1, transitions.task_tm1, transitions.reward_t, transitions.is_step)
-        sums = popart.sum_own_targets(*(x[:, :num_new] for x in move))
+        sums = popart.sum_own_targets(
+            vs_tm1, transitions.task_tm1, transitions.reward_t, transitions.is_step
+        )
         targets, values, advantages = normalize(transitions, vs_tm1, pg_advantage_tm1, popart, sums)
     logits = transitions.logits_tm1
     terms = (

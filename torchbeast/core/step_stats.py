@@ -113,31 +113,27 @@ def collect_part(
     """Collects statistics of a part without waiting for the device.
 
     Args:
-        losses: of the part. Those of replayed rollouts, which stand behind the new ones, are left
-            out.
-        env: of the new rollouts, leaves ``[T + 1, B, ...]``. The first row belongs to the rollout
+        losses: of the part.
+        env: of its rollouts, leaves ``[T + 1, B, ...]``. The first row belongs to the rollout
             before.
         policy_version: int ``[T + 1, B]``, the learner step whose weights acted, if known.
         version: the learner step whose weights learn.
         num_tasks: of the agent.
     """
-    num_new = env.done.shape[1]
-    task, is_step = losses.task[:, :num_new], losses.is_step[:, :num_new]
+    task, is_step = losses.task, losses.is_step
     if policy_version is None:
         lag = losses.vs.new_zeros(())
     else:
         lag = ((version - policy_version[1:].to(torch.float64)) * is_step).sum()
-    per_step = losses.per_step.detach()[:, :num_new]
+    per_step = losses.per_step.detach()
     terms = (losses.policy_gradient, losses.baseline, losses.entropy, losses.value_error)
-    values = (per_step.sum(), *(term[:, :num_new].sum() for term in terms), lag)
+    values = (per_step.sum(), *(term.sum() for term in terms), lag)
     # Not bincount, which waits for the device.
     is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
     is_task &= is_step.flatten().unsqueeze(-1)
     is_faulty = ~per_step.isfinite().flatten().unsqueeze(-1)
     # Not a product: an entropy that is not finite stays with its task.
-    entropies = torch.where(
-        is_task, losses.policy_entropy[:, :num_new].flatten().unsqueeze(-1), 0.0
-    )
+    entropies = torch.where(is_task, losses.policy_entropy.flatten().unsqueeze(-1), 0.0)
     by_task = (is_task, is_task & is_faulty, entropies)
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(

@@ -12,7 +12,6 @@ from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.core.learner import OptimizerConfig
 from torchbeast.core.losses import LossConfig
-from torchbeast.core.replay import ReplayConfig
 from torchbeast.envs import ObservationConfig, parse_game_weights, parse_games
 from torchbeast.runtime.allocation import default_num_actors
 
@@ -142,7 +141,6 @@ class TrainingConfig(NamedTuple):
     network: NetworkConfig
     learning: LearningConfig
     optimizer: OptimizerConfig
-    replay: ReplayConfig
     output: OutputConfig
     evaluation: EvaluationSchedule
     machine: MachineConfig

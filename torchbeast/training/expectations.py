@@ -36,7 +36,6 @@ def _essence(config: TrainingConfig) -> tuple[object, ...]:
         config.network,
         config.learning,
         config.optimizer,
-        config.replay,
         config.machine.num_actors,
         config.pool,
     )

@@ -66,7 +66,6 @@ class TrainingRun:
             setup.config.learning.unroll_length,
             setup.plan.learner_threads,
             self.learner.agent.rows_at_once if on_cpu else None,
-            setup.config.replay.replay_ratio,
         )
         self.weights = make_weights(self.learner.agent)
         self.weights.publish(self.learner.agent, self.learner.learner_steps)

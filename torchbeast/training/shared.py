@@ -7,12 +7,11 @@ import fcntl
 import multiprocessing.reduction
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core.replay import join_rollouts
 from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime.text import first_line
@@ -100,8 +99,17 @@ class RolloutBuffers:
 
 def join_buffers(rollouts: list[Rollout]) -> Rollout:
     """Joins rollouts to leaves ``[T + 1, B, ...]``. A single one is returned without a copy."""
-    joined: Rollout = rollouts[0] if len(rollouts) == 1 else join_rollouts(rollouts)
+    joined: Rollout = rollouts[0] if len(rollouts) == 1 else _join(rollouts)
     return joined
+
+
+def _join(parts: Sequence[Any]) -> Any:
+    """Joins nested tuples of tensors ``[T + 1, B, ...]`` along ``B``."""
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(parts), dim=1)
+    fields = [_join(leaves) for leaves in zip(*parts, strict=True)]
+    return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)
 
 
 class SharedWeights:

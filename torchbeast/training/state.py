@@ -132,7 +132,6 @@ def make_learner(
         on_step,
         on_gradients,
         setup.ranks,
-        config.replay,
     )
     if state.checkpoint is not None:
         learner.load_state_dict(state.checkpoint)
