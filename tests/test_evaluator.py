@@ -6,7 +6,6 @@ from multiprocessing import Pipe
 import psutil
 import pytest
 import torch
-from PIL import Image
 
 from tests.processes import wait_until
 from torchbeast import evaluator
@@ -14,7 +13,7 @@ from torchbeast.envs import plan_envs
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.records.scores import GameScore
-from torchbeast.runtime.evaluator import Alive, EvaluatorProcess, Failure, Finished, Pace, Request
+from torchbeast.runtime.evaluator import Alive, EvaluatorProcess, Failure, Finished, Request
 
 TARGET = "tests.moving_target:MovingTarget-v0"
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -48,8 +47,6 @@ def make_request(tmp_path):
             games=games,
             num_episodes=0,
             film=False,
-            saliency=False,
-            cores=1.0,
         )
         return request._replace(**fields)
 
@@ -90,16 +87,13 @@ def test_every_game_is_scored_under_both_policies(make_request):
     assert list(evaluator.evaluate(request, no_wait)) == scores
 
 
-def test_films_and_saliency_sheets_go_into_the_run(make_request, tmp_path, monkeypatch):
+def test_films_go_into_the_run(make_request, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluator, "MAX_FILM_STEPS", 12)
-    monkeypatch.setattr(evaluator, "SALIENCY_STEPS", range(2, 8, 2))
-    request = make_request(BREAKOUT, film=True, saliency=True)
+    request = make_request(BREAKOUT, film=True)
     assert list(evaluator.evaluate(request, no_wait)) == []
     film = tmp_path / "movies" / f"run_640_{BREAKOUT}.gif"
     assert len(film.with_suffix(".actions").read_text().split()) == 12
     assert film.exists()
-    with Image.open(tmp_path / "saliency" / f"run_640_{BREAKOUT}.png") as sheet:
-        assert sheet.width > 3 * 2 * 160  # Three steps, magnified.
 
 
 @pytest.mark.filterwarnings("ignore:.*render_mode")
@@ -124,69 +118,15 @@ def test_a_film_is_not_left_unfinished_when_the_trainer_ends(make_request, tmp_p
     assert not list((tmp_path / "movies").iterdir())
 
 
-class Clock:
-    """Time and CPU time that only pass when told."""
-
-    def __init__(self, monkeypatch):
-        self.now = self.cpu = 100.0
-        self.sent = []
-        monkeypatch.setattr(evaluator.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(evaluator.time, "process_time", lambda: self.cpu)
-
-    def work(self, seconds):
-        self.now += seconds
-        self.cpu += seconds
-
-    def poll(self, timeout):
-        """Stands for a connection without messages: sleeps as long as it is asked to."""
-        self.now += timeout
-        return False
-
-    def send(self, message):
-        self.sent.append((self.now, message))
-
-
-@pytest.mark.parametrize("cores", [0.1, 0.5, 1.0])
-def test_the_process_stays_within_its_cores(monkeypatch, cores):
-    clock = Clock(monkeypatch)
-    throttle = evaluator.Throttle(clock)
-    throttle.set_cores(cores)
-    for seconds in (0.01, 1.0, 0.02):
-        clock.work(seconds)
-        throttle.wait()
-    assert clock.cpu - 100.0 == pytest.approx(cores * (clock.now - 100.0))
-
-
-def test_a_process_that_works_says_so_now_and_then(monkeypatch):
-    clock = Clock(monkeypatch)
-    throttle = evaluator.Throttle(clock)
-    for _ in range(7):
-        clock.work(0.4)
-        throttle.wait()
-    assert clock.sent == [(pytest.approx(101.2), Alive()), (pytest.approx(102.4), Alive())]
-
-
-def test_idle_time_is_not_saved_up(monkeypatch):
-    clock = Clock(monkeypatch)
-    throttle = evaluator.Throttle(clock)
-    clock.now += 1000.0
-    throttle.set_cores(0.1)
-    start = clock.now
-    clock.work(1.0)
-    throttle.wait()
-    assert clock.now - start == pytest.approx(10.0)
-
-
-def test_the_trainer_is_heard_while_the_process_sleeps():
+def test_a_process_that_works_says_so_and_notices_the_end_of_the_trainer(monkeypatch):
     ours, theirs = Pipe()
-    throttle = evaluator.Throttle(theirs)
-    throttle.set_cores(1e-9)  # It would sleep for years.
-    ours.send(Pace(1.0))
-    throttle.wait()
-    throttle.set_cores(1e-9)
+    monkeypatch.setattr(evaluator, "ALIVE_INTERVAL_S", 0.0)
+    pulse = evaluator.Pulse(theirs)
+    pulse.beat()
+    assert isinstance(ours.recv(), Alive)
     ours.close()
     with pytest.raises(evaluator.TrainerLostError):
-        throttle.wait()
+        pulse.beat()
 
 
 def test_the_process_answers_requests_until_its_connection_ends(make_request, process, tmp_path):
@@ -210,10 +150,9 @@ def test_the_process_has_low_priority_and_leaves_ctrl_c_to_the_trainer(process):
     child = psutil.Process(process._process.pid)
     wait_until(lambda: child.nice() == min(19, psutil.Process().nice() + 1))
     child.send_signal(signal.SIGINT)
-    process.send(Pace(1.0))
     assert child.is_running()
     child.kill()
     with pytest.raises(EOFError):
         process.receive(timeout=60.0)
     assert process.exit_code() == -signal.SIGKILL
-    assert not process.send(Pace(1.0))
+    assert not process.send(None)

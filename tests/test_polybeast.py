@@ -233,7 +233,7 @@ def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
     code, out, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=600",
         "--env=tests.moving_target:MovingTarget-v0", "--evaluate_every=300",
-        "--evaluation_episodes=1", "--evaluation_share=1",
+        "--evaluation_episodes=1",
     ).finish()  # fmt: skip
     assert code == 0, err
     assert "Step 600, sampled actions: MovingTarget" in out
@@ -246,7 +246,7 @@ def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
 def test_ctrl_c_does_not_wait_for_an_evaluation(start, tmp_path):
     run = start(
         "polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100",
-        "--record_every=100", "--evaluation_episodes=1000", "--evaluation_share=1",
+        "--record_every=100", "--evaluation_episodes=1000",
     )  # fmt: skip
     wait_until(lambda: (tmp_path / "run" / "evaluated.tar").exists())
     family = run.family()
@@ -366,7 +366,6 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--logger=no_such_module:Logger"], "No module named 'no_such_module'"),
         (["--mode=test", "--intermediate_model_id=x"], "not a number: x"),
         (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),
-        (["--evaluation_share=0"], "must be above 0"),
         (["--mode=test", "--json=/none/x.json"], "--json /none/x.json: there is no directory"),
     ],
 )

@@ -52,7 +52,7 @@ def make_run(make_config):
     runs = []
 
     def make(*arguments):
-        runs.append(Run(make_config(f"--env={TARGET}", "--evaluation_share=1", *arguments)))
+        runs.append(Run(make_config(f"--env={TARGET}", *arguments)))
         return runs[-1]
 
     yield make
@@ -161,7 +161,7 @@ def test_an_evaluator_that_hangs_while_the_agent_trains_is_replaced(make_run, mo
         return "restarting" in caplog.text
 
     wait_until(is_replaced)
-    assert caplog.messages == ["The evaluator has hung for 2 s, restarting it (1 of 3 times)"]
+    assert caplog.messages == ["The evaluator has hung for 1 s, restarting it (1 of 3 times)"]
 
 
 def test_an_evaluator_that_died_of_the_last_request_is_asked_again(make_run):

@@ -44,23 +44,14 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         "(default: no check)",
     )
     add(
-        "--fixed_input_scale",
-        action="store_true",
-        help="The network's input is x / 255, as in 2019. Without this flag it is the difference "
-        "from the game's mean picture, divided by a standard deviation.",
-    )
-    add(
         "--init_from",
         metavar="RUN[:STEP]",
         help="Start with the weights of a trained agent: a run, a shipped agent, or the path of a "
         "model.tar, also of 2019. Ignored where a run resumes. (default: a new agent)",
     )
-    add(
-        "--torch_initial_weights",
-        action="store_true",
-        help="Initialise as in 2019: PyTorch's default weights, and PopArt's mean 0 and standard "
-        "deviation 1.",
-    )
+    # What --preset 2019 sets.
+    for name in ("--fixed_input_scale", "--torch_initial_weights"):
+        add(name, action="store_true", help=argparse.SUPPRESS)
 
 
 def add_learner_flags(parser: argparse.ArgumentParser) -> None:
@@ -106,14 +97,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "none with --use_popart)",
     )
     add("--beta", type=fraction, default=0.00001, help="PopArt's step size. (default: %(default)s)")
-    add(
-        "--beta_per",
-        choices=["target", "batch"],
-        default="target",
-        help="What --beta is the step size of. target: each value target, before the batch is "
-        "learned from. batch: a whole batch, after it was learned from, as in 2019. "
-        "(default: %(default)s)",
-    )
+    add("--beta_per", choices=["target", "batch"], default="target", help=argparse.SUPPRESS)
     add(
         "--sigma_floor",
         type=fraction,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import natural, positive, share
+from torchbeast.cli.parsing import natural, positive
 
 
 def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
@@ -29,25 +29,9 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
         help="Full games per evaluation, game and kind of action. (default: %(default)s)",
     )
     add(
-        "--evaluation_share",
-        type=share,
-        default=0.05,
-        metavar="SHARE",
-        help="Largest share of the cores that evaluation takes from training, at most one core. "
-        "(default: %(default)s)",
-    )
-    add(
         "--record_every",
         type=natural,
         default=0,
         metavar="STEPS",
         help="Agent steps between films of every game, in movies/. (default: %(default)s)",
-    )
-    add(
-        "--saliency_every",
-        type=natural,
-        default=0,
-        metavar="STEPS",
-        help="Agent steps between saliency maps of every game, in saliency/. "
-        "(default: %(default)s)",
     )

@@ -216,12 +216,7 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="Sample actions from the policy instead of taking the most probable one.",
     )
-    add(
-        "--greedy",
-        action="store_true",
-        default=True,
-        help="Always take the most probable action. (default: on)",
-    )
+    add("--greedy", action="store_true", default=True, help=argparse.SUPPRESS)
     add(
         "--json",
         nargs="?",

@@ -65,15 +65,9 @@ def add_failure_flags(group: argparse._ArgumentGroup) -> None:
         "--max_environment_failures",
         type=positive,
         default=3,
-        help="The run ends at this number of exceptions of one environment within "
-        "--failure_window_s. In PolyBeast also at this number of one server's protocol errors. "
+        help="The run ends at this number of exceptions of one environment within ten "
+        "minutes. In PolyBeast also at this number of one server's protocol errors. "
         "(default: %(default)s)",
-    )
-    group.add_argument(
-        "--failure_window_s",
-        type=positive,
-        default=600,
-        help="Seconds after which a failure is forgotten. (default: %(default)s)",
     )
 
 

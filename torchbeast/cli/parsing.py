@@ -117,19 +117,6 @@ def fraction(text: str) -> float:
     return value
 
 
-def ratio(text: str) -> float:
-    """Parses a number from 0 to 100: an argparse type."""
-    value = amount(text)
-    if value > 100:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 100, got {text}")
-    return value
-
-
-def share(text: str) -> float:
-    """Parses a number above 0, up to 1: an argparse type."""
-    return _above_zero(fraction(text), text)
-
-
 def _above_zero(value: float, text: str) -> float:
     if value == 0:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")

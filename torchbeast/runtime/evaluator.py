@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 # How long the process gets to remove unfinished files. It answers within a step of its games.
 EXIT_TIMEOUT_S = 0.5
-# Where cores are scarce, training goes first. With much more than this, the process would get less
-# than the default share of two busy cores.
-NICENESS = 5
+# Where cores are scarce, training goes first.
+NICENESS = 10
 
 
 class Request(NamedTuple):
@@ -29,7 +28,7 @@ class Request(NamedTuple):
 
     checkpoint: Path
     directory: Path
-    """The run's directory, for films and pictures."""
+    """The run's directory, for films."""
     xpid: str
     step: int
     agent_type: str
@@ -39,15 +38,6 @@ class Request(NamedTuple):
     num_episodes: int
     """Full games per game and policy; 0: no scores."""
     film: bool
-    saliency: bool
-    cores: float
-    """Cores to use, at most 1."""
-
-
-class Pace(NamedTuple):
-    """To the evaluator, while it works: how many cores it may use from now on."""
-
-    cores: float
 
 
 class Failure(NamedTuple):
@@ -112,7 +102,7 @@ class EvaluatorProcess:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
-    def send(self, message: Request | Pace) -> bool:
+    def send(self, message: Request) -> bool:
         """Returns False if the process is gone."""
         try:
             with self._sending:

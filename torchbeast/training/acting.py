@@ -31,8 +31,7 @@ class ActorConfig(NamedTuple):
     seed: int
     step_timeout_s: float
     max_failures: int
-    """Exceptions of one actor within ``failure_window_s`` at which the run ends."""
-    failure_window_s: float
+    """Exceptions of one actor within ten minutes at which the run ends."""
 
 
 def actor_config(setup: Setup, seed: int, agent: Agent) -> ActorConfig:
@@ -48,7 +47,6 @@ def actor_config(setup: Setup, seed: int, agent: Agent) -> ActorConfig:
         seed=seed,
         step_timeout_s=config.step_timeout_s,
         max_failures=config.pool.max_environment_failures,
-        failure_window_s=config.pool.failure_window_s,
     )
 
 

@@ -25,6 +25,8 @@ from torchbeast.training.shared import RolloutBuffers, SharedWeights, join_buffe
 
 # How long environments get to close.
 CLOSING_S = 1.0
+# Failures are forgotten after so long; as in the actor pool.
+FAILURE_WINDOW_S = 600.0
 
 
 class ActorProcesses:
@@ -48,7 +50,7 @@ class ActorProcesses:
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
         self._restarts = Restarts("monobeast", "actor", num_actors)
         self._failures = [
-            FailureBudget(config.max_failures, config.failure_window_s) for _ in config.tasks
+            FailureBudget(config.max_failures, FAILURE_WINDOW_S) for _ in config.tasks
         ]
         self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.

@@ -36,15 +36,12 @@ class EvaluationSchedule(NamedTuple):
     evaluate_every: int = 0
     evaluation_episodes: int = 5
     """Full games per game and policy."""
-    evaluation_share: float = 0.05
-    """Share of the run's cores."""
     record_every: int = 0
-    saliency_every: int = 0
 
     @property
-    def intervals(self) -> tuple[int, int, int]:
-        """Steps between scores, films and saliency sheets."""
-        return self.evaluate_every, self.record_every, self.saliency_every
+    def intervals(self) -> tuple[int, int]:
+        """Steps between scores and films."""
+        return self.evaluate_every, self.record_every
 
 
 class NetworkConfig(NamedTuple):
@@ -111,7 +108,6 @@ class PoolConfig(NamedTuple):
     max_learner_queue_size: int | None = None
     synchronous: bool = False
     max_environment_failures: int = 3
-    failure_window_s: float = 600.0
 
 
 class ServersConfig(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES, Evaluation, GameScore
-from torchbeast.runtime.evaluator import EvaluatorProcess, Failure, Finished, Notice, Pace, Request
+from torchbeast.runtime.evaluator import EvaluatorProcess, Failure, Finished, Notice, Request
 from torchbeast.training.checkpointer import passed_multiple
 from torchbeast.training.recorder import Recorder
 from torchbeast.training.setup import Setup
@@ -22,7 +22,7 @@ log = logging.getLogger("torchbeast")
 CHECKPOINT_NAME = "evaluated.tar"
 # How often the last evaluation's scores are asked for, and with that whether the user has left.
 POLL_INTERVAL_S = 0.2
-# At full speed an evaluator that is silent for so long hangs, unless a step may take longer.
+# An evaluator that is silent for so long hangs, unless a step may take longer.
 HANG_S = 300.0
 # A run of days should not lose its evaluations to a process that was killed once.
 MAX_RESTARTS = 3
@@ -34,11 +34,10 @@ class Job(NamedTuple):
 
     score: bool
     film: bool
-    saliency: bool
 
 
 class AgentEvaluator:
-    """Has the agent evaluated, filmed and explained every so many steps, by one process.
+    """Has the agent evaluated and filmed every so many steps, by one process.
 
     While that is busy, what is due is left out: steps of evaluations are comparable between runs,
     and training never waits. A failure is reported and never ends the run.
@@ -64,7 +63,6 @@ class AgentEvaluator:
         self._schedule = setup.config.evaluation
         self._games = setup.config.games
         self._agent_type = setup.config.network.agent_type
-        self._cores = min(1.0, self._schedule.evaluation_share * setup.cores)
         self._hang_s = max(HANG_S, setup.config.step_timeout_s)
         self._recorder = recorder
         self._save_agent = save_agent
@@ -74,8 +72,8 @@ class AgentEvaluator:
         self._is_busy = False
         self._restarts = 0
         self._requested_at = 0.0
-        # The last request. Of the agent that the run starts from nothing is wanted.
-        self._job = Job(score=True, film=True, saliency=True)
+        # The last request. Do not evaluate the initial agent.
+        self._job = Job(score=True, film=True)
         self._step, self._seconds = first_step, 0.0
         self._scores: list[GameScore] = []
         self._reported: set[str] = set()
@@ -106,11 +104,11 @@ class AgentEvaluator:
             self._report_once(
                 "busy",
                 f"Nothing is evaluated at step {stats.steps:,}: the evaluation of step "
-                f"{self._step:,} is not finished. A larger --evaluation_share, fewer "
-                "--evaluation_episodes or longer intervals help",
+                f"{self._step:,} is not finished. Fewer --evaluation_episodes or longer intervals "
+                "help",
             )
             return
-        self._request(job, stats.steps, self._recorder.progress.seconds(), self._cores)
+        self._request(job, stats.steps, self._recorder.progress.seconds())
 
     def update(self, timeout: float = 0.0) -> None:
         """Takes in what the process sent.
@@ -125,10 +123,8 @@ class AgentEvaluator:
                 self._replace(f"ended (exit code {self._process.exit_code()})")
                 return
             if message is None:
-                # In its share of the cores it sleeps after each step, in proportion to that.
-                limit = self._hang_s * (1 + 1 / self._cores)
-                if self._is_busy and self._silence() > limit:
-                    self._replace(f"has hung for {limit:g} s")
+                if self._is_busy and self._silence() > self._hang_s:
+                    self._replace(f"has hung for {self._hang_s:g} s")
                 return
             self._take(message)
             timeout = 0.0
@@ -141,7 +137,7 @@ class AgentEvaluator:
         """Starts a process in the place of one of no use. What that was doing is left out."""
         self._is_alive = self._is_busy = False
         self._scores = []
-        self._job = Job(score=False, film=False, saliency=False)  # It is not done.
+        self._job = Job(score=False, film=False)  # It is not done.
         if self._restarts == MAX_RESTARTS:
             log.error("The evaluator %s; training continues without it", what_happened)
             return
@@ -156,7 +152,7 @@ class AgentEvaluator:
         self._start_process()
 
     def finish(self, learner: Learner, is_stopped: Callable[[], bool]) -> None:
-        """Evaluates the final agent, at full speed since nothing trains any more.
+        """Evaluates the final agent.
 
         Args:
             learner: has the agent.
@@ -167,11 +163,10 @@ class AgentEvaluator:
         if not self._is_alive or not (self._is_busy or any(self._left(learner.steps))):
             return
         log.info("Evaluating the final agent (Ctrl-C ends this)")
-        self._process.send(Pace(1.0))
         self._await(is_stopped)
         wanted = self._left(learner.steps)
         if self._is_alive and any(wanted) and not is_stopped():
-            self._request(wanted, learner.steps, seconds, cores=1.0)
+            self._request(wanted, learner.steps, seconds)
             self._await(is_stopped)
 
     def _left(self, step: int) -> Job:
@@ -197,7 +192,7 @@ class AgentEvaluator:
         evaluation = self._recorder.evaluation
         return [] if evaluation is None else describe(evaluation)
 
-    def _request(self, job: Job, step: int, seconds: float, cores: float) -> None:
+    def _request(self, job: Job, step: int, seconds: float) -> None:
         if not self._save_agent(self._checkpoint):
             return  # It has been reported.
         self._job, self._step, self._seconds = job, step, seconds
@@ -210,8 +205,6 @@ class AgentEvaluator:
             games=self._games,
             num_episodes=self._schedule.evaluation_episodes if job.score else 0,
             film=job.film,
-            saliency=job.saliency,
-            cores=cores,
         )
         self._requested_at = time.monotonic()
         self._is_busy = True  # Before the answer can come.
@@ -219,13 +212,12 @@ class AgentEvaluator:
             self._is_busy = False
 
     def _await(self, is_stopped: Callable[[], bool]) -> None:
-        start = time.monotonic()  # Until now it worked in its share of the cores.
         while self._is_busy and not is_stopped():
-            self.update(POLL_INTERVAL_S)
-            if time.monotonic() - max(start, self._process.heard_at) > self._hang_s:
+            if self._silence() > self._hang_s - POLL_INTERVAL_S:  # Else update() replaces it.
                 log.error("The evaluator has hung for %g s; the run ends without it", self._hang_s)
                 self.disconnect()
                 return
+            self.update(POLL_INTERVAL_S / 2)
 
     def _take(self, message: GameScore | Failure | Notice | Finished) -> None:
         if isinstance(message, GameScore):

@@ -128,7 +128,6 @@ class Pipeline:
             tls=load_tls(config.servers.tls_dir),
             connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=min(config.pool.max_environment_failures, MAX_FAILURES),
-            failure_window_s=config.pool.failure_window_s,
             # Servers replace an environment that hangs. This is for those that cannot.
             step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
         )
