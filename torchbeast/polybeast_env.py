@@ -111,7 +111,7 @@ def serve(
     from torchbeast.envs import derive_seed, make_env
     from torchbeast.runtime.workers import begin_worker
 
-    begin_worker()
+    begin_worker(seed=derive_seed(config.seed, index, generation))
     served = config.served[index]
     counter = itertools.count()
 
