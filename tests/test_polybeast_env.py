@@ -1,10 +1,14 @@
+import multiprocessing
+import random
 import signal
 import sys
 
+import numpy as np
 import pytest
 
+import libtorchbeast
 from tests.processes import nothing_left, wait_until
-from torchbeast.polybeast_env import main, make_parser, read_config
+from torchbeast.polybeast_env import main, make_parser, read_config, serve
 from torchbeast.runtime import threads, workers
 from torchbeast.runtime.allocation import default_num_actors, default_num_servers, divide
 
@@ -35,6 +39,33 @@ def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, co
     shares = divide(num_actors or default_num_actors(weights), weights)
     config = read_config(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
     assert len(config.tasks) == default_num_servers(cores, shares)
+
+
+class DrawingServer:
+    """Serves nothing: its error says what the global generators draw."""
+
+    def __init__(self, *_):
+        pass
+
+    def run(self):
+        raise ValueError(f"{np.random.random()} {random.random()}")
+
+
+def test_each_server_and_its_replacement_draw_other_numbers(monkeypatch):
+    monkeypatch.setattr(libtorchbeast, "Server", DrawingServer)
+    config = read_config(make_parser().parse_args(["--env=Pong", "--num_servers=2", "--seed=1"]))
+    context = multiprocessing.get_context("fork")
+    draws = []
+    for index, generation in ((0, 0), (1, 0), (0, 1), (0, 0)):
+        ours, theirs = context.Pipe(duplex=False)
+        server = context.Process(target=serve, args=(config, index, generation, None, theirs))
+        server.start()
+        draws.append(ours.recv().split())
+        server.join()
+    *others, again = draws
+    assert again == others[0]  # The run's seed decides.
+    for generator in zip(*others, strict=True):
+        assert len(set(generator)) == 3
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -89,7 +89,7 @@ def serve(descriptor: int, niceness: int) -> None:
         descriptor: of the connection to the trainer.
         niceness: how much lower than the trainer's this process's priority is.
     """
-    begin_worker(niceness)
+    begin_worker(niceness, SEED)
     connection = Connection(descriptor)
     logging.getLogger("torchbeast").addHandler(NoticeHandler(connection))
     pulse = Pulse(connection)

@@ -79,7 +79,7 @@ def serve(
     from torchbeast.envs import derive_seed, make_env
     from torchbeast.runtime.workers import begin_worker
 
-    begin_worker()
+    begin_worker(seed=derive_seed(config.seed, index, generation))
     task = config.tasks[index]
     counter = itertools.count()
 

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
@@ -104,6 +105,45 @@ def test_an_actor_is_replaced_whatever_its_environment_leaves(name, message):
         pytest.raises(RunError, match=message),
     ):
         actors.run()
+
+
+class DrawsLevels(StartsAProcess):
+    """Draws a level from the global generators, and is killed in its second rollout."""
+
+    def __init__(self):
+        draws = f"{np.random.random():.20f} {random.random():.20f}".encode()
+        self._level = np.frombuffer(draws.ljust(64), np.uint8).reshape(1, 8, 8)
+        self._steps = 0
+
+    def reset(self, **_):
+        return self._level, {}
+
+    def step(self, _):
+        self._steps += 1
+        if self._steps > 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._level, 0.0, False, False, {}
+
+
+gymnasium.register("DrawsLevels-v0", DrawsLevels)
+
+
+def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
+    monkeypatch.setattr(workers, "MIN_LIFE_S", 0.0)  # As if each had lived long.
+    levels = []
+    with make_actors("tests.training.test_actors:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
+        thread = threading.Thread(target=actors.run)
+        thread.start()
+        try:
+            for _ in range(8):
+                indices = actors.get(1)
+                levels.append(bytes(actors.buffers[indices[0]].env.frame[0].flatten().tolist()))
+                actors.give_back(indices)
+        finally:
+            actors.stop()
+            thread.join()
+    for generator in zip(*(level.split() for level in levels), strict=True):
+        assert len(set(generator)) == len(levels)
 
 
 def test_an_environment_may_start_processes():

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import logging
 import multiprocessing
+import random
 import resource
 import signal
 import sys
@@ -46,12 +47,20 @@ def follow_parent(niceness: int = 0) -> None:
     priority.follow_session(niceness)
 
 
-def begin_worker(niceness: int = 0) -> None:
+def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     """Makes a worker process follow its parent and leave a terminal's signals to the parent.
+
+    Workers are forks of one process. So each seeds the global generators of Python and NumPy, from
+    which custom environments may draw.
 
     Args:
         niceness: how much lower than the parent's its priority is.
+        seed: of these generators, less than 2**32; None for one from the system.
     """
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -63,9 +63,10 @@ def act(
 
     The traceback of an exception, or of sys.exit, goes through the pipe, and the process ends.
     """
-    begin_worker()
+    seed = derive_seed(config.seed, index, generation)
+    begin_worker(seed=seed)
     try:
-        _fill_buffers(config, index, generation, weights, buffers, watchdog, pipe)
+        _fill_buffers(config, index, seed, weights, buffers, watchdog, pipe)
     except (Exception, SystemExit):
         with contextlib.suppress(OSError):
             pipe.send(traceback.format_exc().rstrip())
@@ -74,14 +75,13 @@ def act(
 def _fill_buffers(
     config: ActorConfig,
     index: int,
-    generation: int,
+    seed: int,
     weights: SharedWeights,
     buffers: RolloutBuffers,
     watchdog: Watchdog,
     pipe: Any,
 ) -> None:
     torch.set_num_threads(1)
-    seed = derive_seed(config.seed, index, generation)
     torch.manual_seed(seed)
     task = config.tasks[index]
     with watchdog.inside(index):
