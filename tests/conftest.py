@@ -74,3 +74,9 @@ def start(tmp_path_factory):
     for run_ in runs:
         kill_family(run_.process)
         run_.process.communicate()
+
+
+def pytest_runtest_logreport(report):
+    """Prints the name of a test that fails at once: a suite may be interrupted before its end."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid} ({report.when})", flush=True)
