@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.models import Agent, AgentConfig, ResNet, make_agent
-from torchbeast.models.max_pool import MaxPool
+from torchbeast.models.kernels import MaxPool, residual_section
 from torchbeast.models.normalization import normalize_frames
-from torchbeast.models.residual_section import residual_section
 from torchbeast.runtime import kernels
 
 POOLING_LAYERS = ((16, 84), (32, 42), (32, 21))  # Channels, side.

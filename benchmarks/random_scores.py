@@ -11,9 +11,10 @@ import argparse
 
 import numpy as np
 
-from torchbeast.envs import EnvStream, all_games, make_env, parse_games
+from torchbeast.envs import EnvStream, all_games, parse_games
+from torchbeast.envs import environment as make_env
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import PUBLISHED
+from torchbeast.envs.human_scores import PUBLISHED
 
 
 def play_at_random(env_id: str, num_games: int, seed: int) -> np.ndarray:

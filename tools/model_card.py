@@ -31,7 +31,7 @@ from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import find_reference, human_normalized
+from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.evaluate.playing import play
 from torchbeast.evaluate.trained import read_trained
 from torchbeast.polybeast import make_parser

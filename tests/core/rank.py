@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 
 from tests.core.test_learner import CONFIG, make_rollout
+from torchbeast.core.distributed import Ranks
 from torchbeast.core.learner import Learner, LearnerClosed, OptimizerConfig
 from torchbeast.core.losses import LossConfig
 from torchbeast.models import make_agent
-from torchbeast.runtime.ranks import Ranks
 
 STEPS = 4
 

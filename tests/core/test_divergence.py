@@ -1,7 +1,7 @@
 import pytest
 
-from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW, SkippedUpdates, describe_fault
-from torchbeast.core.step_stats import BatchStats
+from torchbeast.core.checks import MAX_SKIPPED_IN_A_ROW, SkippedUpdates, describe_fault
+from torchbeast.core.stats import BatchStats
 from torchbeast.core.types import RunError
 
 NUMBERS = dict.fromkeys(BatchStats._fields[:8], 0.0)

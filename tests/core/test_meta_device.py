@@ -13,7 +13,7 @@ import torch
 from tests.core.test_learner import CONFIG, make_rollout
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.step_stats import collect_part
+from torchbeast.core.stats import collect_part
 from torchbeast.core.update import UpdateRule
 from torchbeast.models import make_agent
 

@@ -3,7 +3,7 @@ import torch
 
 from torchbeast.core.losses import LossConfig, Losses, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.step_stats import collect_part, join_parts, read_stats
+from torchbeast.core.stats import collect_part, join_parts, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.update import GradientNorms, UpdateRule
 from torchbeast.models import Agent, AgentConfig

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.kernels import needs_kernels
-from torchbeast.envs.resizing import ScreenResizer
+from torchbeast.envs.wrappers import ScreenResizer
 from torchbeast.runtime import kernels
 
 SIZES = [

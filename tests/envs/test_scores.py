@@ -2,7 +2,12 @@ import pytest
 
 from torchbeast.envs import all_games
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import MEASURED_RANDOM, PUBLISHED, find_reference, human_normalized
+from torchbeast.envs.human_scores import (
+    MEASURED_RANDOM,
+    PUBLISHED,
+    find_reference,
+    human_normalized,
+)
 
 
 def test_every_game_has_a_random_score_and_those_of_the_benchmark_a_human_one():

@@ -4,9 +4,9 @@ import pytest
 
 from tests.float_pictures import FloatPictures
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
-from torchbeast.envs.info import action_names, name_actions
-from torchbeast.envs.specs import describe_custom
+from torchbeast.envs import ObservationConfig, atari_actions, plan_envs
+from torchbeast.envs import environment as make_env
+from torchbeast.envs.specs import action_names, describe_custom, name_actions
 
 
 def test_games_that_differ_get_all_actions():

@@ -8,7 +8,7 @@ from torch import nn
 
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
-from torchbeast.models.recurrence import FUSED_STEPS, step_lstm
+from torchbeast.models.agent import FUSED_STEPS, step_lstm
 from torchbeast.records import checkpoint
 
 SIX_TASKS = ("A", "B", "C", "D", "E", "F")

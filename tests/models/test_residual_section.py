@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_bfloat16_kernels
-from torchbeast.models.max_pool import MaxPool
-from torchbeast.models.residual_section import residual_section
+from torchbeast.models.kernels import MaxPool, residual_section
 from torchbeast.runtime import kernels
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.core.step_stats import Game, StepStats
+from torchbeast.core.stats import Game, StepStats
 from torchbeast.records.snapshot import GameSnapshot, Snapshot
 
 STATS = StepStats(

@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.core.step_stats import Game
+from torchbeast.core.stats import Game
 from torchbeast.records.metrics import (
     game_scalars,
     log_fields,

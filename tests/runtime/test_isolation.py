@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.tasks import SlowToImport, hang, live_slowly, succeed
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig
-from torchbeast.envs.measuring import measure_game
+from torchbeast.envs.random_play import measure_game
 from torchbeast.runtime.isolation import run_isolated
 
 

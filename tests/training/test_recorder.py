@@ -1,7 +1,7 @@
 import json
 import time
 
-from torchbeast.core.step_stats import StepStats
+from torchbeast.core.stats import StepStats
 from torchbeast.training import prepare
 from torchbeast.training import recorder as training_recorder
 from torchbeast.training.recorder import Recorder

@@ -3,12 +3,12 @@ import tempfile
 import pytest
 import torch
 
+from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.loading import find_agent_type
 from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.devices import Devices
-from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import available_cores
 from torchbeast.training import prepare
 

@@ -11,7 +11,7 @@ import numpy as np
 from torchbeast.analysis.groups import Group
 from torchbeast.analysis.runs import Curve, RunRecords
 from torchbeast.core.types import UsageError
-from torchbeast.envs.scores import human_normalized
+from torchbeast.envs.human_scores import human_normalized
 
 # Evaluations come at the first learner step that reaches a multiple of steps: records this much
 # behind a point, relative to it, count for it.

@@ -3,7 +3,7 @@
 Several threads may call :meth:`Learner.learn`, each with a part of a batch
 (:mod:`torchbeast.core.batch_gate`). The gradients of the parts are added. The result is exact,
 because a loss is a sum over steps. The thread that delivers the last part of a batch adds the
-gradients of the other ranks (:mod:`torchbeast.core.parts`) and updates the weights
+gradients of the other ranks (:mod:`torchbeast.core.distributed`) and updates the weights
 (:mod:`torchbeast.core.update`).
 """
 
@@ -16,15 +16,13 @@ from typing import Any
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
-from torchbeast.core.checks import find_not_finite
-from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
+from torchbeast.core.checks import SkippedUpdates, describe_fault, find_not_finite, is_finite
+from torchbeast.core.distributed import Part, Ranks, join, sum_over_ranks
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.parts import Part, join, sum_over_ranks
-from torchbeast.core.step_stats import Game, StepStats, collect_part, read_stats
+from torchbeast.core.stats import Game, StepStats, collect_part, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.update import UpdateRule
-from torchbeast.runtime.ranks import Ranks
 
 __all__ = [
     "Game",

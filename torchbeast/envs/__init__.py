@@ -7,7 +7,7 @@ from torchbeast.envs.environment import (
     make_env,
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_game_weights, parse_games
-from torchbeast.envs.measuring import GameStatistics, PlayConfig, measure_games
+from torchbeast.envs.random_play import GameStatistics, PlayConfig, measure_games
 from torchbeast.envs.specs import EnvSpec, atari_actions, plan_envs
 from torchbeast.envs.stream import EnvStream
 

@@ -58,7 +58,7 @@ def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
 
         render(config, signals)
     else:
-        from torchbeast.envs.info import actions_of_games, print_games
+        from torchbeast.envs.specs import actions_of_games, print_games
 
         if config.json != "-":
             print_games(config.env)

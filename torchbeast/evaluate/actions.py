@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs.info import name_actions
+from torchbeast.envs.specs import name_actions
 from torchbeast.evaluate.playing import GameLoop, open_games
 from torchbeast.evaluate.trained import Trained
 

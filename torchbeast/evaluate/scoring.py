@@ -8,7 +8,7 @@ from typing import Any
 
 from torchbeast.cli.command import write_json
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import find_reference, human_normalized
+from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.evaluate.actions import read_actions
 from torchbeast.evaluate.config import EvaluationConfig
 from torchbeast.evaluate.playing import Episode, play

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
-from torchbeast.models.initial import orthogonal_
+from torchbeast.models.initialisation import orthogonal_
 
 
 class AtariNet(Agent):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, CoreState, conv_output_size
-from torchbeast.models.initial import orthogonal_, orthogonal_weight_
+from torchbeast.models.initialisation import orthogonal_, orthogonal_weight_
 
 NUM_QUERIES = 4
 KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, and values.

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from torchbeast.models.pictures import bits, channels_last
+from torchbeast.models.kernels import bits, channels_last
 from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/normalize_frames.h).

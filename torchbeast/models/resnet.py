@@ -6,9 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
-from torchbeast.models.initial import RELU_GAIN, orthogonal_
-from torchbeast.models.max_pool import MaxPool
-from torchbeast.models.residual_section import residual_section
+from torchbeast.models.initialisation import RELU_GAIN, orthogonal_
+from torchbeast.models.kernels import MaxPool, residual_section
 
 
 class ResNet(Agent):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchbeast.core.step_stats import Game, StepStats
+from torchbeast.core.stats import Game, StepStats
 from torchbeast.records.snapshot import GameSnapshot, Snapshot
 
 # Columns of logs.csv that are fields of StepStats.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torchbeast.core.step_stats import StepStats
+from torchbeast.core.stats import StepStats
 from torchbeast.records.arrivals import Arrivals
 from torchbeast.records.snapshot import (
     EvaluatedReturns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from torchbeast.core.step_stats import StepStats
+from torchbeast.core.stats import StepStats
 
 
 class Limit(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from torchbeast.core.distributed import join_ranks, read_ranks
 from torchbeast.records.run_lock import lock_run, reserve_name
-from torchbeast.runtime.ranks import join_ranks, read_ranks
 from torchbeast.training.config import TrainingConfig
 from torchbeast.training.run import TrainingRun
 from torchbeast.training.setup import Setup, prepare

@@ -14,7 +14,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.envs import GameStatistics, PlayConfig, atari_actions, measure_games
 from torchbeast.envs.games import is_atari, short_name
-from torchbeast.envs.measuring import NUM_FRAME_STEPS, NUM_RETURN_STEPS
+from torchbeast.envs.random_play import NUM_FRAME_STEPS, NUM_RETURN_STEPS
 from torchbeast.envs.specs import FULL_ACTIONS
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import from_contents

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.envs.games import short_name
-from torchbeast.envs.scores import human_normalized
+from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
 from torchbeast.records.gradients import describe_gradients

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
@@ -27,7 +28,6 @@ from torchbeast.runtime.allocation import (
     divide,
 )
 from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
-from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.training.config import TrainingConfig
 

@@ -11,7 +11,7 @@ from tests.kernels import (
     make_resnet,
     needs_kernels,
 )
-from torchbeast.models.max_pool import MaxPool
+from torchbeast.models.kernels import MaxPool
 from torchbeast.runtime import kernels
 
 SIZES = [(3, 16, 84, 84), (2, 32, 21, 21), (2, 32, 11, 10), (1, 16, 1, 1), (2, 48, 2, 3)]
