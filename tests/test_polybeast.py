@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import resource
 import signal
 import socket
 from pathlib import Path
@@ -144,9 +145,17 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     assert (run / "meta.json").read_text() == meta
 
 
+@pytest.fixture
+def small_files():
+    """Processes that are started can write files of a megabyte, which no checkpoint fits in."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("small_files")
 def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
-    # A directory in the place of the temporary file: not even root can write there.
-    (tmp_path / "run" / "model.tar.tmp").mkdir(parents=True)
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=60", "--env=Mock"
     ).finish()
@@ -156,8 +165,8 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_run_that_cannot_save_says_so_after_a_signal_too(start, tmp_path):
-    (tmp_path / "run" / "model.tar.tmp").mkdir(parents=True)
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--env=Mock")
     log = tmp_path / "run" / "logs.csv"
     wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
