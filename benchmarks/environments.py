@@ -18,7 +18,7 @@ import ale_py
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import make_env
 
 GAMES = {"Pong": "pong", "Breakout": "breakout", "SpaceInvaders": "space_invaders"}
 VECTOR_ENVS = 8

@@ -11,8 +11,7 @@ import argparse
 
 import numpy as np
 
-from torchbeast.envs import EnvStream, all_games, parse_games
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import EnvStream, all_games, make_env, parse_games
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import PUBLISHED
 

@@ -44,7 +44,7 @@ from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.weights import PublishedWeights
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import make_env
 from torchbeast.runtime.threads import StopSignals, available_cores
 from torchbeast.training import TrainingConfig, TrainingRun, prepare
 

@@ -2,7 +2,7 @@
 
     wrap_pytorch(wrap_deepmind(make_atari(env_id), clip_rewards=False, frame_stack=True))
 
-is ``torchbeast.envs.environment(env_id)``. One wrapper does all preprocessing, so ``make_atari`` does
+is ``torchbeast.envs.make_env(env_id)``. One wrapper does all preprocessing, so ``make_atari`` does
 it already, and ``wrap_deepmind`` only checks that nothing else is asked for.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import make_env
 
 
 def make_atari(
@@ -34,9 +34,7 @@ def wrap_deepmind(
     Raises ValueError for options with which TorchBeast never made a game.
     """
     if not episode_life:
-        raise ValueError(
-            "episode_life=False: use torchbeast.envs.environment(..., full_games=True)"
-        )
+        raise ValueError("episode_life=False: use torchbeast.envs.make_env(..., full_games=True)")
     if clip_rewards or scale or not frame_stack:
         raise ValueError(
             "wrap_deepmind takes clip_rewards=False, frame_stack=True and scale=False only: the "

@@ -76,8 +76,7 @@ def serve(
     mistaken for that of an environment that ends its process.
     """
     from libtorchbeast import Server
-    from torchbeast.envs import derive_seed
-    from torchbeast.envs import environment as make_env
+    from torchbeast.envs import derive_seed, make_env
     from torchbeast.runtime.workers import begin_worker
 
     begin_worker(seed=derive_seed(config.seed, index, generation))

@@ -1,8 +1,7 @@
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs import SIX, THREE, all_games, parse_games
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import SIX, THREE, all_games, make_env, parse_games
 from torchbeast.envs.games import parse_game_weights, short_name
 
 

@@ -2,8 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig, measure_games
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig, make_env, measure_games
 from torchbeast.envs.random_play import NUM_FRAME_STEPS, measure_game
 
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"

@@ -4,8 +4,7 @@ import pytest
 
 from tests.float_pictures import FloatPictures
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.envs import ObservationConfig, atari_actions, plan_envs
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
 from torchbeast.envs.specs import action_names, describe_custom, name_actions
 
 

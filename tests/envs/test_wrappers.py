@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import make_env
 from torchbeast.envs.games import games_by_name
 from torchbeast.envs.mock import Mock
 from torchbeast.envs.wrappers import WRONG_GRAY

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import make_env
 from torchbeast.evaluate import playing
 from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import make_env
 from torchbeast.envs.mock import Mock
 from torchbeast.evaluate import movies, playing, watching
 from torchbeast.evaluate.config import EvaluationConfig

@@ -1,4 +1,4 @@
-"""The actions and pictures of games: what an agent must fit, and the list of ``--mode env_info``."""
+"""Actions and pictures of games: what an agent must fit, and what ``--mode env_info`` lists."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
-from torchbeast.envs import EnvStream
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import EnvStream, make_env
 from torchbeast.envs.games import find_game, is_atari
 from torchbeast.envs.specs import check_actions, check_first_observation
 from torchbeast.evaluate.trained import Trained

@@ -11,8 +11,7 @@ import torch
 
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import EnvOutput
-from torchbeast.envs import EnvStream, derive_seed
-from torchbeast.envs import environment as make_env
+from torchbeast.envs import EnvStream, derive_seed, make_env
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.watchdog import Watchdog
