@@ -26,12 +26,12 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from torchbeast.analysis.saliency import Outputs, Perturbation
-from torchbeast.analysis.saliency.scores import half_squared_change
+from torchbeast.analysis.saliency.explain import half_squared_change
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.evaluate.playing import GameLoop, make_games
-from torchbeast.evaluate.trained import read_trained
 from torchbeast.models import Agent
+from torchbeast.play.agents import read_trained
+from torchbeast.play.games import GameLoop, make_games
 from torchbeast.runtime.threads import available_cores
 
 MODELS = Path(__file__).parent.parent / "models"

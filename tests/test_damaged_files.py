@@ -16,11 +16,11 @@ import torch
 
 from torchbeast import monobeast, polybeast, saliency
 from torchbeast.analysis import analyze_resnet, visualize_aaa
-from torchbeast.analysis.comparison import load as load_comparison
+from torchbeast.analysis.filter_comp import load as load_comparison
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.actions import read_actions
 from torchbeast.models.loading import from_contents
+from torchbeast.play.games import read_actions
 from torchbeast.records import checkpoint
 from torchbeast.records.tables import resume_table
 

@@ -7,11 +7,13 @@ from PIL import Image
 
 from tests.interrupting import Interrupt, interrupt_at
 from torchbeast import saliency
-from torchbeast.analysis.saliency import Explainer, drawing, files, report
-from torchbeast.evaluate.actions import action_names
-from torchbeast.evaluate.pictures import HEADER_HEIGHT
-from torchbeast.evaluate.trained import Trained
+from torchbeast.analysis.saliency import Explainer, drawing
+from torchbeast.analysis.saliency import checks as report
+from torchbeast.analysis.saliency import drawing as files
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.agents import Trained
+from torchbeast.play.films import HEADER_HEIGHT
+from torchbeast.play.games import action_names
 from torchbeast.records import checkpoint, run_files
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"

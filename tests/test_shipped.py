@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbeast.evaluate.playing import play
-from torchbeast.evaluate.trained import read_trained
+from torchbeast.play.agents import read_trained
+from torchbeast.play.games import play
 from torchbeast.records import checkpoint, run_files
 
 MODELS = Path(__file__).parent.parent / "models"

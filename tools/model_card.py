@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from matplotlib.ticker import EngFormatter
 
-from torchbeast.analysis import aggregates
-from torchbeast.analysis.groups import IGNORED_FLAGS
+from torchbeast.analysis import statistics as aggregates
+from torchbeast.analysis.compare import IGNORED_FLAGS
 from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.plot_runs import draw_curve
 from torchbeast.analysis.runs import RunRecords
@@ -32,8 +32,8 @@ from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
-from torchbeast.evaluate.playing import play
-from torchbeast.evaluate.trained import read_trained
+from torchbeast.play.agents import read_trained
+from torchbeast.play.games import play
 from torchbeast.polybeast import make_parser
 from torchbeast.records import run_files
 from torchbeast.records.scores import POLICIES

@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import positive
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate.movies import MovieWriter
-from torchbeast.evaluate.pictures import side_by_side
+from torchbeast.play.films import MovieWriter, side_by_side
 
 GAP = 4
 

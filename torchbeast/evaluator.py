@@ -21,7 +21,7 @@ from torchbeast.runtime.workers import begin_worker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchbeast.evaluate.trained import Trained
+    from torchbeast.play.agents import Trained
     from torchbeast.records.scores import GameScore
 
 # Of games and of sampled actions, in every evaluation the same: differences are the agent's.
@@ -114,7 +114,7 @@ def evaluate(request: Request, wait: Callable[[], None]) -> Iterator[object]:
     # Imported late: a short run need not wait for it.
     import torch
 
-    from torchbeast.evaluate.trained import read_trained
+    from torchbeast.play.agents import read_trained
 
     torch.set_num_threads(1)
     try:
@@ -140,8 +140,8 @@ def jobs(
     request: Request, trained: Trained, game: str, wait: Callable[[], None]
 ) -> Iterator[tuple[str, Callable[[], GameScore | None]]]:
     """Yields the parts of a request that concern one game, each with its name for messages."""
-    from torchbeast.evaluate.scoring import score_game
-    from torchbeast.evaluate.watching import movie_name
+    from torchbeast.play.films import movie_name
+    from torchbeast.play.scores import score_game
 
     if request.num_episodes:
         for greedy in (True, False):
@@ -164,7 +164,7 @@ def jobs(
 
 def film(trained: Trained, game: str, path: Path, wait: Callable[[], None]) -> None:
     """Films the start of a game."""
-    from torchbeast.evaluate.watching import film_game
+    from torchbeast.play.films import film_game
 
     def is_over(step: int) -> bool:
         wait()

@@ -10,7 +10,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from torchbeast import evaluate
+from torchbeast import play
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.machine_flags import add_failure_flags
 from torchbeast.cli.parsing import Parser, positive
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 
-    return evaluate.run_mode("monobeast", flags, parser.given(argv), train_from_flags)
+    return play.run_mode("monobeast", flags, parser.given(argv), train_from_flags)
 
 
 if __name__ == "__main__":

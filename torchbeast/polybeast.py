@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast import evaluate
+from torchbeast import play
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.machine_flags import add_pool_flags, add_server_flags
 from torchbeast.cli.parsing import Parser
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 
-    return evaluate.run_mode("polybeast", flags, parser.given(argv), train_from_flags)
+    return play.run_mode("polybeast", flags, parser.given(argv), train_from_flags)
 
 
 if __name__ == "__main__":

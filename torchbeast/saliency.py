@@ -13,10 +13,10 @@ from torchbeast.cli.parsing import Parser, positive, positive_amount
 
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import SaliencyConfig
+    from torchbeast.analysis.saliency.checks import Check
     from torchbeast.analysis.saliency.drawing import Film
-    from torchbeast.analysis.saliency.report import Check
-    from torchbeast.analysis.saliency.watching import Watcher
-    from torchbeast.evaluate.trained import Trained
+    from torchbeast.analysis.saliency.explain import Watcher
+    from torchbeast.play.agents import Trained
     from torchbeast.runtime.threads import StopSignals
 
 
@@ -134,8 +134,8 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
 def load_agents(flags: argparse.Namespace) -> list[Trained]:
     """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
     from torchbeast.core.types import UsageError
-    from torchbeast.evaluate.config import TrainedAgentConfig
-    from torchbeast.evaluate.trained import load_trained, name_apart
+    from torchbeast.play.agents import load_trained, name_apart
+    from torchbeast.play.config import TrainedAgentConfig
 
     config = TrainedAgentConfig.from_flags(vars(flags), flags.given)
     others = [name.strip() for name in flags.compare.split(",")] if flags.compare else []
@@ -158,7 +158,7 @@ def make_directories(flags: argparse.Namespace, agents: list[Trained], game: str
     """
     from torchbeast.analysis.results import checkpoint_directory, make_directory
     from torchbeast.core.types import UsageError
-    from torchbeast.evaluate.watching import file_name
+    from torchbeast.play.films import file_name
 
     made: dict[Path, tuple[str, Path]] = {}
     for trained in agents:
@@ -182,9 +182,9 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     Makes a directory for the pictures of each before that. Raises UsageError.
     """
     from torchbeast.analysis.saliency import Explainer, parse_scores
-    from torchbeast.analysis.saliency.watching import Watcher
-    from torchbeast.evaluate.actions import play_actions, read_actions, translate_actions
-    from torchbeast.evaluate.trained import choose_game
+    from torchbeast.analysis.saliency.explain import Watcher
+    from torchbeast.play.agents import choose_game
+    from torchbeast.play.games import play_actions, read_actions, translate_actions
 
     agents = load_agents(flags)
     game = choose_game(agents[0], flags.env)
@@ -219,8 +219,9 @@ class Outputs(NamedTuple):
 def check_outputs(flags: argparse.Namespace) -> Outputs:
     """Returns the files that the flags name. Makes their directories. Raises UsageError."""
     from torchbeast.analysis.results import make_directory
-    from torchbeast.analysis.saliency import files, viewer
-    from torchbeast.evaluate.movies import check_movie_path
+    from torchbeast.analysis.saliency import drawing as files
+    from torchbeast.analysis.saliency import viewer
+    from torchbeast.play.films import check_movie_path
 
     outputs = Outputs(
         *(
@@ -246,7 +247,7 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
 
     Raises UsageError.
     """
-    from torchbeast.analysis.saliency.watching import watch
+    from torchbeast.analysis.saliency.explain import watch
     from torchbeast.core.precision import keep_freed_pages
 
     outputs = check_outputs(flags)  # At once, not when the work is done.
@@ -265,7 +266,9 @@ def save(
     signals: StopSignals,
 ) -> None:
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""
-    from torchbeast.analysis.saliency import files, report, viewer
+    from torchbeast.analysis.saliency import checks as report
+    from torchbeast.analysis.saliency import drawing as files
+    from torchbeast.analysis.saliency import viewer
     from torchbeast.analysis.saliency.drawing import find_peaks
     from torchbeast.runtime.threads import StopRequestedError
 

@@ -8,14 +8,11 @@ import torch
 from matplotlib import pyplot
 from PIL import Image
 
-from torchbeast.analysis import (
-    analyze_resnet,
-    comparison,
-    excitation,
-    filter_flags,
-    filter_plots,
-)
-from torchbeast.analysis.agents import RunAgent, find_agents
+from torchbeast.analysis import analyze_resnet, filter_plots
+from torchbeast.analysis import analyze_resnet as filter_flags
+from torchbeast.analysis import filter_comp as comparison
+from torchbeast.analysis import filters as excitation
+from torchbeast.analysis.filter_comp import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 

@@ -4,8 +4,7 @@ import pytest
 from PIL import Image
 
 from torchbeast.analysis import compare
-from torchbeast.analysis.common_scores import find_common
-from torchbeast.analysis.groups import describe_differences, group_runs
+from torchbeast.analysis.compare import describe_differences, find_common, group_runs
 from torchbeast.analysis.runs import find_runs
 from torchbeast.records.scores import SCORE_FIELDS
 

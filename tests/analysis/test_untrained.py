@@ -1,7 +1,6 @@
 import torch
 
-from torchbeast.analysis.agents import find_agents
-from torchbeast.analysis.untrained import make_untrained, save_untrained
+from torchbeast.analysis.filter_comp import find_agents, make_untrained, save_untrained
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.records import checkpoint, run_files
 

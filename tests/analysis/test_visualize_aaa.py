@@ -4,8 +4,8 @@ import torch
 from PIL import Image
 
 from torchbeast.analysis import visualize_aaa
-from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.films import HEADER_HEIGHT
 from torchbeast.records import checkpoint
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from torchbeast import monobeast, polybeast
 from torchbeast.cli.config import flatten
-from torchbeast.evaluate.config import EvaluationConfig
+from torchbeast.play.config import EvaluationConfig
 from torchbeast.training import TrainingConfig
 
 

@@ -1,4 +1,4 @@
-"""What an agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
+"""The flags of ``python -m torchbeast.analysis.analyze_resnet``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,211 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast.analysis.filter_flags import COMPARISONS, find_unused, make_parser
 from torchbeast.analysis.results import make_directory, write_arrays
 from torchbeast.cli.command import run_command
+from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
 
 if TYPE_CHECKING:
-    from torchbeast.analysis import comparison
-    from torchbeast.analysis.agents import RunAgent
+    from torchbeast.analysis import filter_comp as comparison
+    from torchbeast.analysis.filter_comp import RunAgent
+
+COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
+CONTROLS = ("same_games", "untrained")
+METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
+
+
+# What each mode reads besides --mode, --load_path, --save_dir and what is accepted as in 2019.
+USED = {
+    "filter_comp": {
+        *("models", "comp_num_models", "comp_between", "comp_seeds", "comp_no_optimal"),
+        *("comp_single_single_model", "match_num_models", "metric", "cores"),
+        *("cka_game", "cka_frames"),
+    },
+    "filter_comp_plot": {
+        *("plot_match_type", "plot_metric_type", "plot_summary", "plot_heatmaps"),
+        *("save_figures", "hide_plots"),
+    },
+    "filter_vis": {"layer", "filter"},
+    "_filter_comp": {"layer", "other"},
+}
+
+
+def find_unused(mode: str, given: set[str]) -> list[str]:
+    """Returns the flags that a mode does not read, but another one does.
+
+    Args:
+        mode: of :data:`USED`.
+        given: destinations of the flags that were given.
+    """
+    others = set().union(*USED.values()) - USED[mode]
+    return [f"--{name}" for name in sorted(given & others)]
+
+
+def make_parser() -> Parser:
+    """Builds the parser of ``python -m torchbeast.analysis.analyze_resnet``."""
+    parser = Parser("analysis.analyze_resnet", "Compares and shows the filters of ResNet agents.")
+    add = parser.add_argument
+    add(
+        "--mode",
+        choices=list(USED),
+        default="filter_comp",
+        help="filter_comp: distances between the filters of agents over training. "
+        "filter_comp_plot: figures of these distances. filter_vis: the inputs that excite filters "
+        "most. _filter_comp: distances between two checkpoints. (default: %(default)s)",
+    )
+    add(
+        "--load_path",
+        "--model_load_path",
+        type=Path,
+        default=Path("models"),
+        help="Directory of agents (filter_comp), of filter_comp's results (filter_comp_plot), or a "
+        "checkpoint (other modes). (default: %(default)s)",
+    )
+    add(
+        "--save_dir",
+        type=Path,
+        help="Directory for the results. (default: filter_comp in --load_path; in modes that "
+        "look at checkpoints: the mode's name, or filters)",
+    )
+    add_comparison_flags(parser)
+    add_plot_flags(parser)
+    add_checkpoint_flags(parser)
+    return parser
+
+
+def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds which agents ``filter_comp`` compares, and how."""
+    group = parser.add_argument_group("filter_comp")
+    add = group.add_argument
+    add(
+        "--models",
+        metavar="NAME=DIRECTORY,...",
+        help="Names of the agents and their directories in --load_path. (default: all there)",
+    )
+    add(
+        "--comp_num_models",
+        type=positive,
+        default=10,
+        help="How many checkpoints of each agent are compared. (default: %(default)s)",
+    )
+    add(
+        "--comp_between",
+        nargs="*",
+        choices=(*COMPARISONS, *CONTROLS),
+        default=list(COMPARISONS),
+        help="Which pairs of agents are compared. Without a value: the first three kinds. Two are "
+        "controls. same_games: agents of one kind that learned the same games. untrained: new "
+        f"networks. (default: {' '.join(COMPARISONS)})",
+    )
+    add(
+        "--comp_seeds",
+        choices=("all", "same", "other"),
+        default="all",
+        help="Which pairs of two trained agents are compared. same: those trained with the same "
+        "--seed, which begin with the same weights in one version of this program. other: those "
+        "that were not. Pairs of time_steps and untrained are always compared. "
+        "(default: %(default)s)",
+    )
+    add(
+        "--match_num_models",
+        action="store_true",
+        help="Compare checkpoints of equal agent steps.",
+    )
+    add(
+        "--comp_no_optimal",
+        action="store_true",
+        help="Compare filters in their order only, without matching.",
+    )
+    add(
+        "--comp_single_single_model",
+        help="In single_single, compare only this agent with each of the others. (default: every "
+        "pair)",
+    )
+    add(
+        "--metric",
+        nargs="+",
+        choices=METRICS,
+        default=["default", "optimal", "rebasin"],
+        help="How filters are paired. default: in their order. optimal: the best assignment in "
+        "each layer. rebasin: one assignment that is carried through the network. kernels, "
+        "optimal_kernels: each kernel of a filter separately, as in 2019. cka: no pairs; how alike "
+        "the layers' responses to a game are. (default: default optimal rebasin)",
+    )
+    add(
+        "--cka_game",
+        "--game",
+        help="Game whose frames the layers respond to. (default: the first that both agents know)",
+    )
+    add(
+        "--cka_frames",
+        "--frames",
+        type=positive,
+        default=256,
+        help="Number of frames of each game. (default: %(default)s)",
+    )
+    add("--cores", type=positive, help="Pairs that are compared in parallel. (default: all cores)")
+
+
+def add_plot_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds what ``filter_comp_plot`` draws."""
+    group = parser.add_argument_group("filter_comp_plot")
+    add = group.add_argument
+    add(
+        "--plot_match_type",
+        choices=METRICS,
+        default="optimal",
+        help="The --metric that is drawn. (default: %(default)s)",
+    )
+    add(
+        "--plot_metric_type",
+        choices=["sum", "mean", "relative"],
+        default="relative",
+        help="sum: squared differences of a layer. mean: per filter. relative: divided by the "
+        "filters' own squares. (default: %(default)s)",
+    )
+    add(
+        "--plot_summary",
+        action="store_true",
+        help="Draw one figure: the mean over the layers of every pair, a panel for each --metric "
+        "of the results.",
+    )
+    add(
+        "--plot_heatmaps",
+        action="store_true",
+        help="Draw heat maps, with layers as rows, instead of lines.",
+    )
+    add("--save_figures", action="store_true", help="Write PNG files.")
+    add("--hide_plots", action="store_true", help="Open no window.")
+
+
+def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the modes that look at one or two checkpoints."""
+    group = parser.add_argument_group("modes that look at checkpoints")
+    add = group.add_argument
+    add(
+        "--layer",
+        "--layer_index",
+        default="feat_conv0",
+        help="A layer's name or number, 0 to 14. (default: %(default)s)",
+    )
+    add(
+        "--filter",
+        "--filter_index",
+        type=natural,
+        help="Number of one filter. (default: all filters of the layer)",
+    )
+    add(
+        "--pairwise_comp",
+        action="store_true",
+        help="Accepted as in 2019, without effect: _filter_comp always compares all pairs.",
+    )
+    add(
+        "--other",
+        type=Path,
+        help="The second checkpoint of _filter_comp. (default: none)",
+    )
 
 
 def results_directory(flags: argparse.Namespace) -> Path:
@@ -30,9 +226,8 @@ def results_directory(flags: argparse.Namespace) -> Path:
 
 def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
-    from torchbeast.analysis import comparison
-    from torchbeast.analysis.agents import find_agents
-    from torchbeast.analysis.untrained import save_untrained
+    from torchbeast.analysis import filter_comp as comparison
+    from torchbeast.analysis.filter_comp import find_agents, save_untrained
 
     agents = find_agents(flags.load_path.expanduser(), flags.models)
     for agent in agents:
@@ -61,7 +256,7 @@ def choose_measures(
     flags: argparse.Namespace, agents: list[RunAgent], pairs: list[comparison.Pair]
 ) -> dict[str, comparison.Measure]:
     """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
-    from torchbeast.analysis import comparison
+    from torchbeast.analysis import filter_comp as comparison
 
     metrics = dict.fromkeys(flags.metric)
     if flags.comp_no_optimal:
@@ -70,7 +265,7 @@ def choose_measures(
         raise UsageError(f"--comp_no_optimal leaves nothing of --metric {' '.join(flags.metric)}")
     measures = {name: comparison.MEASURES[name] for name in metrics if name != "cka"}
     if "cka" in metrics:
-        from torchbeast.analysis.activations import Responses
+        from torchbeast.analysis.cka import Responses
         from torchbeast.envs import parse_games
 
         if flags.cka_frames < 4:
@@ -90,7 +285,8 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
         matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from torchbeast.analysis import comparison, filter_plots
+    from torchbeast.analysis import filter_comp as comparison
+    from torchbeast.analysis import filter_plots
 
     directory = results_directory(flags)
     rows = comparison.load(directory)
@@ -117,11 +313,11 @@ def filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.analysis import excitation
+    from torchbeast.analysis import filters as excitation
     from torchbeast.analysis.filters import LAYER_NAMES
-    from torchbeast.evaluate.pictures import magnify
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
+    from torchbeast.play.films import magnify
 
     agent = from_checkpoint(flags.load_path)
     if not isinstance(agent, ResNet):
@@ -182,7 +378,7 @@ def find_layer_name(text: str) -> str:
 
 
 def _has_display() -> bool:
-    from torchbeast.evaluate.watching import has_display
+    from torchbeast.play.films import has_display
 
     return has_display()
 

@@ -1,29 +1,245 @@
-"""Runs side by side: ``python -m torchbeast.analysis.compare RUN RUN ...``.
-
-Prints, for the games that all runs have and at the same steps or hours, each game's mean return
-and the human-normalised mean, median and interquartile mean, with bootstrap intervals over seeds.
-Draws the same against steps or hours. Runs that differ in their seed only are grouped.
-"""
+"""Runs grouped by what they were started with: those of a group differ in their seed only."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchbeast.analysis import aggregates
-from torchbeast.analysis.common_scores import CommonScores, find_common
-from torchbeast.analysis.groups import Group, describe_differences, group_runs
+from torchbeast.analysis import statistics as aggregates
 from torchbeast.analysis.panels import make_panels, save_panels
-from torchbeast.analysis.runs import find_runs
+from torchbeast.analysis.runs import Curve, RunRecords, find_runs
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, amount
 from torchbeast.core.types import UsageError
+from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.scores import POLICIES
+
+# Flags that say where a run is written, how it is watched and where its servers are, not what it
+# learns; and those of other modes, which every command line has.
+IGNORED_FLAGS = {
+    *("seed", "xpid", "savedir", "mode", "disable_checkpoint", "checkpoint_interval_s"),
+    *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
+    *("evaluate_every", "evaluation_episodes", "evaluation_share", "record_every"),
+    *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
+    *("movie_steps", "intermediate_model_id"),
+    *("logger", "start_servers", "join_address", "env_addresses", "tls_dir"),
+    *("step_timeout_s", "max_environment_failures", "failure_window_s"),
+}
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed only."""
+
+    name: str
+    flags: dict[str, Any]
+    """What they have in common, without the ignored flags."""
+    runs: tuple[RunRecords, ...]
+
+    def __str__(self) -> str:
+        return self.name if len(self.runs) == 1 else f"{self.name} ({len(self.runs)} seeds)"
+
+
+def group_runs(runs: Sequence[RunRecords]) -> list[Group]:
+    """Puts runs together that differ in their seed only, in the order of their first.
+
+    Groups that would have the same name are called as their first run. A run whose flags are
+    unknown is a separate group.
+    """
+    groups: list[Group] = []
+    for run in runs:
+        flags = {k: v for k, v in run.flags.items() if k not in IGNORED_FLAGS}
+        for i, group in enumerate(groups):
+            if flags and flags == group.flags:
+                groups[i] = group._replace(runs=(*group.runs, run))
+                break
+        else:
+            groups.append(Group("", flags, (run,)))
+    names = [name_group(group.runs) for group in groups]
+    return [
+        group._replace(name=name if names.count(name) == 1 else group.runs[0].name)
+        for group, name in zip(groups, names, strict=True)
+    ]
+
+
+def name_group(runs: Sequence[RunRecords]) -> str:
+    """Returns the names of runs without a seed's number, if they then agree, else the first."""
+    names = [run.name for run in runs]
+    bases = {re.sub(r"([-_. ](s|seed))?[-_. ]?\d+$", "", name) for name in names}
+    return bases.pop() if len(names) > 1 and len(bases) == 1 else names[0]
+
+
+def describe_differences(groups: Sequence[Group]) -> list[str]:
+    """Returns a line for every flag that groups differ in: ``--beta: 0.1 in a, 0.2 in b``."""
+    known = [group for group in groups if group.flags]
+    names = sorted({name for group in known for name in group.flags})
+    lines = []
+    for name in names:
+        values = [str(group.flags.get(name, "default")) for group in known]
+        if len(set(values)) > 1:
+            parts = (f"{v} in {group.name}" for v, group in zip(values, known, strict=True))
+            lines.append(f"--{name}: {', '.join(parts)}")
+    return lines
+
+
+# Evaluations come at the first learner step that reaches a multiple of steps: records this much
+# behind a point, relative to it, count for it.
+TOLERANCE = 0.01
+
+
+class Source(NamedTuple):
+    """Where returns come from."""
+
+    table: str
+    """scores.csv: full games of the agent at that step; logs.csv: the last hundred full games of
+    training."""
+    policy: str
+    """greedy or sampled, for scores.csv; training samples."""
+
+    def curve(self, run: RunRecords, game: str) -> Curve:
+        """Returns the returns of one run in one game."""
+        if self.table == "scores.csv":
+            return run.score_curve(game, self.policy)
+        return run.curve(game)
+
+    def __str__(self) -> str:
+        if self.table == "scores.csv":
+            return f"mean return of full games with {self.policy} actions (scores.csv)"
+        return "mean return of the last 100 full games of training (logs.csv)"
+
+
+class CommonScores(NamedTuple):
+    """Groups of runs, and where they are compared."""
+
+    groups: list[Group]
+    games: list[str]
+    """Games that every run has."""
+    source: Source
+    unit: str
+    """steps or hours."""
+    curves: dict[tuple[Path, str], Curve]
+    """By the run's directory and the game."""
+    env_ids: dict[str, str]
+    """By game: an environment of the user's may be called as a game that has a human score."""
+
+    def position(self, curve: Curve) -> np.ndarray:
+        """Returns a curve's steps or hours, ``[N]``."""
+        if self.unit == "steps":
+            return curve.steps
+        assert curve.hours is not None
+        return curve.hours
+
+    def range(self, groups: Sequence[Group]) -> tuple[float, float]:
+        """Returns the steps or hours for which all runs have records in all games: first and
+        last.
+        """
+        ends = [
+            (x[0], x[-1])
+            for group in groups
+            for run in group.runs
+            for game in self.games
+            if len(x := self.position(self.curves[run.path, game]))
+        ]
+        if not ends:
+            raise UsageError("The runs have no scores yet")
+        first, last = zip(*ends, strict=True)
+        return float(min(max(first), min(last))), float(min(last))
+
+    def points(self, group: Group, most: int) -> np.ndarray:
+        """Returns the steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most``
+        of them; none where it has no records.
+        """
+        curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
+        points = np.unique(np.concatenate([self.position(curve) for curve in curves]))
+        if not len(points):
+            return points
+        first, last = self.range([group])
+        points = points[(points >= first) & (points <= last)]
+        return points[np.linspace(0, len(points) - 1, min(most, len(points))).round().astype(int)]
+
+    def returns(self, group: Group, game: str, point: float) -> np.ndarray:
+        """Returns of a group's runs in a game at ``point``, ``[S]``: the last records until then.
+
+        Runs without a record until then, and those that :meth:`ended` before, are left out.
+        """
+        values = []
+        for run in group.runs:
+            if self._has_ended(run, point):
+                continue
+            curve = self.curves[run.path, game]
+            count = np.searchsorted(self.position(curve), point * (1 + TOLERANCE), side="right")
+            if count:
+                values.append(curve.mean[count - 1])
+        return np.array(values)
+
+    def ended(self, point: float) -> list[RunRecords]:
+        """Returns the runs that ended before ``point``."""
+        return [run for g in self.groups for run in g.runs if self._has_ended(run, point)]
+
+    def _has_ended(self, run: RunRecords, point: float) -> bool:
+        return run.length(self.unit) * (1 + TOLERANCE) < point
+
+    def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
+        """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
+        return [
+            np.array([human_normalized(env_id, x) for x in self.returns(group, game, point)])
+            for game, env_id in ((game, self.env_ids[game]) for game in games)
+        ]
+
+    def normalized_games(self, point: float) -> list[str]:
+        """Returns the games with a human score in which every group has a return at ``point``.
+
+        Groups without any return at that point do not count.
+        """
+        known = [g for g in self.groups if any(len(self.returns(g, x, point)) for x in self.games)]
+        return [
+            game
+            for game in self.games
+            if human_normalized(self.env_ids[game], 0.0) is not None
+            and all(len(self.returns(group, game, point)) for group in known)
+        ]
+
+
+def find_common(
+    groups: list[Group], *, unit: str, policy: str, table: str | None = None
+) -> CommonScores:
+    """Finds what groups have in common.
+
+    Args:
+        groups: the groups.
+        unit: compare at the same ``steps`` or ``hours``.
+        policy: greedy or sampled.
+        table: scores.csv or logs.csv; by default scores.csv if every run has it. The two are never
+            mixed: one is of a single agent, the other of all agents of the last hundred games.
+
+    Raises:
+        UsageError: the runs share no game, or some lack scores.csv.
+    """
+    runs = [run for group in groups for run in group.runs]
+    games = [game for game in runs[0].games if all(game in run.games for run in runs)]
+    if not games:
+        raise UsageError("The runs have no game in common")
+    missing = [run.name for run in runs if not run.has_scores]
+    if table == "scores.csv" and missing:
+        raise UsageError(
+            f"No scores.csv in {', '.join(missing)}: train with --evaluate_every, or compare "
+            "with --table logs.csv"
+        )
+    source = Source(table or ("logs.csv" if missing else "scores.csv"), policy)
+    curves = {(run.path, game): source.curve(run, game) for run in runs for game in games}
+    env_ids = {}
+    for game in games:
+        ids = [run.env_id(game) for run in runs]
+        # Where one run's environment has no human score, the game has none.
+        without = [env_id for env_id in ids if human_normalized(env_id, 0.0) is None]
+        env_ids[game] = (without or ids)[0]
+    return CommonScores(groups, games, source, unit, curves, env_ids)
+
 
 STATISTICS = {
     "mean": aggregates.mean,
@@ -82,7 +298,7 @@ def format_value(
 
     Args:
         scores: arrays ``[S]``, one per game.
-        statistic: one of :mod:`torchbeast.analysis.aggregates`.
+        statistic: one of :mod:`torchbeast.analysis.statistics`.
         form: a format specification.
     """
     if not all(len(game) for game in scores):

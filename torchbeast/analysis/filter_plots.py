@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from torchbeast.analysis.comparison import Row
+from torchbeast.analysis.filter_comp import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
 from torchbeast.analysis.panels import add_legend, make_panels
 from torchbeast.analysis.results import make_directory

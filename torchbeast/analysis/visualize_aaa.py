@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from torchbeast.analysis.overlays import Grid
-    from torchbeast.evaluate.trained import Trained
     from torchbeast.models.attention import AttentionNet
+    from torchbeast.play.agents import Trained
 
 
 def make_parser() -> Parser:
@@ -44,9 +44,8 @@ def attention_frames(
     flags: argparse.Namespace, trained: Trained, game: str
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yields step, picture and attention maps ``[Q, H, W]`` of the steps asked for."""
-    from torchbeast.evaluate.actions import read_actions
-    from torchbeast.evaluate.playing import watch_game
     from torchbeast.models.attention import AttentionNet
+    from torchbeast.play.games import read_actions, watch_game
 
     agent = trained.agent
     assert isinstance(agent, AttentionNet)
@@ -92,7 +91,7 @@ def draw(picture: np.ndarray, maps: np.ndarray, grid: Grid, peak: float) -> np.n
         peak: the attention that is drawn brightest.
     """
     from torchbeast.analysis.overlays import YELLOW, enlarge, overlay, scale_to
-    from torchbeast.evaluate.pictures import caption, magnify, side_by_side
+    from torchbeast.play.films import caption, magnify, side_by_side
 
     height, width = picture.shape[:2]
     panels = [caption(magnify(picture), f"brightest: {peak:.2g}")]
@@ -115,10 +114,10 @@ def visualize(flags: argparse.Namespace) -> None:
     """Writes pictures and the film, all under one scale. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.evaluate.config import TrainedAgentConfig
-    from torchbeast.evaluate.movies import MovieWriter
-    from torchbeast.evaluate.trained import choose_game, load_trained
     from torchbeast.models.attention import AttentionNet
+    from torchbeast.play.agents import choose_game, load_trained
+    from torchbeast.play.config import TrainedAgentConfig
+    from torchbeast.play.films import MovieWriter
 
     trained = load_trained(TrainedAgentConfig.from_flags(vars(flags), flags.given))
     if not isinstance(trained.agent, AttentionNet):

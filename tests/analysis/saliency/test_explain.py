@@ -4,8 +4,8 @@ import torch
 
 from torchbeast.analysis.saliency import Explainer, SaliencyConfig, saliency
 from torchbeast.core.types import EnvOutput, UsageError
-from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.agents import Trained
 from torchbeast.records import checkpoint
 
 PONG, BREAKOUT, QBERT = (f"{g}NoFrameskip-v4" for g in ("Pong", "Breakout", "Qbert"))

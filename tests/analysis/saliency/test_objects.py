@@ -13,9 +13,9 @@ from torchbeast.analysis.saliency.objects import (
     move,
     remove,
 )
-from torchbeast.evaluate.playing import make_games
-from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.agents import Trained
+from torchbeast.play.games import make_games
 
 PLACES = [(10, 10), (10, 66), (60, 40)]
 DARK = np.zeros((4, 84, 84))

@@ -13,13 +13,12 @@ import cv2
 import numpy as np
 from scipy.stats import spearmanr
 
-from torchbeast.analysis.activations import play_frames
+from torchbeast.analysis.cka import play_frames
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.checks import evaluate, strength
-from torchbeast.analysis.saliency.explain import Step
-from torchbeast.analysis.saliency.scores import Score
+from torchbeast.analysis.saliency.explain import Score, Step
 from torchbeast.envs.wrappers import FRAME_FORMATS
-from torchbeast.evaluate.trained import Trained
+from torchbeast.play.agents import Trained
 
 BACKGROUND_FRAMES = 96
 CONTRAST = 12  # Levels of grey, or of a colour, between an object and the background.

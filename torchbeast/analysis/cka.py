@@ -18,15 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchbeast.analysis.agents import UNTRAINED, RunAgent, Snapshot
-from torchbeast.analysis.comparison import Pair
-from torchbeast.analysis.excitation import find_layer
-from torchbeast.analysis.filters import LAYER_NAMES, Distance
+from torchbeast.analysis.filter_comp import UNTRAINED, Pair, RunAgent, Snapshot
+from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.evaluate.playing import PARALLEL_GAMES, GameLoop, open_games
-from torchbeast.evaluate.trained import Trained, allow, read_trained
 from torchbeast.models import Agent
+from torchbeast.play.agents import Trained, allow, read_trained
+from torchbeast.play.games import PARALLEL_GAMES, GameLoop, open_games
 
 log = logging.getLogger("torchbeast")
 

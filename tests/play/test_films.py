@@ -10,10 +10,12 @@ from PIL import Image
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
 from torchbeast.envs.mock import Mock
-from torchbeast.evaluate import movies, playing, watching
-from torchbeast.evaluate.config import EvaluationConfig
-from torchbeast.evaluate.pictures import HEADER_HEIGHT
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play import films as movies
+from torchbeast.play import films as watching
+from torchbeast.play import games as playing
+from torchbeast.play.config import EvaluationConfig
+from torchbeast.play.films import HEADER_HEIGHT
 from torchbeast.polybeast import make_parser
 from torchbeast.records import checkpoint
 from torchbeast.runtime.threads import StopSignals

@@ -1,9 +1,9 @@
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.evaluate import actions
-from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play import games as actions
+from torchbeast.play.agents import Trained
 
 PONG = "PongNoFrameskip-v4"
 

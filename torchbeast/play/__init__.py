@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Collection
 
 from torchbeast.cli.command import check_json_target, run_command, write_json
-from torchbeast.evaluate.config import EvaluationConfig
+from torchbeast.play.config import EvaluationConfig
 from torchbeast.runtime.threads import StopSignals
 
 
@@ -46,15 +46,15 @@ def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
         # A few pictures at a time: a second thread gains little, and on a busy machine it costs.
         torch.set_num_threads(1)
     if mode == "test":
-        from torchbeast.evaluate.scoring import run_test
+        from torchbeast.play.scores import run_test
 
         run_test(config)
     elif mode == "record":
-        from torchbeast.evaluate.watching import record
+        from torchbeast.play.films import record
 
         record(config, signals)
     elif mode == "test_render":
-        from torchbeast.evaluate.watching import render
+        from torchbeast.play.films import render
 
         render(config, signals)
     else:

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.evaluate.movies import MovieWriter
+from torchbeast.play.films import MovieWriter
 
 COLOURS = [(200, 72, 72), (66, 158, 130), (0, 0, 148)]
 

@@ -3,10 +3,10 @@ import json
 import pytest
 import torch
 
-from torchbeast.evaluate.config import EvaluationConfig
-from torchbeast.evaluate.playing import Episode
-from torchbeast.evaluate.scoring import format_table, run_test, summarize
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.config import EvaluationConfig
+from torchbeast.play.games import Episode
+from torchbeast.play.scores import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
 from torchbeast.records import checkpoint
 

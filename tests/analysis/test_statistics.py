@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from torchbeast.analysis.aggregates import (
+from torchbeast.analysis.statistics import (
     bootstrap,
     interquartile_mean,
     mean,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from torchbeast.evaluate import gif
-from torchbeast.evaluate.gif import GifWriter
+from torchbeast.play import films as gif
+from torchbeast.play.films import GifWriter
 
 
 def write(pictures, fps=15):

@@ -9,10 +9,9 @@ from typing import Any
 from torchbeast.cli.command import write_json
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
-from torchbeast.evaluate.actions import read_actions
-from torchbeast.evaluate.config import EvaluationConfig
-from torchbeast.evaluate.playing import Episode, play
-from torchbeast.evaluate.trained import Trained, choose_games, load_trained
+from torchbeast.play.agents import Trained, choose_games, load_trained
+from torchbeast.play.config import EvaluationConfig
+from torchbeast.play.games import Episode, play, read_actions
 from torchbeast.records.scores import GameScore, normalize
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchbeast.core.types import UsageError
-from torchbeast.envs import DEFAULT_OBSERVATION, ObservationConfig, parse_games
+from torchbeast.core.types import ObservationConfig, UsageError
+from torchbeast.envs import DEFAULT_OBSERVATION, parse_games
 from torchbeast.envs.games import is_custom, short_name
-from torchbeast.evaluate.config import TrainedAgentConfig
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
+from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.records import checkpoint, run_files
 
 

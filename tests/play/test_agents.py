@@ -2,15 +2,15 @@ import pytest
 import torch
 
 from torchbeast import monobeast, polybeast, saliency
-from torchbeast.evaluate.config import TrainedAgentConfig
-from torchbeast.evaluate.trained import (
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.agents import (
     Trained,
     load_trained,
     name_apart,
     read_agents,
     read_observation_config,
 )
-from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.records import checkpoint, run_files
 
 PONG = "PongNoFrameskip-v4"

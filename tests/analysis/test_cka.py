@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tests.analysis.permuted import permute_agent, random_permutations
-from torchbeast.analysis.activations import (
+from torchbeast.analysis.cka import (
     Responses,
     debiased_cka,
     gram,
@@ -11,12 +11,10 @@ from torchbeast.analysis.activations import (
     play_frames,
     unbiased_hsic,
 )
-from torchbeast.analysis.agents import RunAgent, Snapshot
-from torchbeast.analysis.comparison import Pair
+from torchbeast.analysis.filter_comp import Pair, RunAgent, Snapshot, make_untrained, save_untrained
 from torchbeast.analysis.filters import LAYER_NAMES
-from torchbeast.analysis.untrained import make_untrained, save_untrained
-from torchbeast.evaluate.trained import Trained, read_trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.agents import Trained, read_trained
 from torchbeast.records import checkpoint
 
 

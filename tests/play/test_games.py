@@ -3,9 +3,9 @@ import torch
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env
-from torchbeast.evaluate import playing
-from torchbeast.evaluate.trained import Trained
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play import games as playing
+from torchbeast.play.agents import Trained
 
 PONG = "PongNoFrameskip-v4"
 
