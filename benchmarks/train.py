@@ -46,7 +46,7 @@ from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
 from torchbeast.runtime.threads import StopSignals, available_cores
-from torchbeast.training import TrainingConfig, TrainingRun, prepare
+from torchbeast.train import TrainingConfig, TrainingRun, prepare
 
 NETWORK_SECONDS = 30
 TRAINING_SECONDS = 120
@@ -85,22 +85,22 @@ def network_alone(arguments: list[str], savedir: str) -> float:
         [*arguments, f"--savedir={savedir}", "--xpid=network", "--total_steps=1000000000"]
     )
     config = TrainingConfig.from_flags(vars(flags))
-    setup = prepare(config)
+    plan = prepare(config)
     run = TrainingRun(
-        setup,
+        plan,
         StopSignals(),
-        lambda agent: PublishedWeights(agent.inference_copy, setup.plan.inference_threads),
+        lambda agent: PublishedWeights(agent.inference_copy, plan.threads.inference_threads),
         queue_size=flags.batch_size,
     )
     agent = run.learner.agent
     heads = len(config.games) if flags.use_popart else 1
-    inference_batch = max(1, setup.num_actors // 2)
+    inference_batch = max(1, plan.num_actors // 2)
     inferred = 0
     stop = threading.Event()
 
     def infer() -> None:
         nonlocal inferred
-        env, _ = random_rows(1, inference_batch, setup.agent.num_actions, heads)
+        env, _ = random_rows(1, inference_batch, plan.agent.num_actions, heads)
         state = agent.initial_state(inference_batch)
         with torch.inference_mode():
             while not stop.is_set():
@@ -113,7 +113,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
                     inferred += inference_batch
 
     def learn() -> None:
-        env, actor = random_rows(flags.unroll_length + 1, 1, setup.agent.num_actions, heads)
+        env, actor = random_rows(flags.unroll_length + 1, 1, plan.agent.num_actions, heads)
         while not stop.is_set():
             try:
                 run.learner.learn(env, actor, agent.initial_state(1))
@@ -121,7 +121,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
                 return
 
     threads = [threading.Thread(target=infer)]
-    threads += [threading.Thread(target=learn) for _ in range(setup.plan.learner_threads)]
+    threads += [threading.Thread(target=learn) for _ in range(plan.threads.learner_threads)]
     for thread in threads:
         thread.start()
     time.sleep(5)

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from torchbeast import polybeast, polybeast_env
-from torchbeast.runtime.servers import check_basenames, server_addresses
-from torchbeast.training import TrainingConfig, prepare
+from torchbeast.servers.addresses import check_basenames, server_addresses
+from torchbeast.train import TrainingConfig, prepare
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

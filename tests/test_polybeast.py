@@ -16,7 +16,7 @@ from tests.processes import all_end, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
-from torchbeast.training.recorder import GRADIENT_INTERVAL
+from torchbeast.train.recorder import GRADIENT_INTERVAL
 
 FAST = [
     "--agent_type=atari",

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from torchbeast import play
 from torchbeast.cli import flags as flags_lib
-from torchbeast.cli.machine_flags import add_failure_flags
 from torchbeast.cli.parsing import Parser, positive
+from torchbeast.cli.training_flags import add_failure_flags
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
-    from torchbeast.training import TrainingConfig
+    from torchbeast.train import TrainingConfig
 
 
 def make_parser() -> Parser:
@@ -43,31 +43,30 @@ def make_parser() -> Parser:
 
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.training import TrainingRun, open_run
-    from torchbeast.training.acting import actor_config
-    from torchbeast.training.actors import ActorProcesses, learner_loop
-    from torchbeast.training.shared import RolloutBuffers, SharedWeights
+    from torchbeast.train import TrainingRun, open_run
+    from torchbeast.train.acting import RolloutBuffers, SharedWeights, actor_config
+    from torchbeast.train.actors import ActorProcesses, learner_loop
 
     batch_size, unroll_length = config.learning.batch_size, config.learning.unroll_length
     with contextlib.ExitStack() as stack:
-        setup = stack.enter_context(open_run(config, has_pool=False))
-        num_buffers = config.machine.num_buffers or setup.num_actors + batch_size
+        plan = stack.enter_context(open_run(config, has_pool=False))
+        num_buffers = config.machine.num_buffers or plan.num_actors + batch_size
         if num_buffers < batch_size + 1:
             raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
-        run = stack.enter_context(TrainingRun(setup, signals, SharedWeights, queue_size=batch_size))
+        run = stack.enter_context(TrainingRun(plan, signals, SharedWeights, queue_size=batch_size))
         agent = run.learner.agent
         buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
         actors = stack.enter_context(
-            ActorProcesses(actor_config(setup, run.server_seed, agent), buffers, run.weights)
+            ActorProcesses(actor_config(plan, run.server_seed, agent), buffers, run.weights)
         )
         run.threads.start("actors", actors.run)
-        for i in range(setup.plan.learner_threads):
+        for i in range(plan.threads.learner_threads):
             run.threads.start(
                 f"learner-{i}",
                 learner_loop,
                 actors,
                 run.learner,
-                setup.devices.learner,
+                plan.devices.learner,
                 run.rollouts_at_once,
             )
         return run.watch(
@@ -83,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:
-        from torchbeast.training import TrainingConfig
+        from torchbeast.train import TrainingConfig
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 

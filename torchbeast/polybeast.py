@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from torchbeast import play
 from torchbeast.cli import flags as flags_lib
-from torchbeast.cli.machine_flags import add_pool_flags, add_server_flags
 from torchbeast.cli.parsing import Parser
+from torchbeast.cli.training_flags import add_pool_flags, add_server_flags
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
-    from torchbeast.training import Setup, TrainingConfig
+    from torchbeast.train import RunPlan, TrainingConfig
 
 
 def make_parser() -> Parser:
@@ -44,37 +44,37 @@ def make_parser() -> Parser:
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.core.weights import PublishedWeights
-    from torchbeast.runtime import servers as servers_lib
-    from torchbeast.training import TrainingRun, open_run
-    from torchbeast.training.pipeline import Pipeline
+    from torchbeast.servers import addresses as servers_lib
+    from torchbeast.train import TrainingRun, open_run
+    from torchbeast.train.pipeline import Pipeline
 
     servers_lib.check_compiled()
     with contextlib.ExitStack() as stack:
-        setup = stack.enter_context(open_run(config))
-        check_pool(setup)
+        plan = stack.enter_context(open_run(config))
+        check_pool(plan)
         run = stack.enter_context(
             TrainingRun(
-                setup,
+                plan,
                 signals,
                 lambda agent: PublishedWeights(
-                    lambda: agent.inference_copy().to(setup.devices.inference),
-                    setup.plan.inference_threads,
+                    lambda: agent.inference_copy().to(plan.devices.inference),
+                    plan.threads.inference_threads,
                 ),
                 queue_size=config.learner_queue_size,
             )
         )
         basename = stack.enter_context(servers_lib.socket_directory(config.servers.pipes_basename))
-        check_servers = stack.enter_context(start_servers(setup, basename, run.server_seed))
-        pipeline = Pipeline(setup, run, basename)
+        check_servers = stack.enter_context(start_servers(plan, basename, run.server_seed))
+        pipeline = Pipeline(plan, run, basename)
         pipeline.start()
         return run.watch(check=check_servers, queues=pipeline.sizes, stop=pipeline.close)
 
 
-def check_pool(setup: Setup) -> None:
+def check_pool(plan: RunPlan) -> None:
     """Raises UsageError if the actor pool cannot have these sizes or reach its servers."""
-    from torchbeast.runtime.servers import check_basenames, check_tls
+    from torchbeast.servers.addresses import check_basenames, check_tls
 
-    config, servers = setup.config, setup.config.servers
+    config, servers = plan.config, plan.config.servers
     if config.learner_queue_size < config.learning.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
     check_tls(servers.tls_dir)
@@ -82,9 +82,9 @@ def check_pool(setup: Setup) -> None:
         if servers.start_servers and "," in servers.pipes_basename:
             raise UsageError("--pipes_basename of several hosts needs --no_start_servers")
         check_basenames(
-            servers.pipes_basename, len(setup.servers), len(config.games), servers.tls_dir
+            servers.pipes_basename, len(plan.servers), len(config.games), servers.tls_dir
         )
-        directory = setup.directory.resolve()
+        directory = plan.directory.resolve()
         for name in servers.pipes_basename.split(","):
             # The learner holds the lock of this directory, which a server needs to bind a socket.
             if (
@@ -97,15 +97,15 @@ def check_pool(setup: Setup) -> None:
 
 
 @contextlib.contextmanager
-def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[], None]]:
+def start_servers(plan: RunPlan, basename: str, seed: int) -> Iterator[Callable[[], None]]:
     """Runs the environment servers, unless the user runs them.
 
     Yields:
         A function that raises RunError if the servers are gone for good.
     """
-    from torchbeast.runtime.servers import EnvServers
+    from torchbeast.servers.addresses import EnvServers
 
-    config = setup.config
+    config = plan.config
     if not config.servers.start_servers:
         yield lambda: None
         return
@@ -119,11 +119,11 @@ def start_servers(setup: Setup, basename: str, seed: int) -> Iterator[Callable[[
         ),
         f"--seed={seed}",
         f"--step_timeout_s={config.step_timeout_s}",
-        *(["--full_action_space"] if setup.full_action_space else []),
+        *(["--full_action_space"] if plan.full_action_space else []),
         *([f"--tls_dir={tls_dir}"] if tls_dir else []),
     ]
     is_private = config.servers.pipes_basename is None
-    with EnvServers(basename, len(setup.servers), is_private, arguments) as servers:
+    with EnvServers(basename, len(plan.servers), is_private, arguments) as servers:
         yield servers.check
 
 
@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
 
     def train_from_flags(signals: StopSignals) -> int:
-        from torchbeast.training import TrainingConfig
+        from torchbeast.train import TrainingConfig
 
         return train(TrainingConfig.from_flags(vars(flags)), signals)
 

@@ -7,26 +7,23 @@ PolyBeast starts one for itself; start your own for ``polybeast --no_start_serve
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
-import multiprocessing.connection
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import default_interrupt, open_streams, print_error
-from torchbeast.cli.machine_flags import add_server_flags
 from torchbeast.cli.parsing import Parser
+from torchbeast.cli.training_flags import add_server_flags
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime import servers as servers_lib
-from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.threads import StopSignals
-from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Restarts, follow_parent, fork_context, start_worker
+from torchbeast.servers import addresses as servers_lib
+from torchbeast.servers.allocation import default_num_servers, task_of
+from torchbeast.servers.supervisor import Supervisor, SupervisorConfig
+from torchbeast.servers.workers import follow_parent
 
 if TYPE_CHECKING:
-    from torchbeast.envs import ObservationConfig
+    pass
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -48,121 +45,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-class SupervisorConfig(NamedTuple):
-    """The servers that one supervisor keeps alive, and what they serve."""
-
-    games: tuple[str, ...]
-    observation: ObservationConfig
-    full_action_space: bool
-    pipes_basename: str
-    tasks: tuple[int, ...]
-    """Index of the game that each server has."""
-    seed: int
-    tls: list[str] | None
-    """Certificate, key and root, as text."""
-    private_directory: bool
-    """Whether the sockets' directory is to be removed at the end."""
-    step_timeout_s: float
-
-
-def serve(
-    config: SupervisorConfig, index: int, generation: int, watchdog: Watchdog, errors: Any
-) -> None:
-    """Runs a server process, which serves one game until it is killed.
-
-    ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
-    mistaken for that of an environment that ends its process.
-    """
-    from libtorchbeast import Server
-    from torchbeast.envs import derive_seed, make_env
-    from torchbeast.runtime.workers import begin_worker
-
-    begin_worker(seed=derive_seed(config.seed, index, generation))
-    task = config.tasks[index]
-    counter = itertools.count()
-
-    def env_init() -> Any:
-        # A different seed for every environment ever made in this run.
-        with watchdog.inside(index):
-            env = make_env(
-                config.games[task],
-                **config.observation._asdict(),
-                full_action_space=config.full_action_space,
-                seed=derive_seed(config.seed, index, generation, next(counter)),
-            )
-        return watchdog.watch(index, env)
-
-    address = servers_lib.server_address(config.pipes_basename, index)
-    try:
-        Server(env_init, address, task, config.tls).run()
-    except (RuntimeError, ValueError) as error:
-        errors.send(str(error))
-
-
-class Supervisor:
-    """Keeps the server processes alive."""
-
-    def __init__(self, config: SupervisorConfig) -> None:
-        # A forked process shares the pages of what was imported; the fork server itself never
-        # creates a gRPC object, which would not survive it.
-        self._context = fork_context("torchbeast.envs", "libtorchbeast")
-        self._config = config
-        self._servers: list[Any] = [None] * len(config.tasks)
-        self._errors: list[Any] = [None] * len(config.tasks)
-        self._watchdog = Watchdog(self._context, len(config.tasks), config.step_timeout_s)
-        self._restarts = Restarts("polybeast_env", "server", len(config.tasks))
-
-    def start(self) -> None:
-        """Starts all servers."""
-        for index in range(len(self._servers)):
-            self._start_one(index)
-
-    def _start_one(self, index: int) -> None:
-        generation = self._restarts.note_start(index)
-        self._errors[index], theirs = self._context.Pipe(duplex=False)
-        self._servers[index] = self._context.Process(
-            target=serve,
-            args=(self._config, index, generation, self._watchdog, theirs),
-            name=f"env-{index}",
-        )
-        start_worker(self._servers[index])
-        theirs.close()  # So that the pipe ends with the server.
-
-    def watch(self, timeout: float) -> str | None:
-        """Replaces servers that died or hang; returns why it cannot go on, if so."""
-        multiprocessing.connection.wait([s.sentinel for s in self._servers], timeout)
-        for index, server in enumerate(self._servers):
-            if self._watchdog.is_hung(index):
-                self._watchdog.end(server)
-            if server.is_alive():
-                continue
-            with contextlib.suppress(EOFError), self._errors[index] as errors:
-                if errors.poll():
-                    return str(errors.recv())
-            try:
-                self._restarts.note_end(index, *self._watchdog.explain(index, server.exitcode))
-            except RunError as error:
-                return str(error)
-            self._start_one(index)
-        return None
-
-    def stop(self) -> None:
-        """Ends all servers; they hold nothing worth waiting for."""
-        servers = [server for server in self._servers if server is not None]
-        for server in servers:
-            server.kill()
-        for server in servers:
-            server.join()
-        if self._config.pipes_basename.startswith("unix:"):
-            for index in range(len(self._servers)):
-                address = servers_lib.server_address(self._config.pipes_basename, index)
-                servers_lib.remove_dead_socket(address.removeprefix("unix:"))
-            if self._config.private_directory:
-                directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
-                with contextlib.suppress(OSError):
-                    os.rmdir(directory)
 
 
 def read_config(flags: argparse.Namespace) -> SupervisorConfig:

@@ -1,7 +1,7 @@
 import pytest
 
 from torchbeast.core.stats import Game, StepStats
-from torchbeast.records.snapshot import GameSnapshot, Snapshot
+from torchbeast.records.progress import GameSnapshot, Snapshot
 
 STATS = StepStats(
     steps=20,

@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.records.arrivals import SHOWN_AFTER_S, USUAL_INTERVALS, WARNED_AFTER_S, Arrivals
+from torchbeast.records.progress import SHOWN_AFTER_S, USUAL_INTERVALS, WARNED_AFTER_S, Arrivals
 
 
 def run(arrivals, batches, start=0.0, interval=1.0):

@@ -1,6 +1,6 @@
 import torch
 
-from torchbeast.records.gradients import STATISTICS, describe, describe_gradients
+from torchbeast.records.profiling import STATISTICS, describe, describe_gradients
 
 
 def test_statistics_of_a_gradient():

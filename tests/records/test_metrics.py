@@ -8,7 +8,7 @@ from torchbeast.records.metrics import (
     snapshot_scalars,
     step_scalars,
 )
-from torchbeast.records.snapshot import Limit
+from torchbeast.records.progress import Limit
 
 NAMES = ["Pong", "Breakout"]
 

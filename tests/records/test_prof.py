@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from torchbeast.records.prof import StepTrace
+from torchbeast.records.profiling import StepTrace
 
 
 def trace(path, begin):

@@ -1,7 +1,6 @@
 import pytest
 
-from torchbeast.records.progress import MIN_TREND_GAMES, Progress
-from torchbeast.records.snapshot import EvaluatedReturns
+from torchbeast.records.progress import MIN_TREND_GAMES, EvaluatedReturns, Progress
 
 QUEUES = {"learner": 1, "inference": 0}
 

@@ -1,4 +1,4 @@
-"""The flags of ``python -m torchbeast.analysis.analyze_resnet``."""
+"""What an agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Runs grouped by what they were started with: those of a group differ in their seed only."""
+"""Runs side by side: ``python -m torchbeast.analysis.compare RUN RUN ...``.
+
+Prints, for the games that all runs have and at the same steps or hours, each game's mean return
+and the human-normalised mean, median and interquartile mean, with bootstrap intervals over seeds.
+Draws the same against steps or hours. Runs that differ in their seed only are grouped.
+"""
 
 from __future__ import annotations
 

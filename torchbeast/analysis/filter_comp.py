@@ -1,4 +1,4 @@
-"""Trained ResNet agents in a directory, and their checkpoints over training."""
+"""``filter_comp``: distances between the filters of trained agents over training, with controls."""
 
 from __future__ import annotations
 

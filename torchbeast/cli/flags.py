@@ -7,12 +7,67 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.agent_flags import add_agent_flags, add_learner_flags
-from torchbeast.cli.evaluation_flags import add_evaluation_flags
-from torchbeast.cli.machine_flags import add_machine_flags
 from torchbeast.cli.parsing import agent_type, directory, natural, positive, seed
 from torchbeast.cli.presets import PRESETS
-from torchbeast.cli.run_flags import DEFAULT_SAVEDIR, add_run_flags
+from torchbeast.cli.training_flags import (
+    add_agent_flags,
+    add_evaluation_flags,
+    add_learner_flags,
+    add_machine_flags,
+)
+
+DEFAULT_SAVEDIR = "~/logs/torchbeast"
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds where the files of a run are, and which of them are written."""
+    add = parser.add_argument_group("run").add_argument
+    add(
+        "--xpid",
+        help="Name of the run. Except in --mode train also a shipped agent, or the path of a "
+        "model.tar. (default: torchbeast-<date>-<time>; except in --mode train: the newest run)",
+    )
+    add(
+        "--savedir",
+        type=directory,
+        default=DEFAULT_SAVEDIR,
+        help="Directory of all runs; ~ and $VARIABLES are expanded. (default: %(default)s)",
+    )
+    add(
+        "--disable_checkpoint",
+        action="store_true",
+        help="Do not save checkpoints. Refused where the run has one already.",
+    )
+    add(
+        "--checkpoint_interval_s",
+        type=positive,
+        default=600,
+        help="Seconds between checkpoints. (default: %(default)s)",
+    )
+    add(
+        "--save_model_every_nsteps",
+        type=natural,
+        default=0,
+        help="Agent steps between copies of the model that are kept, as "
+        "intermediate/model.<step>.tar. 0: keep none. (default: %(default)s)",
+    )
+    add(
+        "--track_gradients",
+        action="store_true",
+        help="Record norm, mean, standard deviation and peak of each layer's gradient, in "
+        "gradients.csv and TensorBoard. torchbeast.analysis.plot_runs draws them.",
+    )
+    add(
+        "--logger",
+        help="Log to wandb, mlflow or a custom logger module:Class, too. Several are separated by "
+        "commas. (default: only logs.csv and TensorBoard)",
+    )
+    add(
+        "--write_profiler_trace",
+        action="store_true",
+        help="Write a profile of some learner steps, trace.json, for chrome://tracing or Perfetto.",
+    )
+
 
 DEFAULT_ENV = "PongNoFrameskip-v4"
 

@@ -1,4 +1,4 @@
-"""GIF films that are written picture by picture."""
+"""Films of games: ``--mode record`` and ``--mode test_render``."""
 
 from __future__ import annotations
 

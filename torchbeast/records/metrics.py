@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchbeast.core.stats import Game, StepStats
-from torchbeast.records.snapshot import GameSnapshot, Snapshot
+from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # Columns of logs.csv that are fields of StepStats.
 STATS_FIELDS = [

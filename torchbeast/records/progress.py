@@ -1,4 +1,4 @@
-"""Collects what a run has learned from while it trains."""
+"""How far a run is: steps, returns and speed, collected into a snapshot of one moment."""
 
 from __future__ import annotations
 
@@ -8,17 +8,212 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchbeast.core.stats import StepStats
-from torchbeast.records.arrivals import Arrivals
-from torchbeast.records.snapshot import (
-    EvaluatedReturns,
-    GameSnapshot,
-    Limit,
-    Snapshot,
-)
 from torchbeast.runtime.text import human_time
+
+
+class Limit(NamedTuple):
+    """The stage that the other stages of a run wait for."""
+
+    stage: str
+    """learner, inference or environments."""
+
+    advice: str
+    """What would help, such as ``try more --cores``."""
+
+    def __str__(self) -> str:
+        return f"bottleneck: {self.stage}; {self.advice}"
+
+
+class EvaluatedReturns(NamedTuple):
+    """Scores of full games that an evaluation during training played."""
+
+    step: int
+    """Agent steps of the agent that played."""
+
+    returns: tuple[float | None, ...]
+    """Mean return of each game, in the order of the tasks; None for a game that was not played."""
+
+
+class GameSnapshot(NamedTuple):
+    """One game of a run."""
+
+    name: str
+    steps: int
+    """Agent steps of this game that the agent learned from."""
+
+    games: int
+    """Full games that ended."""
+
+    mean_return: float | None
+    """Mean of the last full games' returns; None before the first game ended."""
+
+    std_return: float | None
+    human: float | None
+    """``mean_return`` as a share of human play; None where no human score is published."""
+
+    trend: float | None
+    """How much the newer half of the last full games returned more than the older half."""
+
+    grad_norm: float | None
+    entropy: float | None
+    """Of the policy, in nats; mean over the game's last steps that were learned from."""
+
+    mu: float | None
+    """PopArt's statistics; None without PopArt."""
+
+    sigma: float | None
+    silent_s: float | None
+    """Seconds since the last steps of this game arrived, if that is unusually long."""
+
+    evaluated: float | None
+    """Mean return in the last evaluation."""
+
+    evaluated_human: float | None
+    """``evaluated`` as a share of human play."""
+
+
+class Snapshot(NamedTuple):
+    """A run at one moment."""
+
+    steps: int
+    """Agent steps learned from."""
+
+    total_steps: int
+    seconds: float
+    """Duration of the run, earlier parts of a resumed run included."""
+
+    sps: float
+    """Agent steps per second, over about the last two minutes."""
+
+    stalled_s: float | None
+    """Seconds since the last steps of any game arrived, if that is unusually long."""
+
+    last: StepStats | None
+    """The last learner step; None before the first."""
+
+    queues: dict[str, int]
+    limit: Limit | None
+    games: tuple[GameSnapshot, ...]
+    evaluation_step: int | None
+    """Agent steps of the agent that was evaluated last."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until ``total_steps`` at the present speed; None if nothing moves."""
+        return max(0, self.total_steps - self.steps) / self.sps if self.sps > 0 else None
+
+    @property
+    def median_human(self) -> float | None:
+        """The median of the games' ``human``; None if no game has one."""
+        return _median([game.human for game in self.games])
+
+    @property
+    def median_evaluated_human(self) -> float | None:
+        """The median of the games' ``evaluated_human``; None if no game has one."""
+        return _median([game.evaluated_human for game in self.games])
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+# Seconds after which a silence is displayed, and after which there is a warning.
+SHOWN_AFTER_S = 20.0
+WARNED_AFTER_S = 60.0
+# With many games and a slow network, minutes pass between two rollouts of a game. So a silence is
+# unusual only if it is this many times as long as the mean time between arrivals.
+USUAL_INTERVALS = 5
+
+
+class Arrivals:
+    """Measures for how long no steps of a game have arrived.
+
+    A game is silent only if steps of other games arrive: when the whole run waits, for example for
+    a checkpoint, no game is at fault. Times are in seconds of one clock.
+    """
+
+    def __init__(self, num_games: int) -> None:
+        self._first: float | None = None
+        self._newest = 0.0
+        self._batches = 0
+        self._last: list[float | None] = [None] * num_games
+        self._counts = [0] * num_games
+        self._warned: set[int] = set()
+        self._warned_of_stall = False
+
+    def record(self, task_steps: Sequence[int], now: float) -> None:
+        """Takes in a batch with ``task_steps[i]`` steps of game ``i``, which arrived at ``now``."""
+        if self._first is None:
+            self._first = now
+        self._newest = now
+        self._batches += 1
+        self._warned_of_stall = False
+        for task, steps in enumerate(task_steps):
+            if steps:
+                self._last[task] = now
+                self._counts[task] += 1
+
+    def silence(self, task: int, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
+        """Returns the seconds since steps of a game arrived; None unless that is unusually long.
+
+        Args:
+            task: the game.
+            now: the present time.
+            at_least: shorter silences are never unusual, in seconds.
+        """
+        if self._first is None:
+            return None
+        last = self._last[task]
+        since = self._first if last is None else last
+        # Counted until the newest steps of any game, not until now: else a game would seem silent
+        # when the whole run waits.
+        missed = self._newest - since
+        if missed < max(at_least, USUAL_INTERVALS * self._interval(task)):
+            return None
+        return now - since
+
+    def stall(self, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
+        """Returns the seconds since steps of any game arrived.
+
+        None unless that is unusually long.
+        """
+        if self._first is None:
+            return None
+        usual = (self._newest - self._first) / max(1, self._batches - 1)
+        silent = now - self._newest
+        return silent if silent >= max(at_least, USUAL_INTERVALS * usual) else None
+
+    def newly_silent(self, now: float) -> dict[int, float]:
+        """Returns the games to warn about, and their silence in seconds. Each is returned once."""
+        silences = {
+            task: self.silence(task, now, WARNED_AFTER_S)
+            for task in range(len(self._last))
+            if task not in self._warned
+        }
+        silent = {task: seconds for task, seconds in silences.items() if seconds is not None}
+        self._warned.update(silent)
+        return silent
+
+    def newly_stalled(self, now: float) -> float | None:
+        """Returns the seconds without any steps, if a warning is due. Once per stall."""
+        seconds = None if self._warned_of_stall else self.stall(now, WARNED_AFTER_S)
+        self._warned_of_stall = self._warned_of_stall or seconds is not None
+        return seconds
+
+    def _interval(self, task: int) -> float:
+        """The mean time between two arrivals of a game."""
+        assert self._first is not None
+        last, count = self._last[task], self._counts[task]
+        if last is not None and count > 1:
+            return (last - self._first) / (count - 1)
+        # Nothing is known of this game yet: the mean of all games.
+        total = sum(self._counts)
+        return (self._newest - self._first) * len(self._counts) / max(1, total)
+
 
 # Full games that a mean return is taken over.
 WINDOW = 100

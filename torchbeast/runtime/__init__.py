@@ -1,1 +1,1 @@
-"""The machine: devices, threads, worker processes and environment servers."""
+"""The machine: devices, threads, priority, compiled kernels, and numbers as text."""

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from torchbeast.records.display.lines import TABLE_INTERVAL_S, LineDisplay
-from torchbeast.records.snapshot import Limit
+from torchbeast.records.progress import Limit
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 from torchbeast.envs import all_games
 from torchbeast.envs.games import SIX, short_name
 from torchbeast.records.display.table import block_lines, most_interesting, run_parts, table_lines
-from torchbeast.records.snapshot import Limit
+from torchbeast.records.progress import Limit
 
 POPART = {"mu": 12.345, "sigma": 25.1}
 

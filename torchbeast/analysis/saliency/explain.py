@@ -1,13 +1,4 @@
-"""Maps that say of what: scores of an agent's outputs under masks.
-
-- ``policy``: half the squared change of the logits (Greydanus et al. 2018, equation 2).
-- ``value``: half the squared change of the game's own value (equation 3), in units of sigma with
-  PopArt and of returns without.
-- ``task:GAME``: the same for the value head of another game.
-- ``action:NAME``: how much less likely an action becomes while the ratios of the others stay
-  (SARFA, Puri et al. 2020, arXiv:1912.12191).
-- ``advantage``: half the squared change of the chosen action's preference over the policy's mean.
-"""
+"""Saliency maps of an agent: which output a map is of, and the maps of a game frame by frame."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Protocol, TextIO
 
 from torchbeast.records.display.block import BlockDisplay
 from torchbeast.records.display.lines import LineDisplay
-from torchbeast.records.snapshot import Snapshot
+from torchbeast.records.progress import Snapshot
 
 __all__ = ["BlockDisplay", "Display", "LineDisplay", "make_display"]
 

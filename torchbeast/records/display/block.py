@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from torchbeast.records.display.table import block_lines
-from torchbeast.records.snapshot import Snapshot
+from torchbeast.records.progress import Snapshot
 
 ERASE_LINE = "\x1b[K"  # From the cursor to the end of its line.
 ERASE_BELOW = "\x1b[J"  # From the cursor to the end of the screen.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from torchbeast.records.display.table import run_parts, table_lines
-from torchbeast.records.snapshot import Snapshot
+from torchbeast.records.progress import Snapshot
 from torchbeast.runtime.text import human_return
 
 # Seconds between two tables of all games.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from torchbeast.records.snapshot import GameSnapshot, Snapshot
+from torchbeast.records.progress import GameSnapshot, Snapshot
 from torchbeast.runtime.text import counted, human_count, human_return, human_time
 
 # A longer name is cut.

@@ -1,0 +1,99 @@
+import os
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+from torchbeast.core.types import UsageError
+from torchbeast.servers.addresses import (
+    check_basenames,
+    check_tls,
+    load_tls,
+    remove_dead_socket,
+    server_addresses,
+)
+
+
+def bind(path):
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    return server
+
+
+def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
+    bind(tmp_path / "dead").close()
+    with bind(tmp_path / "alive") as alive, bind(tmp_path / "busy") as busy:
+        alive.listen()
+        busy.listen(0)
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for client in clients:
+            client.setblocking(False)
+            client.connect_ex(str(tmp_path / "busy"))
+        for name in ("dead", "alive", "busy", "missing", "no directory/missing"):
+            remove_dead_socket(os.path.join(tmp_path, name))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "busy"]
+        for client in clients:
+            client.close()
+
+
+def test_each_host_has_an_equal_part_of_the_servers():
+    assert server_addresses(["unix:/tmp/a"], 2) == ["unix:/tmp/a.0", "unix:/tmp/a.1"]
+    addresses = server_addresses(["a:4000", "b:5000"], 4)
+    assert addresses == ["a:4000", "a:4001", "b:5000", "b:5001"]
+    check_basenames("a:4000,b:5000", 4, 2, "tls")
+
+
+def test_every_port_that_there_is_can_be_used():
+    check_basenames("a:1,b:65534", 4, 2, "tls")
+
+
+@pytest.mark.parametrize(
+    ("basenames", "num_servers", "message"),
+    [
+        ("a:4000,a:4000", 4, "names a host twice"),
+        ("a:4000,b:4000", 3, "need a multiple of 4"),
+        ("a:4000,b:4000", 2, "2 hosts with all of 2 games need a multiple of 4"),
+        ("a:4000,b", 4, "must be unix:/path or host:port, not b"),
+        ("a:70000", 2, "a:70000: the ports of 2 servers must be from 1 to 65535"),
+        ("a:4000,b:65535", 4, "b:65535: the ports of 2 servers"),
+        ("a:0", 2, "a:0: the ports"),
+        ("a:-1", 4, "a:-1: the ports"),
+        ("unix:/tmp/a%41", 4, "a path that gRPC takes for another one .*: /tmp/a%41"),
+    ],
+)
+def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
+    with pytest.raises(UsageError, match=message):
+        check_basenames(basenames, num_servers, 2, "tls")
+
+
+@pytest.mark.parametrize("basename", ["a:4000", "0.0.0.0:4000"])
+def test_hosts_beyond_this_machine_need_certificates(basename):
+    with pytest.raises(UsageError, match=f"{basename} is beyond this machine: it needs --tls_dir"):
+        check_basenames(basename, 2, 2)
+    check_basenames("127.0.0.1:4000", 2, 2)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.parametrize("days", ["-1", "1"])
+def test_a_certificate_that_has_expired_is_named_as_such(tmp_path, days):
+    for command in (
+        "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=x",
+        f"x509 -req -in request.pem -signkey key.pem -days {days} -out cert.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True)
+    shutil.copy(tmp_path / "cert.pem", tmp_path / "root.pem")
+    if days == "1":
+        check_tls(str(tmp_path))
+    else:
+        with pytest.raises(UsageError, match=r"cert\.pem has expired: make new certificates"):
+            check_tls(str(tmp_path))
+
+
+def test_certificates_are_three_files_of_text(tmp_path):
+    for name in ("cert", "key", "root"):
+        (tmp_path / f"{name}.pem").write_text(name)
+    assert load_tls(str(tmp_path)) == ["cert", "key", "root"]
+    (tmp_path / "root.pem").write_bytes(b"\x30\x82")  # As in a file of DER.
+    with pytest.raises(UsageError, match=r"^--tls_dir: 'utf-8' codec can't decode"):
+        load_tls(str(tmp_path))

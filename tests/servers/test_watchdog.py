@@ -1,0 +1,79 @@
+import signal
+import time
+
+import pytest
+
+from torchbeast.servers.watchdog import Watchdog
+from torchbeast.servers.workers import fork_context
+
+
+class Env:
+    name = "env"
+
+    def __init__(self, watchdog):
+        self.watchdog = watchdog
+        self.seen = []
+
+    def _see(self):
+        self.seen.append(self.watchdog.is_hung(1))
+
+    def step(self, action):
+        time.sleep(0.1)
+        self._see()
+        return action
+
+    def reset(self, *, seed=None):
+        time.sleep(0.1)
+        self._see()
+        return seed
+
+    def close(self):
+        time.sleep(0.1)
+        self._see()
+
+
+@pytest.mark.parametrize("timeout_s", [0.05, 60])
+def test_calls_that_last_are_seen_from_outside(timeout_s):
+    watchdog = Watchdog(fork_context(), 2, timeout_s)
+    env = Env(watchdog)
+    watched = watchdog.watch(1, env)
+    assert watched.name == "env"
+    assert watched.step(3) == 3
+    assert watched.reset(seed=4) == 4
+    watched.close()
+    with watchdog.inside(1):
+        time.sleep(0.1)
+        env._see()
+    assert env.seen == [timeout_s < 1] * 4
+    assert not watchdog.is_hung(0)
+    assert not watchdog.is_hung(1)
+
+
+def test_what_raises_is_not_hung():
+    watchdog = Watchdog(fork_context(), 1, timeout_s=0.0)
+    watched = watchdog.watch(0, Env(watchdog))
+    with pytest.raises(TypeError):
+        watched.reset(other=1)
+    assert not watchdog.is_hung(0)
+    with pytest.raises(ZeroDivisionError), watchdog.inside(0):
+        raise ZeroDivisionError
+    assert not watchdog.is_hung(0)
+
+
+def hang(watchdog):
+    with watchdog.inside(0):
+        signal.pause()
+
+
+def test_a_hung_process_is_ended_and_explained(capfd):
+    context = fork_context()
+    watchdog = Watchdog(context, 1, timeout_s=0.2)
+    process = context.Process(target=hang, args=(watchdog,))
+    process.start()
+    while not watchdog.is_hung(0):
+        assert process.is_alive()
+        time.sleep(0.01)
+    watchdog.end(process)
+    assert process.exitcode == -signal.SIGABRT
+    assert watchdog.explain(0, process.exitcode) == ("hung in its environment for 0.2 s", 0.2)
+    assert watchdog.explain(0, 7) == ("died (exit code 7)", 0.0)

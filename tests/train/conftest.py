@@ -1,0 +1,59 @@
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchbeast import polybeast
+from torchbeast.train import TrainingConfig
+
+ROOT = Path(__file__).parents[2]
+FLAGS = [
+    "--env=Mock", "--agent_type=atari", "--fixed_input_scale", "--unroll_length=10",
+    "--batch_size=2", "--num_actors=4", "--cores=1", "--disable_cuda", "--xpid=run", "--seed=5",
+    "--total_steps=40",
+]  # fmt: skip
+
+
+@pytest.fixture
+def make_config(tmp_path):
+    """Builds the configuration of a small run in ``tmp_path``; later flags win."""
+
+    def make(*arguments):
+        flags = polybeast.make_parser().parse_args([*FLAGS, f"--savedir={tmp_path}", *arguments])
+        return TrainingConfig.from_flags(vars(flags))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def _finished_run(tmp_path_factory):
+    savedir = tmp_path_factory.mktemp("finished")
+    command = [sys.executable, "-m", "torchbeast.polybeast", *FLAGS, f"--savedir={savedir}"]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=600)
+    return savedir / "run"
+
+
+@pytest.fixture
+def finished_run(_finished_run, tmp_path):
+    """The directory of a run of 40 steps that ``make_config`` configures again."""
+    return Path(shutil.copytree(_finished_run, tmp_path / "run"))
+
+
+@pytest.fixture
+def resume(finished_run):
+    """Resumes ``finished_run`` as a process, with further flags."""
+
+    def run(*options):
+        command = [sys.executable, "-m", "torchbeast.polybeast", *FLAGS, *options]
+        return subprocess.run(
+            [*command, f"--savedir={finished_run.parent}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    return run

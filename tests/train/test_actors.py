@@ -1,0 +1,171 @@
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from torchbeast.core.types import RunError
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.servers import workers
+from torchbeast.train import actors as training_actors
+from torchbeast.train.acting import ActorConfig, RolloutBuffers, SharedWeights
+from torchbeast.train.actors import ActorProcesses
+
+RAISES = "tests.hostile:Raises-v0"
+
+
+def make_actors(game, **changes):
+    agent = AgentConfig(
+        agent_type="resnet", num_actions=2, observation_shape=(1, 8, 8), tasks=(game,)
+    )
+    config = ActorConfig(
+        tasks=(0,), agent=agent, env_options={}, compute_dtype=torch.float32, seed=1,
+        step_timeout_s=60, max_failures=3,
+    )  # fmt: skip
+    weights = SharedWeights(make_agent(agent))
+    return ActorProcesses(config._replace(**changes), RolloutBuffers(agent, 5, 2), weights)
+
+
+def test_an_environment_that_raises_again_and_again_ends_the_run(monkeypatch, caplog):
+    monkeypatch.setattr(workers, "MIN_LIFE_S", 0.0)  # As if each had lived long.
+    with (
+        make_actors(RAISES) as actors,
+        pytest.raises(RunError, match=r"^actor 0 \(Raises\) failed 3 times within 600 s: Zero"),
+    ):
+        actors.run()
+    first, second, last = caplog.messages
+    assert first.startswith("actor 0 (Raises) failed, restarting it (1 of 3 failures within 600 s)")
+    assert "(2 of 3 failures within 600 s)" in second
+    assert all("in fail" in message for message in (first, second, last))  # Of the traceback.
+
+
+class StartsAProcess(gymnasium.Env):
+    """Needs a process of its own, which daemons may not have."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        child = multiprocessing.get_context("fork").Process(target=os.getpid)
+        child.start()
+        child.join()
+
+    def reset(self, **_):
+        return np.zeros((1, 8, 8), np.uint8), {}
+
+    def step(self, _):
+        return np.zeros((1, 8, 8), np.uint8), 0.0, False, False, {}
+
+
+gymnasium.register("StartsAProcess-v0", StartsAProcess)
+
+
+class LeavesAProcess(StartsAProcess):
+    """Is killed at its first step; a process that it started goes on for a while."""
+
+    def __init__(self):
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(10,)).start()
+
+    def step(self, _):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class LeavesAThread(StartsAProcess):
+    """Calls sys.exit at its first step; a thread that it started would keep its process alive."""
+
+    def __init__(self):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
+    def step(self, _):
+        sys.exit("no more")
+
+
+gymnasium.register("LeavesAProcess-v0", LeavesAProcess)
+gymnasium.register("LeavesAThread-v0", LeavesAThread)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("LeavesAProcess", r"^actor 0 died \(exit code -9\), 5 times"),
+        ("LeavesAThread", r"^actor 0 \(LeavesAThread\) failed 3 times .*: SystemExit: no more"),
+    ],
+)
+def test_an_actor_is_replaced_whatever_its_environment_leaves(name, message):
+    with (
+        make_actors(f"tests.training.test_actors:{name}-v0") as actors,
+        pytest.raises(RunError, match=message),
+    ):
+        actors.run()
+
+
+class DrawsLevels(StartsAProcess):
+    """Draws a level from the global generators, and is killed in its second rollout."""
+
+    def __init__(self):
+        draws = f"{np.random.random():.20f} {random.random():.20f}".encode()
+        self._level = np.frombuffer(draws.ljust(64), np.uint8).reshape(1, 8, 8)
+        self._steps = 0
+
+    def reset(self, **_):
+        return self._level, {}
+
+    def step(self, _):
+        self._steps += 1
+        if self._steps > 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._level, 0.0, False, False, {}
+
+
+gymnasium.register("DrawsLevels-v0", DrawsLevels)
+
+
+def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
+    monkeypatch.setattr(workers, "MIN_LIFE_S", 0.0)  # As if each had lived long.
+    levels = []
+    with make_actors("tests.training.test_actors:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
+        thread = threading.Thread(target=actors.run)
+        thread.start()
+        try:
+            for _ in range(8):
+                indices = actors.get(1)
+                levels.append(bytes(actors.buffers[indices[0]].env.frame[0].flatten().tolist()))
+                actors.give_back(indices)
+        finally:
+            actors.stop()
+            thread.join()
+    for generator in zip(*(level.split() for level in levels), strict=True):
+        assert len(set(generator)) == len(levels)
+
+
+def test_an_environment_may_start_processes():
+    with make_actors("tests.training.test_actors:StartsAProcess-v0") as actors:
+        thread = threading.Thread(target=actors.run)
+        thread.start()
+        try:
+            assert actors.get(1) is not None
+        finally:
+            actors.stop()
+            thread.join()
+
+
+def test_an_actor_that_cannot_be_started_ends_those_before_it(monkeypatch):
+    def start_worker(process):
+        started.append(process)
+        if len(started) == 2:
+            raise OSError("Too many open files")
+        process.start()
+
+    started = []
+    monkeypatch.setattr(training_actors, "start_worker", start_worker)
+    actors = make_actors(RAISES, tasks=(0, 0, 0))
+    with pytest.raises(OSError, match="Too many open files"), actors:
+        pass
+    assert started[0].exitcode is not None

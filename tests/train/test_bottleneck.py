@@ -1,0 +1,77 @@
+import pytest
+
+from torchbeast.train.bottleneck import Bottleneck
+
+
+def make(**changes):
+    options = {
+        "queue_size": 8,
+        "num_actors": 16,
+        "num_servers": 2,
+        "learner_threads": None,
+        "cores": 2,
+        "available_cores": 2,
+        "agent_type": "resnet",
+        "gpu": False,
+    }
+    return Bottleneck(**{**options, **changes})
+
+
+def look_at(bottleneck, learner, inference):
+    for _ in range(20):
+        bottleneck.look({"learner": learner, "inference": inference})
+
+
+@pytest.mark.parametrize(
+    ("learner", "inference", "text"),
+    [
+        (8, 0, "bottleneck: learner; try --agent_type atari"),
+        (1, 8, "bottleneck: inference; try more --num_inference_threads"),
+        (1, 1, "bottleneck: environments; try more --num_actors"),
+    ],
+)
+def test_names_what_the_others_wait_for(learner, inference, text):
+    bottleneck = make()
+    assert bottleneck.find() is None
+    look_at(bottleneck, learner, inference)
+    assert str(bottleneck.find()) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"learner_threads": 1}, "try more --num_learner_threads"),
+        ({"available_cores": 8}, "try more --cores"),
+        ({"agent_type": "atari"}, "needs more cores or a GPU"),
+        ({"agent_type": "atari", "available_cores": 8}, "try more --cores"),
+        ({"agent_type": "my.module:Agent"}, "needs more cores or a GPU"),
+        ({"agent_type": "atari", "gpu": True}, "try a larger --batch_size"),
+    ],
+)
+def test_a_slow_learner_gets_advice_that_can_help(changes, advice):
+    bottleneck = make(**changes)
+    look_at(bottleneck, learner=8, inference=0)
+    assert bottleneck.find() == ("learner", advice)
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"num_servers": 1, "num_actors": 32}, "try more --num_servers"),
+        ({"num_actors": 32}, "needs more cores"),
+        ({"num_actors": 32, "available_cores": 4}, "try more --cores"),
+        ({"num_actors": 32, "num_servers": 0}, "try more --num_actors"),  # MonoBeast.
+    ],
+)
+def test_slow_environments_get_advice_that_can_help(changes, advice):
+    bottleneck = make(**changes)
+    look_at(bottleneck, learner=0, inference=0)
+    assert bottleneck.find() == ("environments", advice)
+
+
+def test_a_single_look_does_not_decide():
+    bottleneck = make()
+    for _ in range(20):
+        bottleneck.look({"learner": 8, "inference": 0})
+    bottleneck.look({"learner": 0, "inference": 0})
+    assert bottleneck.find().stage == "learner"

@@ -1,0 +1,129 @@
+import os
+
+import pytest
+import torch
+
+from torchbeast.core.types import UsageError
+from torchbeast.records import checkpoint
+from torchbeast.train import prepare
+from torchbeast.train.checkpointer import Checkpointer
+from torchbeast.train.recorder import Recorder
+from torchbeast.train.start import make_learner, resume_or_start
+
+
+@pytest.fixture
+def make_checkpointer():
+    recorders = []
+
+    def make(config):
+        plan = prepare(config)
+        state = resume_or_start(plan)
+        recorders.append(Recorder(plan, state, queue_size=2))
+        learner = make_learner(plan, state, lambda _: None, lambda: None)
+        return Checkpointer(recorders[-1].path, plan, state.seed, learner, recorders[-1].progress)
+
+    yield make
+    for recorder in recorders:
+        recorder.close()
+
+
+@pytest.fixture
+def after_a_step(make_config, finished_run, make_checkpointer):
+    """The checkpointer of a run that was resumed and has learned from a step since."""
+    checkpointer = make_checkpointer(make_config())
+    checkpointer._learner.steps += 1
+    return checkpointer
+
+
+def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpointer):
+    path = finished_run / "model.tar"
+    before = checkpoint.load(path)
+    checkpointer = make_checkpointer(make_config())
+    assert checkpointer.path == path
+    path.unlink()
+    assert checkpointer.save()
+    after = checkpoint.load(path)
+    assert after.keys() == before.keys()
+    for name in ("agent", "steps", "learner_steps", "task_steps", "seed", "frame_format"):
+        assert after[name] == before[name]
+    assert torch.equal(after["random_state"], before["random_state"])
+    assert after["progress"]["games"] == before["progress"]["games"]
+    assert after["task_steps"] == [40]
+
+
+def test_a_run_without_a_new_step_keeps_both_checkpoints(
+    make_config, finished_run, make_checkpointer
+):
+    paths = [finished_run / name for name in ("model.tar", "model.previous.tar")]
+    paths[1].write_text("the one before")
+    before = [path.read_bytes() for path in paths]
+    checkpointer = make_checkpointer(make_config())
+    assert checkpointer.save()
+    assert checkpointer.saved_step == 40
+    assert [path.read_bytes() for path in paths] == before
+
+
+@pytest.mark.parametrize(("interval", "saved"), [(0, True), (600, False)])
+def test_saves_when_the_interval_is_over(
+    make_config, finished_run, make_checkpointer, interval, saved
+):
+    config = make_config()
+    output = config.output._replace(checkpoint_interval_s=interval)
+    checkpointer = make_checkpointer(config._replace(output=output))
+    checkpointer.path.unlink()
+    checkpointer.save_if_due()
+    assert checkpointer.path.exists() is saved
+
+
+def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkpointer):
+    checkpointer = make_checkpointer(make_config())
+    assert checkpointer.save()
+    assert not checkpointer.path.exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    finished_run, after_a_step, caplog, monkeypatch
+):
+    before = (finished_run / "model.tar").read_bytes()
+
+    def fail(_):
+        raise OSError("disk is gone")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert not after_a_step.save()
+    assert "Cannot save" in caplog.text
+    assert (finished_run / "model.tar").read_bytes() == before
+
+
+def test_the_checkpoint_before_is_kept(finished_run, after_a_step):
+    before = (finished_run / "model.tar").read_bytes()
+    for _ in range(2):
+        assert after_a_step.save()
+        after_a_step._learner.steps += 1
+        assert (finished_run / "model.previous.tar").read_bytes() == before
+        before = (finished_run / "model.tar").read_bytes()
+    assert sorted(p.name for p in finished_run.glob("model*")) == [
+        "model.previous.tar",
+        "model.tar",
+    ]
+
+
+@pytest.mark.parametrize("damaged", ["a weight", "an average of the optimizer"])
+def test_what_is_not_finite_is_never_saved(finished_run, after_a_step, caplog, damaged):
+    before = (finished_run / "model.tar").read_bytes()
+    learner = after_a_step._learner
+    bias = learner.agent.policy.bias
+    average = learner._rule._optimizer.state[bias]["square_avg"]
+    (bias.data if damaged == "a weight" else average)[0] = float("inf")
+    assert not after_a_step.save()
+    assert "is not finite" in caplog.text
+    assert (finished_run / "model.tar").read_bytes() == before
+
+
+def test_a_run_that_cannot_be_resumed_names_the_checkpoint_before(
+    make_config, finished_run, after_a_step
+):
+    after_a_step.save()
+    (finished_run / "model.tar").write_bytes(b"damaged")
+    with pytest.raises(UsageError, match=r"model\.previous\.tar beside it"):
+        resume_or_start(prepare(make_config()))

@@ -1,0 +1,83 @@
+import pytest
+
+from torchbeast import monobeast, polybeast
+from torchbeast.cli.config import flatten
+from torchbeast.play.config import EvaluationConfig
+from torchbeast.train import TrainingConfig
+
+
+def parse(module, *arguments):
+    return vars(module.make_parser().parse_args(arguments))
+
+
+@pytest.mark.parametrize("module", [polybeast, monobeast])
+def test_every_flag_reaches_a_configuration(module):
+    flags = parse(module)
+    training = flatten(TrainingConfig.from_flags(flags))
+    evaluation = flatten(EvaluationConfig.from_flags(flags))
+    assert set(flags) - {"mode"} <= set(training) | set(evaluation)
+
+
+def test_every_field_of_a_configuration_has_a_flag():
+    flags = {**parse(polybeast), **parse(monobeast)}
+    training = flatten(TrainingConfig.from_flags(flags))
+    # The task list that --env names, the record of all flags, and what no training may choose.
+    assert set(training) - {"games", "args", "emulator_gray"} <= set(flags)
+    assert set(flatten(EvaluationConfig.from_flags(flags))) - {"expected"} <= set(flags)
+
+
+def test_a_value_that_is_given_arrives():
+    flags = parse(
+        polybeast, "--frame_height=42", "--alpha=0.5", "--batch_size=3", "--num_servers=2",
+        "--synchronous",
+    )  # fmt: skip
+    config = TrainingConfig.from_flags(flags)
+    assert config.observation.frame_height == 42
+    assert config.optimizer.alpha == 0.5
+    assert config.learning.batch_size == 3
+    assert config.learner_queue_size == 3
+    assert config.servers.num_servers == 2
+    assert config.pool.synchronous
+    assert config.args == flags
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_actors"),
+    [
+        ((), 16),
+        (("--env=six",), 18),
+        (("--env=six", "--num_actors=16"), 16),
+        (("--env=six", "--game_weights=Pong=2"), 21),
+    ],
+)
+def test_by_default_every_game_has_the_environments_that_it_should(arguments, num_actors):
+    assert TrainingConfig.from_flags(parse(polybeast, *arguments)).machine.num_actors == num_actors
+
+
+def test_monobeast_has_four_actors_per_game():
+    assert TrainingConfig.from_flags(parse(monobeast, "--env=six")).machine.num_actors == 4
+
+
+def test_a_configuration_cannot_be_changed(make_config):
+    with pytest.raises(AttributeError):
+        make_config().learning.batch_size = 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clip_rewards"),
+    [
+        ((), True),
+        (("--use_popart",), False),
+        (("--use_popart", "--reward_clipping=abs_one"), True),
+        (("--reward_clipping=none",), False),
+    ],
+)
+def test_rewards_are_clipped_by_default_unless_popart_scales_them(
+    make_config, arguments, clip_rewards
+):
+    assert make_config(*arguments).learning.loss.clip_rewards is clip_rewards
+
+
+def test_the_seed_of_an_evaluation_is_0_by_default():
+    assert EvaluationConfig.from_flags(parse(polybeast)).seed == 0
+    assert EvaluationConfig.from_flags(parse(polybeast, "--seed=7")).seed == 7

@@ -1,0 +1,66 @@
+import json
+import time
+
+from torchbeast.core.stats import StepStats
+from torchbeast.train import prepare
+from torchbeast.train import recorder as training_recorder
+from torchbeast.train.recorder import Recorder
+from torchbeast.train.start import RunState, make_learner, resume_or_start
+
+
+def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path):
+    config = make_config("--use_popart")
+    recorder = Recorder(prepare(config), RunState(seed=9), queue_size=2)
+    recorder.close()
+    meta = json.loads((tmp_path / "run" / "meta.json").read_text())
+    assert meta["args"] == config.args
+    assert meta["args"]["reward_clipping"] is None
+    assert meta["reward_clipping"] == "none"
+    assert (meta["xpid"], meta["seed"], meta["tasks"]) == ("run", 9, ["Mock"])
+    assert meta["num_actions"] == 4
+    assert meta["threads"]["learner_threads"] == 1
+
+
+def test_loggers_get_the_first_and_the_last_learner_step_and_one_a_second(
+    make_config, finished_run, monkeypatch
+):
+    plan = prepare(make_config())
+    state = resume_or_start(plan)
+    recorder = Recorder(plan, state, queue_size=2)
+    learner = make_learner(plan, state, recorder.record_step, lambda: None)
+    written = []
+    monkeypatch.setattr(
+        recorder._writer, "scalars", lambda values, step: written.append((step, values))
+    )
+    now = [time.monotonic() + 10.0]
+    monkeypatch.setattr(training_recorder.time, "monotonic", lambda: now[0])
+    stats = StepStats(
+        **dict.fromkeys(StepStats._fields[:11], 0.0), games=[], task_steps=[10],
+        task_grad_norms={}, task_entropies={},
+    )  # fmt: skip
+    for step in range(10, 60):
+        norms = {0: 7.0} if step == 35 else {}
+        recorder.record_step(stats._replace(steps=step, task_grad_norms=norms))
+        now[0] += 0.1
+    recorder.finish({"learner": 0, "inference": 0}, learner)
+    recorder.close()
+    steps = [step for step, values in written if "losses/entropy" in values]
+    assert (steps[0], steps[-1]) == (10, 59)
+    assert 5 <= len(steps) <= 7
+    # What few steps have is kept for the next one that is written.
+    assert [v["losses/grad_norm/Mock"] for _, v in written if "losses/grad_norm/Mock" in v] == [7.0]
+
+
+def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, capsys):
+    logs = finished_run / "logs.csv"
+    before = logs.read_text()
+    columns = before.splitlines()[0].count(",")
+    logs.write_text(before + "60" + "," * columns + "\n")  # Behind the last checkpoint.
+    plan = prepare(make_config())
+    state = resume_or_start(plan)
+    recorder = Recorder(plan, state, queue_size=2)
+    learner = make_learner(plan, state, recorder.record_step, lambda: None)
+    recorder.finish({"learner": 0, "inference": 0}, learner)
+    recorder.close()
+    assert "40 of 40 steps" in capsys.readouterr().err
+    assert logs.read_text() == before

@@ -1,0 +1,37 @@
+import pytest
+
+from torchbeast.runtime.threads import StopSignals
+from torchbeast.train import TrainingRun, prepare
+from torchbeast.train.acting import SharedWeights
+
+
+@pytest.mark.parametrize("place", ["saving", "checking the weights"])
+def test_what_fails_at_the_end_does_not_hide_the_first_error(
+    make_config, monkeypatch, tmp_path, place
+):
+    def fail():
+        raise ValueError("the first error")
+
+    def fail_later(*_, **__):
+        raise RuntimeError("the GPU is gone")
+
+    with TrainingRun(prepare(make_config()), StopSignals(), SharedWeights, queue_size=1) as run:
+        if place == "saving":
+            monkeypatch.setattr(run._outputs, "save", fail_later)
+        else:
+            monkeypatch.setattr(run.learner, "check_weights", fail_later)
+        run.threads.start("failing", fail)
+        with pytest.raises(ValueError, match="the first error"):
+            run.watch(lambda: None, lambda: {"learner": 0, "inference": 0}, lambda: None)
+    message = "The run cannot be saved: RuntimeError: the GPU is gone"
+    assert (message in (tmp_path / "run" / "out.log").read_text()) == (place == "saving")
+
+
+def test_a_run_that_diverges_ends_and_leaves_its_checkpoint(finished_run, resume):
+    before = (finished_run / "model.tar").read_bytes()
+    result = resume("--learning_rate=1e38", "--grad_norm_clipping=1e30", "--total_steps=100000")
+    assert result.returncode == 1, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("polybeast: error: training diverged: ")
+    assert "Traceback" not in result.stderr
+    assert (finished_run / "model.tar").read_bytes() == before

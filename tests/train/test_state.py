@@ -1,0 +1,140 @@
+import json
+
+import pytest
+import torch
+
+from torchbeast.core.types import UsageError
+from torchbeast.records import checkpoint
+from torchbeast.train import prepare
+from torchbeast.train.start import make_learner, resume_or_start
+
+HEADS = ("policy", "baseline")
+
+
+def make(plan, state):
+    return make_learner(plan, state, lambda _: None, lambda: None)
+
+
+def edit_args(run, **changes):
+    """Makes a run one that was started with other flags; None: with a program that lacked them."""
+    meta = json.loads((run / "meta.json").read_text())
+    for name, value in changes.items():
+        if value is None:
+            del meta["args"][name]
+        else:
+            meta["args"][name] = value
+    (run / "meta.json").write_text(json.dumps(meta))
+
+
+def test_a_new_run_has_the_seed_that_is_given_and_writes_nothing(make_config, tmp_path):
+    state = resume_or_start(prepare(make_config("--seed=8")))
+    assert (state.seed, state.checkpoint, state.changes) == (8, None, ())
+    assert state.steps is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_seed_makes_the_same_new_agent(make_config):
+    setups = [prepare(make_config(f"--seed={seed}")) for seed in (1, 1, 2)]
+    first, same, other = (make(s, resume_or_start(s)).agent.state_dict() for s in setups)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not torch.equal(first["policy.weight"], other["policy.weight"])
+
+
+@pytest.mark.parametrize("agent_type", ["atari", "resnet"])
+def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config, agent_type):
+    flags = (["--env=Mock"], ["--env=Pong,Breakout"], ["--env=Pong,Breakout", "--use_popart"])
+    setups = [prepare(make_config(f"--agent_type={agent_type}", *games)) for games in flags]
+    agents = [make(plan, resume_or_start(plan)).agent for plan in setups]
+    encoders = [
+        {name: x for name, x in agent.named_parameters() if not name.startswith(HEADS)}
+        for agent in agents
+    ]
+    assert len(encoders[0]) > 6
+    for other in encoders[1:]:
+        assert all(torch.equal(x, other[name]) for name, x in encoders[0].items())
+
+
+def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run):
+    saved = checkpoint.load(finished_run / "model.tar")
+    config = make_config()._replace(seed=None)
+    plan = prepare(config)
+    state = resume_or_start(plan)
+    assert (state.steps, state.seed, state.changes) == (40, 5, ())
+    learner = make(plan, state)
+    assert torch.equal(torch.get_rng_state(), saved["random_state"])
+    assert (learner.steps, learner.learner_steps) == (40, saved["learner_steps"])
+    weights = learner.agent.state_dict()
+    assert all(torch.equal(weights[name], x) for name, x in saved["model_state_dict"].items())
+
+
+def test_what_changed_since_the_checkpoint_is_told(make_config, finished_run):
+    config = make_config("--total_steps=80", "--cores=2", "--max_learner_queue_size=9", "--seed=6")
+    assert set(resume_or_start(prepare(config)).changes) == {
+        "--total_steps 40 -> 80",
+        "--cores 1 -> 2",
+        "--max_learner_queue_size default -> 9",
+        "--seed 5 -> 6",
+    }
+
+
+def test_another_way_to_say_the_same_is_no_change(make_config, finished_run):
+    config = make_config("--reward_clipping=abs_one", "--num_episodes=3", "--seed=5")
+    assert resume_or_start(prepare(config)).changes == ()
+
+
+def test_a_flag_that_an_earlier_version_lacked_is_no_change(make_config, finished_run):
+    edit_args(finished_run, cores=None, batch_size=4)
+    state = resume_or_start(prepare(make_config("--cores=2")))
+    assert state.changes == ("--batch_size 4 -> 2",)
+    (finished_run / "meta.json").unlink()
+    assert resume_or_start(prepare(make_config("--cores=2"))).changes == ()
+
+
+def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_config, finished_run):
+    plan = prepare(make_config("--disable_checkpoint"))
+    with pytest.raises(UsageError, match="choose another --xpid, or leave out --disable_check"):
+        resume_or_start(plan)
+    (finished_run / "model.tar").unlink()
+    assert resume_or_start(plan).checkpoint is None
+
+
+def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
+    plan = prepare(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
+    changed = "another agent: agent_type atari -> resnet; use_lstm False -> True;"
+    with pytest.raises(UsageError, match=changed):
+        resume_or_start(plan)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"args": 3}', '{"args": {"env": 5}}'])
+def test_a_damaged_meta_json_is_told_and_the_run_resumes(make_config, finished_run, caplog, text):
+    (finished_run / "meta.json").write_text(text)
+    state = resume_or_start(prepare(make_config("--total_steps=80")))
+    assert (state.steps, state.changes) == (40, ())
+    assert "flags that changed since then are not listed" in caplog.text
+
+
+def test_options_of_the_optimizer_may_change(make_config, finished_run):
+    plan = prepare(make_config("--alpha=0.5", "--momentum=0.9", "--epsilon=0.1"))
+    state = resume_or_start(plan)
+    assert {"--alpha 0.99 -> 0.5", "--momentum 0.0 -> 0.9"} < set(state.changes)
+    (group,) = make(plan, state).state_dict()["optimizer_state_dict"]["param_groups"]
+    assert (group["alpha"], group["momentum"], group["eps"]) == (0.5, 0.9, 0.1)
+
+
+def test_another_optimizer_begins_anew(make_config, finished_run):
+    plan = prepare(make_config("--optimizer=adam"))
+    state = resume_or_start(plan)
+    assert state.changes == (
+        "--optimizer rmsprop -> adam",
+        "the optimizer, whose running averages start anew",
+    )
+    learner = make(plan, state)
+    assert learner.steps == 40
+    assert learner.state_dict()["optimizer_state_dict"]["state"] == {}
+
+
+def test_a_resumed_run_ignores_where_another_would_begin(make_config, finished_run, caplog):
+    caplog.set_level("INFO")
+    state = resume_or_start(prepare(make_config("--init_from=no-such-run")))
+    assert (state.steps, state.changes) == (40, ())
+    assert caplog.text.count("--init_from is ignored") == 1

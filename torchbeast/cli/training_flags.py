@@ -1,0 +1,269 @@
+"""The flags of agents, learning, evaluation, machine and processes."""
+
+from __future__ import annotations
+
+import argparse
+
+from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive, positive_amount
+from torchbeast.core.types import SIGMA_FLOOR
+from torchbeast.servers.allocation import DEFAULT_NUM_ACTORS
+
+
+def add_agent_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds what the agent is made of."""
+    add = parser.add_argument_group("agent").add_argument
+    add(
+        "--agent_type",
+        type=agent_type,
+        default="resnet",
+        help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast. aaa: the "
+        "attention-augmented agent. package.module:Class: a custom agent. (default: %(default)s)",
+    )
+    add("--use_lstm", action="store_true", help="Add an LSTM: the agent gets a memory.")
+    add(
+        "--lstm_reset",
+        choices=["life", "game"],
+        help="When the memory is emptied: at the start of each life, or of each game. Saved with "
+        "the agent. (default: life; except in --mode train: as in training)",
+    )
+    add(
+        "--use_popart",
+        action="store_true",
+        help="One value head per game, trained on normalised targets (PopArt).",
+    )
+    add(
+        "--value_heads",
+        choices=["one", "game"],
+        default="one",
+        help="Without --use_popart: one value head for all games, or one for each game. "
+        "(default: %(default)s)",
+    )
+    add(
+        "--num_actions",
+        type=positive,
+        help="Accepted as in 2019: an error if the games have another number of actions. "
+        "(default: no check)",
+    )
+    add(
+        "--init_from",
+        metavar="RUN[:STEP]",
+        help="Start with the weights of a trained agent: a run, a shipped agent, or the path of a "
+        "model.tar, also of 2019. Ignored where a run resumes. (default: a new agent)",
+    )
+    # What --preset 2019 sets.
+    for name in ("--fixed_input_scale", "--torch_initial_weights"):
+        add(name, action="store_true", help=argparse.SUPPRESS)
+
+
+def add_learner_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds how the agent learns."""
+    add = parser.add_argument_group("learning").add_argument
+    add(
+        "--total_steps",
+        type=positive,
+        default=100000,
+        help="Agent steps to train for. (default: %(default)s)",
+    )
+    add(
+        "--batch_size",
+        type=positive,
+        default=8,
+        help="Rollouts per learner step. (default: %(default)s)",
+    )
+    add(
+        "--unroll_length",
+        type=positive,
+        default=80,
+        help="Agent steps per rollout. (default: %(default)s)",
+    )
+    add(
+        "--entropy_cost",
+        type=amount,
+        default=0.0006,
+        help="Weight of the entropy bonus. (default: %(default)s)",
+    )
+    add(
+        "--baseline_cost",
+        type=amount,
+        default=0.5,
+        help="Weight of the value loss. (default: %(default)s)",
+    )
+    add(
+        "--discounting", type=fraction, default=0.99, help="Discount factor. (default: %(default)s)"
+    )
+    add(
+        "--reward_clipping",
+        choices=["abs_one", "none"],
+        help="abs_one: clip rewards to [-1, 1] for learning. none: do not clip. (default: abs_one; "
+        "none with --use_popart)",
+    )
+    add("--beta", type=fraction, default=0.00001, help="PopArt's step size. (default: %(default)s)")
+    add("--beta_per", choices=["target", "batch"], default="target", help=argparse.SUPPRESS)
+    add(
+        "--sigma_floor",
+        type=fraction,
+        default=SIGMA_FLOOR,
+        help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
+        "(default: %(default)s)",
+    )
+    add_optimizer_flags(parser)
+
+
+def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds how gradients move the weights."""
+    add = parser.add_argument_group("optimizer").add_argument
+    add(
+        "--optimizer",
+        choices=["rmsprop", "adam"],
+        default="rmsprop",
+        help="The optimizer. (default: %(default)s)",
+    )
+    add(
+        "--learning_rate",
+        type=amount,
+        default=0.00048,
+        help="Learning rate at the start; it falls linearly to 0 at --total_steps. "
+        "(default: %(default)s)",
+    )
+    add(
+        "--alpha",
+        type=fraction,
+        default=0.99,
+        help="RMSProp's smoothing constant. (default: %(default)s)",
+    )
+    add("--momentum", type=amount, default=0.0, help="RMSProp's momentum. (default: %(default)s)")
+    add(
+        "--epsilon",
+        type=positive_amount,
+        default=0.01,
+        help="Epsilon of RMSProp or Adam. (default: %(default)s)",
+    )
+    add(
+        "--grad_norm_clipping",
+        type=positive_amount,
+        default=40.0,
+        help="A gradient with a larger norm is scaled to this norm. (default: %(default)s)",
+    )
+
+
+def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds how often the agent in training plays full games, and what that may cost."""
+    group = parser.add_argument_group(
+        "evaluation while training", "A separate process does this. 0 means never."
+    )
+    add = group.add_argument
+    add(
+        "--evaluate_every",
+        type=natural,
+        default=0,
+        metavar="STEPS",
+        help="Agent steps between evaluations. Every game is played with the most probable actions "
+        "and with sampled actions; scores.csv gets the scores. (default: %(default)s)",
+    )
+    add(
+        "--evaluation_episodes",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="Full games per evaluation, game and kind of action. (default: %(default)s)",
+    )
+    add(
+        "--record_every",
+        type=natural,
+        default=0,
+        metavar="STEPS",
+        help="Agent steps between films of every game, in movies/. (default: %(default)s)",
+    )
+
+
+def add_server_flags(
+    parser: argparse.ArgumentParser, default_basename: str = "a private directory of the run"
+) -> argparse._ArgumentGroup:
+    """Adds how actor pool and servers find each other. Returns the group, for more."""
+    group = parser.add_argument_group("environment servers")
+    group.add_argument(
+        "--pipes_basename",
+        help="Address of the servers. Server i listens on unix:/path.i, or on host:port with i "
+        "added to the port. With --no_start_servers: of several hosts, separated by commas, each "
+        f"with an equal part of --num_servers. (default: {default_basename})",
+    )
+    group.add_argument(
+        "--num_servers",
+        type=positive,
+        help="Server processes. (default: about one per core, equally many for each game)",
+    )
+    group.add_argument(
+        "--tls_dir",
+        help="Directory with cert.pem, key.pem and root.pem; needed for servers on other machines. "
+        "(default: no encryption, this machine only)",
+    )
+    return group
+
+
+def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds how the machine is used. Returns the group, for more."""
+    group = parser.add_argument_group("machine")
+    add = group.add_argument
+    add(
+        "--game_weights",
+        help="Divide the environments unequally among the games: Pong=2,Breakout=1 gives Pong "
+        "twice as many. A game that is not named has the weight 1. (default: equal shares)",
+    )
+    add(
+        "--num_learner_threads",
+        "--num_threads",
+        type=positive,
+        help="Threads that compute gradients. (default: chosen by the number of cores)",
+    )
+    add("--cores", type=positive, help="Cores to use. (default: all that this process may use)")
+    add("--disable_cuda", action="store_true", help="Do not use a GPU.")
+    add(
+        "--precision",
+        choices=["auto", "float32", "bfloat16"],
+        default="auto",
+        help="Precision of the convolutions. auto: bfloat16 where the hardware has it, else "
+        "float32. (default: %(default)s)",
+    )
+    return group
+
+
+def add_failure_flags(group: argparse._ArgumentGroup) -> None:
+    """Adds how often environments may fail."""
+    group.add_argument(
+        "--max_environment_failures",
+        type=positive,
+        default=3,
+        help="The run ends at this number of exceptions of one environment within ten "
+        "minutes. In PolyBeast also at this number of one server's protocol errors. "
+        "(default: %(default)s)",
+    )
+
+
+def add_pool_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds how the actor pool feeds inference and learner."""
+    group = parser.add_argument_group("actor pool")
+    add = group.add_argument
+    add(
+        "--num_actors",
+        type=positive,
+        help=f"Environments that run in parallel. (default: {DEFAULT_NUM_ACTORS}, rounded up so "
+        "that the games have equal shares, or those of --game_weights)",
+    )
+    add(
+        "--num_inference_threads",
+        type=positive,
+        help="Threads that compute actions. (default: chosen by the number of cores)",
+    )
+    add(
+        "--max_learner_queue_size",
+        type=positive,
+        help="Most rollouts that wait for the learner. (default: --batch_size)",
+    )
+    add_failure_flags(group)
+    add(
+        "--synchronous",
+        action="store_true",
+        help="Wait with each action until the learner has learned from all earlier rollouts. "
+        "Together with --num_actors 1, --num_learner_threads 1 and --seed a run repeats bit for "
+        "bit.",
+    )

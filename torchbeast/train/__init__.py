@@ -1,0 +1,45 @@
+"""A training run: what PolyBeast and MonoBeast share between their flags and their actors.
+
+:class:`TrainingConfig` is what the user asks for. :func:`open_run` checks it, plans the run on this
+machine, connects the ranks that learn together, and keeps other processes from the run's directory.
+:class:`TrainingRun` owns what a run consists of and watches over it until it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torchbeast.core.distributed import join_ranks, read_ranks
+from torchbeast.records.run_lock import lock_run, reserve_name
+from torchbeast.train.config import TrainingConfig
+from torchbeast.train.plan import RunPlan, prepare
+from torchbeast.train.run import TrainingRun
+
+__all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "lock_run", "open_run", "prepare"]
+
+
+@contextlib.contextmanager
+def open_run(config: TrainingConfig, *, has_pool: bool = True) -> Iterator[RunPlan]:
+    """Prepares a run of this process, which may be one of several ranks. A context manager.
+
+    Args:
+        config: what the user asks for.
+        has_pool: see :func:`prepare`.
+
+    Yields:
+        The plan of the run.
+
+    Raises:
+        UsageError: the configuration is wrong, or another process writes the run.
+        RunError: the other ranks cannot be reached.
+    """
+    plan = prepare(config, read_ranks(), has_pool=has_pool)
+    with contextlib.ExitStack() as stack:
+        if plan.ranks.is_first:
+            if config.output.xpid is None:
+                xpid = reserve_name(config.output.savedir, plan.xpid)
+                plan = plan._replace(xpid=xpid)
+            stack.enter_context(lock_run(config.output.savedir, plan.xpid))
+        stack.enter_context(join_ranks(plan.ranks, plan.devices.learner))
+        yield plan

@@ -1,0 +1,292 @@
+"""One actor of MonoBeast, and the memory that actors and learner share."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing.reduction
+import os
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from torchbeast.core.precision import choose_dtype
+from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
+from torchbeast.envs import EnvStream, derive_seed, make_env
+from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.text import first_line
+from torchbeast.servers.allocation import actor_tasks
+from torchbeast.servers.watchdog import Watchdog
+from torchbeast.servers.workers import begin_worker
+from torchbeast.train.plan import RunPlan
+
+
+class Rollout(NamedTuple):
+    """One rollout, leaves ``[T + 1, 1, ...]``."""
+
+    env: EnvOutput
+    actor: AgentOutput
+    policy_version: torch.Tensor  # int64 [T + 1, 1]
+    initial_state: tuple[torch.Tensor, ...]  # [L, 1, H], before the first row.
+
+    def write_env_step(self, t: int, step: EnvStep) -> None:
+        """Writes ``step`` into row ``t`` of ``env``."""
+        self.env.frame[t, 0] = torch.from_numpy(step.frame)
+        for field, value in zip(self.env[1:], step[1:], strict=True):
+            field[t, 0] = value
+
+    def write_agent_output(self, t: int, output: AgentOutput) -> None:
+        """Writes ``output``, leaves ``[1, 1, ...]``, into row ``t`` of ``actor``."""
+        for field, value in zip(self.actor, output, strict=True):
+            field[t, 0] = value[0, 0]
+
+
+def share(tensor: torch.Tensor) -> torch.Tensor:
+    """Moves a tensor to shared memory. Raises RunError if there is no room for it."""
+    try:
+        return tensor.share_memory_()
+    except RuntimeError as error:  # In a container, for example.
+        raise RunError(
+            f"rollouts and weights do not fit into shared memory: {first_line(error)}; give it "
+            "more (docker run --shm-size), or lower --num_actors or --num_buffers"
+        ) from error
+
+
+class RolloutBuffers:
+    """``count`` rollouts in shared memory. Each field is one tensor that holds all rollouts."""
+
+    def __init__(self, config: AgentConfig, unroll_length: int, count: int) -> None:
+        self.num_rows = unroll_length + 1
+        self._count = count
+        shared = self._shared
+        self._all = Rollout(
+            EnvOutput(
+                frame=shared(*config.observation_shape, dtype=torch.uint8),
+                reward=shared(),
+                done=shared(dtype=torch.bool),
+                task=shared(dtype=torch.int32),
+                episode_step=shared(dtype=torch.int32),
+                episode_return=shared(),
+                truncated=shared(dtype=torch.bool),
+                game_over=shared(dtype=torch.bool),
+                last_action=shared(dtype=torch.int64),
+            ),
+            AgentOutput(
+                shared(1, dtype=torch.int64),
+                shared(config.num_actions),
+                shared(config.num_heads),
+                shared(config.num_heads),
+            ),
+            shared(dtype=torch.int64),
+            tuple(
+                share(state.expand(count, *state.shape).clone())
+                for state in make_agent(config).initial_state(1)
+            ),
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Rollout:
+        """Returns a view of rollout ``index``."""
+        env, actor, version, state = self._all
+        return Rollout(
+            EnvOutput(*(field[index] for field in env)),
+            AgentOutput(*(field[index] for field in actor)),
+            version[index],
+            tuple(field[index] for field in state),
+        )
+
+    def _shared(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return share(torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype))
+
+
+def join_buffers(rollouts: list[Rollout]) -> Rollout:
+    """Joins rollouts to leaves ``[T + 1, B, ...]``. A single one is returned without a copy."""
+    joined: Rollout = rollouts[0] if len(rollouts) == 1 else _join(rollouts)
+    return joined
+
+
+def _join(parts: Sequence[Any]) -> Any:
+    """Joins nested tuples of tensors ``[T + 1, B, ...]`` along ``B``."""
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(parts), dim=1)
+    fields = [_join(leaves) for leaves in zip(*parts, strict=True)]
+    return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)
+
+
+class SharedWeights:
+    """The newest weights, for all processes. A reader gets the weights of one version, never a mix.
+
+    A lock on a file guards them. The kernel frees this lock when the process that holds it is
+    killed; a lock in shared memory would stay locked. Only one thread per process may use it.
+    """
+
+    # Each tensor begins at a multiple of this many bytes, so that it can have any type.
+    _ALIGNMENT = 64
+
+    def __init__(self, agent: Any) -> None:
+        self._layout: dict[str, tuple[int, int, torch.dtype, torch.Size]] = {}
+        end = 0
+        for name, value in agent.state_dict().items():
+            start = -(-end // self._ALIGNMENT) * self._ALIGNMENT
+            end = start + value.numel() * value.element_size()
+            self._layout[name] = (start, end, value.dtype, value.shape)
+        # One block: each shared tensor takes a file descriptor, and a process can be sent 256.
+        self._bytes = share(torch.zeros(end, dtype=torch.uint8))
+        self._version = share(torch.zeros((), dtype=torch.int64))
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._state = self._views()
+        self.publish(agent, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_file": multiprocessing.reduction.DupFd(self._file.fileno())}
+        del state["_state"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._file = os.fdopen(state["_file"].detach(), "w+b")
+        self._state = self._views()
+
+    def _views(self) -> dict[str, torch.Tensor]:
+        return {
+            name: self._bytes[start:end].view(dtype).view(shape)
+            for name, (start, end, dtype, shape) in self._layout.items()
+        }
+
+    @torch.no_grad()
+    def publish(self, agent: Any, version: int) -> None:
+        """Copies the weights of ``agent`` to shared memory, as those of ``version``."""
+        with self._locked(fcntl.LOCK_EX):
+            for name, value in agent.state_dict().items():
+                self._state[name].copy_(value)
+            self._version.fill_(version)
+
+    @torch.no_grad()
+    def copy_to(self, agent: Any) -> int:
+        """Copies the newest weights into ``agent``; returns their version."""
+        targets = agent.state_dict()
+        with self._locked(fcntl.LOCK_SH):
+            for name, value in self._state.items():
+                targets[name].copy_(value)
+            return int(self._version)
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        # This kind of lock belongs to the process. All processes inherit the file handle.
+        fcntl.lockf(self._file, kind)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+
+class ActorConfig(NamedTuple):
+    """What an actor process needs to know; plain values."""
+
+    tasks: tuple[int, ...]
+    """The task of each actor."""
+    agent: AgentConfig
+    env_options: dict[str, Any]
+    compute_dtype: torch.dtype
+    seed: int
+    step_timeout_s: float
+    max_failures: int
+    """Exceptions of one actor within ten minutes at which the run ends."""
+
+
+def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
+    """Makes the configuration of the actor processes from a planned run."""
+    config = plan.config
+    observation = config.observation._asdict()
+    return ActorConfig(
+        tasks=actor_tasks(plan.shares),
+        agent=agent.config,
+        env_options={**observation, "full_action_space": plan.full_action_space},
+        # Actors act on the CPU, wherever the agent learns.
+        compute_dtype=choose_dtype(config.machine.precision, torch.device("cpu")),
+        seed=seed,
+        step_timeout_s=config.step_timeout_s,
+        max_failures=config.pool.max_environment_failures,
+    )
+
+
+def act(
+    config: ActorConfig,
+    index: int,
+    generation: int,
+    weights: SharedWeights,
+    buffers: RolloutBuffers,
+    watchdog: Watchdog,
+    pipe: Any,
+) -> None:
+    """Runs an actor process, which fills the buffers it is given until the pipe closes.
+
+    The traceback of an exception, or of sys.exit, goes through the pipe, and the process ends.
+    """
+    seed = derive_seed(config.seed, index, generation)
+    begin_worker(seed=seed)
+    try:
+        _fill_buffers(config, index, seed, weights, buffers, watchdog, pipe)
+    except (Exception, SystemExit):
+        with contextlib.suppress(OSError):
+            pipe.send(traceback.format_exc().rstrip())
+
+
+def _fill_buffers(
+    config: ActorConfig,
+    index: int,
+    seed: int,
+    weights: SharedWeights,
+    buffers: RolloutBuffers,
+    watchdog: Watchdog,
+    pipe: Any,
+) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    task = config.tasks[index]
+    with watchdog.inside(index):
+        env = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
+    agent = make_agent(config.agent)
+    agent.compute_dtype = config.compute_dtype
+    agent = agent.inference_copy()
+    with contextlib.closing(watchdog.watch(index, env)) as env, torch.inference_mode():
+        stream = EnvStream(env, task)
+        row, output, state = stream.initial(), None, agent.initial_state(1)
+        for buffer in _receive_buffers(pipe):
+            rollout = buffers[buffer]
+            version = weights.copy_to(agent)
+            # Row 0 is the last of the rollout before.
+            for saved, value in zip(rollout.initial_state, state, strict=True):
+                saved.copy_(value)
+            for t in range(buffers.num_rows):
+                if t > 0:
+                    assert output is not None
+                    row = stream.step(int(output.action))
+                    rollout.write_agent_output(t, output)
+                elif output is not None:
+                    rollout.write_agent_output(0, output)
+                rollout.write_env_step(t, row)
+                rollout.policy_version[t] = version
+                if t < buffers.num_rows - 1:
+                    inputs = EnvOutput(*(field[t : t + 1] for field in rollout.env))
+                    output, state = agent(inputs, state, sample=True)
+
+
+def _receive_buffers(pipe: Any) -> Iterator[int]:
+    """The buffers to fill, until the pipe is closed. Asking for the next one returns the last."""
+    while True:
+        try:
+            buffer = pipe.recv()
+        except (EOFError, OSError):
+            return
+        yield buffer
+        try:
+            pipe.send(None)
+        except OSError:
+            return

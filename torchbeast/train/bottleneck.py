@@ -1,0 +1,122 @@
+"""What limits a run, and what was measured of runs like it."""
+
+from __future__ import annotations
+
+from torchbeast.cli import flags as flags_lib
+from torchbeast.cli.parsing import Parser
+from torchbeast.cli.presets import EXPECTATIONS
+from torchbeast.cli.training_flags import add_pool_flags
+from torchbeast.records.progress import Limit
+from torchbeast.train.config import TrainingConfig
+
+# Weight of the newest look; with two looks a second the last five seconds count.
+SMOOTHING = 0.1
+# Environments per core beyond which more environments no longer hide the time of the others.
+ENOUGH_ACTORS_PER_CORE = 16
+
+
+class Bottleneck:
+    """Looks at the queues now and then.
+
+    Rollouts pile up before a slow learner, observations before slow inference; where neither piles
+    up, both wait for the environments.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue_size: int,
+        num_actors: int,
+        num_servers: int,
+        learner_threads: int | None,
+        cores: int,
+        available_cores: int,
+        agent_type: str,
+        gpu: bool,
+    ) -> None:
+        """Describes the run.
+
+        Args:
+            queue_size: rollouts that wait for the learner at most.
+            num_actors: environments of all games.
+            num_servers: environment servers; 0 in MonoBeast.
+            learner_threads: how many the user asked for; None where the program chose.
+            cores: cores that the run uses.
+            available_cores: cores that it could use on this machine.
+            agent_type: name of a network, or ``package.module:Class`` of the user's own.
+            gpu: whether the learner is on a GPU.
+        """
+        self._queue_size = queue_size
+        self._num_actors = num_actors
+        has_more_cores = cores < available_cores
+        if learner_threads is not None and learner_threads < cores and not gpu:
+            self._learner_advice = "try more --num_learner_threads"
+        elif gpu:
+            self._learner_advice = "try a larger --batch_size"
+        elif has_more_cores:
+            self._learner_advice = "try more --cores"
+        elif agent_type == "atari" or ":" in agent_type:
+            self._learner_advice = "needs more cores or a GPU"
+        else:
+            self._learner_advice = "try --agent_type atari"
+        if num_servers == 0 or num_actors < ENOUGH_ACTORS_PER_CORE * cores:
+            self._environment_advice = "try more --num_actors"
+        elif num_servers < cores:
+            self._environment_advice = "try more --num_servers"
+        elif has_more_cores:
+            self._environment_advice = "try more --cores"
+        else:
+            self._environment_advice = "needs more cores"
+        self._rollouts: float | None = None  # Share of the learner's queue that is full.
+        self._observations = 0.0  # Share of the environments that wait for inference.
+
+    def look(self, queues: dict[str, int]) -> None:
+        """Takes in the sizes of the queues."""
+        rollouts = queues["learner"] / self._queue_size
+        observations = queues["inference"] / self._num_actors
+        if self._rollouts is None:
+            self._rollouts, self._observations = rollouts, observations
+        self._rollouts += SMOOTHING * (rollouts - self._rollouts)
+        self._observations += SMOOTHING * (observations - self._observations)
+
+    def find(self) -> Limit | None:
+        """Returns the slowest stage and what helps; None before the first look."""
+        if self._rollouts is None:
+            return None
+        if self._rollouts > 0.5:
+            return Limit("learner", self._learner_advice)
+        if self._observations > 0.25:
+            return Limit("inference", "try more --num_inference_threads")
+        return Limit("environments", self._environment_advice)
+
+
+def find_expectation(config: TrainingConfig, num_ranks: int) -> str | None:
+    """Returns what runs like this one reached; None unless all that matters is as it was measured.
+
+    Measured were presets of PolyBeast in one process on a single game, with every flag at its
+    default that changes what an agent learns from a number of steps. Flags of speed and files may
+    differ.
+    """
+    if num_ranks > 1 or len(config.games) != 1:
+        return None
+    (game,) = config.games
+    parser = Parser("polybeast", "")
+    flags_lib.add_training_flags(parser)
+    add_pool_flags(parser)
+    arguments = [f"--preset={config.preset}", f"--env={game}"]
+    measured = TrainingConfig.from_flags(vars(parser.parse_args(arguments)))
+    return (
+        EXPECTATIONS.get((config.preset, game)) if _essence(config) == _essence(measured) else None
+    )
+
+
+def _essence(config: TrainingConfig) -> tuple[object, ...]:
+    """What decides how much an agent learns from a number of steps."""
+    return (
+        config.observation,
+        config.network,
+        config.learning,
+        config.optimizer,
+        config.machine.num_actors,
+        config.pool,
+    )

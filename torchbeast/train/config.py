@@ -1,0 +1,172 @@
+"""What a trainer's command line asks for, as typed values.
+
+Fields have the names of their flags; ``cli/flags.py`` describes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torchbeast.cli.config import build
+from torchbeast.cli.flags import DEFAULT_ENV
+from torchbeast.core.learner import OptimizerConfig
+from torchbeast.core.losses import LossConfig
+from torchbeast.envs import ObservationConfig, parse_game_weights, parse_games
+from torchbeast.servers.allocation import default_num_actors
+
+
+class OutputConfig(NamedTuple):
+    """Where the files of a run are and which of them are written."""
+
+    savedir: str
+    xpid: str | None
+    disable_checkpoint: bool
+    checkpoint_interval_s: int
+    save_model_every_nsteps: int
+    track_gradients: bool
+    write_profiler_trace: bool
+    logger: str | None
+    """Names of the loggers beside TensorBoard, separated by commas."""
+
+
+class EvaluationSchedule(NamedTuple):
+    """What is done with the agent while it trains, in a separate process. Steps; 0: never."""
+
+    evaluate_every: int = 0
+    evaluation_episodes: int = 5
+    """Full games per game and policy."""
+    record_every: int = 0
+
+    @property
+    def intervals(self) -> tuple[int, int]:
+        """Steps between scores and films."""
+        return self.evaluate_every, self.record_every
+
+
+class NetworkConfig(NamedTuple):
+    """The agent's network and its initialisation."""
+
+    agent_type: str
+    use_lstm: bool
+    lstm_reset: str
+    use_popart: bool
+    value_heads: str
+    beta: float
+    beta_per: str
+    sigma_floor: float
+    num_actions: int | None
+    fixed_input_scale: bool
+    init_from: str | None
+    """The trained agent whose weights a new run starts from."""
+    torch_initial_weights: bool
+
+
+class LearningConfig(NamedTuple):
+    """Batches and losses."""
+
+    batch_size: int
+    unroll_length: int
+    discounting: float
+    baseline_cost: float
+    entropy_cost: float
+    reward_clipping: str
+
+    @property
+    def clip_rewards(self) -> bool:
+        """Whether the learner clips rewards to [-1, 1]."""
+        return self.reward_clipping == "abs_one"
+
+    @property
+    def loss(self) -> LossConfig:
+        """The loss terms and their weights."""
+        return LossConfig(
+            discounting=self.discounting,
+            baseline_cost=self.baseline_cost,
+            entropy_cost=self.entropy_cost,
+            clip_rewards=self.clip_rewards,
+        )
+
+
+class MachineConfig(NamedTuple):
+    """How the machine is used. None leaves the choice to the program."""
+
+    num_actors: int
+    game_weights: tuple[float, ...] | None
+    """Of each game, for the division of the environments; None: equal shares."""
+    num_learner_threads: int | None
+    cores: int | None
+    disable_cuda: bool
+    precision: str
+    num_buffers: int | None = None
+
+
+class PoolConfig(NamedTuple):
+    """How PolyBeast's actor pool feeds inference and the learner."""
+
+    num_inference_threads: int | None = None
+    max_learner_queue_size: int | None = None
+    synchronous: bool = False
+    max_environment_failures: int = 3
+
+
+class ServersConfig(NamedTuple):
+    """PolyBeast's environment servers."""
+
+    start_servers: bool = True
+    pipes_basename: str | None = None
+    num_servers: int | None = None
+    tls_dir: str | None = None
+
+
+class TrainingConfig(NamedTuple):
+    """A training run as its user asked for it. The same on every machine.
+
+    PolyBeast and MonoBeast share it. A flag that only one of them has keeps its default in the
+    other.
+    """
+
+    games: tuple[str, ...]
+    """Ids of the games. A game's index is its task."""
+    seed: int | None
+    """None: the seed of the run's checkpoint, or a new one."""
+    preset: str
+    observation: ObservationConfig
+    step_timeout_s: float
+    """Seconds after which an environment counts as hung, also while games are measured."""
+    network: NetworkConfig
+    learning: LearningConfig
+    optimizer: OptimizerConfig
+    output: OutputConfig
+    evaluation: EvaluationSchedule
+    machine: MachineConfig
+    pool: PoolConfig
+    servers: ServersConfig
+    args: Mapping[str, Any]
+    """All flags as they were given, for meta.json."""
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> TrainingConfig:
+        """Builds the configuration from the values of a trainer's flags.
+
+        Raises:
+            UsageError: ``--env`` names no game, or ``--game_weights`` no weights.
+        """
+        games = parse_games(DEFAULT_ENV if flags["env"] is None else flags["env"])
+        named_weights = flags["game_weights"]
+        weights = parse_game_weights(named_weights, games) if named_weights else None
+        default_clipping = "none" if flags["use_popart"] else "abs_one"
+        resolved = {
+            "games": games,
+            "lstm_reset": flags["lstm_reset"] or "life",
+            "reward_clipping": flags["reward_clipping"] or default_clipping,
+            "game_weights": weights,
+            "num_actors": flags["num_actors"] or default_num_actors(weights or [1] * len(games)),
+            "args": dict(flags),
+        }
+        return build(cls, {**flags, **resolved})
+
+    @property
+    def learner_queue_size(self) -> int:
+        """Rollouts that PolyBeast's learner queue holds at most."""
+        return self.pool.max_learner_queue_size or self.learning.batch_size

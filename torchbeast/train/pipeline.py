@@ -1,0 +1,183 @@
+"""PolyBeast's queue, batcher and actor pool, and the threads at their other ends.
+
+The compiled module is imported where it is used: without it, this package serves MonoBeast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchbeast.core.learner import Learner, LearnerClosed
+from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
+from torchbeast.core.weights import PublishedWeights
+from torchbeast.runtime.devices import DeviceStream, is_gpu
+from torchbeast.servers.addresses import load_tls, server_addresses
+from torchbeast.train.plan import RunPlan
+from torchbeast.train.run import TrainingRun
+
+# How long servers may be away.
+CONNECT_TIMEOUT_S = 600.0
+# Observations per forward pass of the acting network, at most.
+MAX_INFERENCE_BATCH = 512
+# As many failures as the pool can count.
+MAX_FAILURES = 2**31 - 1
+
+
+def make_batcher(num_actors: int) -> Any:
+    """Makes the batcher that joins the observations of ``num_actors`` environments."""
+    from libtorchbeast import DynamicBatcher
+
+    # A quarter of the actors, if they come soon: small batches cost the network nearly as much.
+    return DynamicBatcher(
+        batch_dim=1,
+        minimum_batch_size=max(1, min(num_actors // 4, MAX_INFERENCE_BATCH)),
+        maximum_batch_size=MAX_INFERENCE_BATCH,
+        timeout_ms=5,
+    )
+
+
+class Pipeline:
+    """Everything between the environment servers and the learner.
+
+    The actor pool steps the environments. Its observations go to the inference threads in batches,
+    its rollouts through a queue to the learner threads.
+    """
+
+    def __init__(self, plan: RunPlan, run: TrainingRun, basename: str) -> None:
+        """Connects nothing yet.
+
+        Args:
+            plan: the run's sizes.
+            run: its learner learns, its weights act, and its threads do the work.
+            basename: where the environment servers listen.
+        """
+        self._plan = plan
+        self._run = run
+        self._first_version = run.learner.learner_steps
+        self._queue = self._make_queue()
+        self._batcher = make_batcher(plan.num_actors)
+        self._pool = self._make_pool(basename)
+
+    def start(self) -> None:
+        """Starts the threads. They end after :meth:`close`."""
+        devices, threads = self._plan.devices, self._run.threads
+        for i in range(self._plan.threads.inference_threads):
+            threads.start(
+                f"inference-{i}",
+                inference_loop,
+                self._batcher,
+                self._run.weights,
+                devices.inference,
+                len(self._plan.config.games),
+                self._required_version,
+            )
+        for i in range(self._plan.threads.learner_threads):
+            threads.start(
+                f"learner-{i}", learner_loop, self._queue, self._run.learner, devices.learner
+            )
+        threads.start("actors", self._pool.run)
+
+    def sizes(self) -> dict[str, int]:
+        """Returns how many rollouts wait for the learner, and how many observations for
+        inference.
+        """
+        return {"learner": self._queue.size(), "inference": self._batcher.size()}
+
+    def close(self) -> None:
+        """Closes the queues, which ends the actor pool and every thread."""
+        self._queue.close()
+        self._batcher.close()
+
+    def _required_version(self) -> int:
+        """The weights that must act next; any will do unless the run is synchronous."""
+        if not self._plan.config.pool.synchronous:
+            return 0
+        learning = self._plan.config.learning
+        steps_per_update = learning.batch_size * learning.unroll_length
+        return self._first_version + self._pool.count() // steps_per_update
+
+    def _make_queue(self) -> Any:
+        from libtorchbeast import BatchingQueue
+
+        return BatchingQueue(
+            batch_dim=1,
+            minimum_batch_size=self._run.rollouts_at_once,
+            maximum_batch_size=self._run.rollouts_at_once,
+            maximum_queue_size=self._plan.config.learner_queue_size,
+            allocator=_allocate_pinned if is_gpu(self._plan.devices.learner) else None,
+        )
+
+    def _make_pool(self, basename: str) -> Any:
+        from libtorchbeast import ActorPool
+
+        config, servers = self._plan.config, self._plan.servers
+        state = self._run.learner.agent.initial_state(1)
+        # A private directory is never a list, whatever its name is.
+        is_private = config.servers.pipes_basename is None
+        basenames = [basename] if is_private else basename.split(",")
+        return ActorPool(
+            unroll_length=config.learning.unroll_length,
+            learner_queue=self._queue,
+            inference_batcher=self._batcher,
+            env_server_addresses=server_addresses(basenames, len(servers)),
+            initial_agent_state=tuple(tensor.cpu() for tensor in state),
+            environments_per_stream=[server.num_environments for server in servers],
+            tls=load_tls(config.servers.tls_dir),
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            max_environment_failures=min(config.pool.max_environment_failures, MAX_FAILURES),
+            # Servers replace an environment that hangs. This is for those that cannot.
+            step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
+        )
+
+
+def _allocate_pinned(num_bytes: int) -> torch.Tensor:
+    return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
+
+def inference_loop(
+    batcher: Any,
+    weights: PublishedWeights,
+    device: torch.device,
+    num_games: int,
+    wanted: Callable[[], int],
+) -> None:
+    """Runs an inference thread, which answers batches until the batcher is closed.
+
+    ``wanted``: the version of the weights that must be there before a batch is answered. Raises
+    UsageError if a server plays a game that the agent does not have.
+    """
+    stream = DeviceStream(device)
+    with stream.active(), torch.inference_mode():
+        for batch in batcher:
+            while not weights.wait_for(wanted(), timeout=0.1):
+                if batcher.is_closed():
+                    return
+            fields, state = batch.get_inputs()
+            env_output = EnvOutput(*fields)
+            task = int(env_output.task.max())
+            if task >= num_games:
+                raise UsageError(
+                    f"A server plays game {task} of its list, this agent learns {num_games}, from "
+                    "0 on: give both sides the same --env"
+                )
+            # Travels with the rollout behind the fields of AgentOutput.
+            versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
+            env_output, state = stream.upload((env_output, state))
+            with weights.reading() as (agent, version):
+                outputs = stream.download(agent(env_output, state))
+            agent_output, state = outputs
+            batch.set_outputs(((*agent_output, versions.fill_(version)), state))
+
+
+def learner_loop(queue: Any, learner: Learner, device: torch.device) -> None:
+    """Runs a learner thread, which learns from rollouts until there is nothing more to learn."""
+    stream = DeviceStream(device)
+    for item in queue:
+        (env_output, (*agent_output, versions)), state = stream.upload(item)
+        try:
+            learner.learn(EnvOutput(*env_output), AgentOutput(*agent_output), state, versions)
+        except LearnerClosed:
+            return

@@ -1,0 +1,247 @@
+"""What a configuration amounts to here: all that can be wrong is checked before anything starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from torchbeast.core.distributed import Ranks
+from torchbeast.core.types import ObservationConfig, UsageError
+from torchbeast.envs import EnvSpec, plan_envs
+from torchbeast.envs.games import short_name
+from torchbeast.envs.wrappers import PROFILES
+from torchbeast.models import Agent, AgentConfig
+from torchbeast.models.loading import find_agent_type
+from torchbeast.records.file_writer import default_xpid
+from torchbeast.records.run_files import run_path
+from torchbeast.records.typed import read
+from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
+from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
+from torchbeast.servers.allocation import (
+    MAX_ENVIRONMENTS_PER_STREAM,
+    ServerLoad,
+    allocate,
+    default_num_servers,
+    divide,
+)
+from torchbeast.train.config import TrainingConfig
+
+log = logging.getLogger("torchbeast")
+
+# Bytes in a run's name. File systems allow 255, and files beside the directory get longer names.
+MAX_RUN_NAME = 200
+# Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
+MAX_TMPDIR = 72
+RESERVED_NAMES = ("", ".", "..", "latest")
+
+
+class RunPlan(NamedTuple):
+    """A configuration and what follows from it on this machine."""
+
+    config: TrainingConfig
+    xpid: str
+    agent: AgentConfig
+    full_action_space: bool
+    """Whether all 18 actions are used because the games' own sets differ."""
+    shares: tuple[int, ...]
+    """Environments of each game."""
+    servers: tuple[ServerLoad, ...]
+    """The load of each environment server; empty in MonoBeast."""
+    cores: int
+    threads: ThreadPlan
+    devices: Devices
+    ranks: Ranks
+    """The processes that learn together. All else is of one of them."""
+
+    @property
+    def num_actors(self) -> int:
+        """Environments of all games together."""
+        return sum(self.shares)
+
+    @property
+    def directory(self) -> Path:
+        """Where the run's files are."""
+        return run_path(self.config.output.savedir, self.xpid)
+
+
+def prepare(
+    config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: bool = True
+) -> RunPlan:
+    """Checks a configuration and plans a run of it on this machine.
+
+    Args:
+        config: the configuration. Its batch size, actors, servers and cores are each rank's.
+        ranks: the processes that learn together; by default this one alone.
+        has_pool: whether servers and inference threads are needed. MonoBeast has neither, and its
+            ``num_actors`` is per game, as in 2019.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: the configuration contradicts itself, the games or this machine.
+        RunError: a custom environment failed when it was made.
+    """
+    ranks = ranks or Ranks()
+    num_tasks = len(config.games)
+    spec = plan_envs(config.games, config.observation, config.step_timeout_s)
+    _check(config, spec)
+    _check_ranks(config, ranks)
+    agent_type = find_agent_type(config.network.agent_type)
+    _check_agent_type(config, agent_type, spec)
+    machine = config.machine
+    num_actors = machine.num_actors * (1 if has_pool else num_tasks)
+    devices = choose_devices(machine.disable_cuda, ranks.local_index, ranks.local_count)
+    if not has_pool:  # MonoBeast's actors compute on the CPU.
+        devices = devices._replace(inference=torch.device("cpu"))
+    cores = machine.cores or max(1, available_cores() // ranks.local_count)
+    if cores > available_cores():
+        log.warning("--cores %s: this process may use %s", cores, available_cores())
+    if num_tasks > num_actors:
+        raise UsageError(
+            f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
+        )
+    shares = divide(num_actors, machine.game_weights or [1] * num_tasks)
+    servers = _allocate_servers(config, shares, cores) if has_pool else ()
+    threads = plan_threads(
+        cores,
+        len(servers),
+        gpu=is_gpu(devices.learner),
+        learner_share=agent_type.learner_share,
+        learner_threads=machine.num_learner_threads,
+        inference_threads=config.pool.num_inference_threads,
+    )
+    _log_choices(config, spec)
+    agent = AgentConfig(
+        agent_type=config.network.agent_type,
+        observation_shape=spec.observation_shape,
+        num_actions=spec.num_actions,
+        tasks=config.games,
+        use_lstm=config.network.use_lstm and agent_type.takes_lstm,
+        use_popart=config.network.use_popart,
+        value_heads=config.network.value_heads,
+        beta=config.network.beta,
+        beta_per=config.network.beta_per,
+        sigma_floor=config.network.sigma_floor,
+        lstm_reset=config.network.lstm_reset,
+    )
+    try:  # A checkpoint of this run must be readable.
+        read(AgentConfig, agent._asdict(), "the agent")
+        read(ObservationConfig, config.observation._asdict(), "the observation")
+    except ValueError as error:
+        raise UsageError(f"such a run cannot be saved: {error}") from error
+    return RunPlan(
+        config=config,
+        xpid=config.output.xpid or default_xpid(),
+        agent=agent,
+        full_action_space=spec.full_action_space,
+        shares=shares,
+        servers=servers,
+        cores=cores,
+        threads=threads if has_pool else threads._replace(inference_threads=0),
+        devices=devices,
+        ranks=ranks,
+    )
+
+
+def _log_choices(config: TrainingConfig, spec: EnvSpec) -> None:
+    """Logs what names of games may hide from their user."""
+    if any(":" in game for game in config.games):
+        log.info("Observations: %d channels of %d x %d", *spec.observation_shape)
+    namespaced = [game for game in config.games if game.startswith("ALE/")]
+    profile = config.observation.preprocessing
+    if namespaced and PROFILES[profile].sticky_action_probability == 0:
+        log.info(
+            "%s: --preprocessing %s has no sticky actions; machado has them, with probability 0.25",
+            namespaced[0],
+            profile,
+        )
+
+
+def is_run_name(xpid: str) -> bool:
+    """Whether a run's directory can have this name.
+
+    >>> is_run_name("pong-1"), is_run_name("latest"), is_run_name("a/b"), is_run_name("a" * 201)
+    (True, False, False, False)
+    """
+    is_short = len(os.fsencode(xpid)) <= MAX_RUN_NAME
+    return is_short and xpid.isprintable() and "/" not in xpid and xpid not in RESERVED_NAMES
+
+
+def _check(config: TrainingConfig, spec: EnvSpec) -> None:
+    num_actions, xpid = config.network.num_actions, config.output.xpid
+    if num_actions is not None and num_actions != spec.num_actions:
+        raise UsageError(
+            f"--num_actions {num_actions} contradicts the games, which have "
+            f"{spec.num_actions}; leave it out"
+        )
+    if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR:
+        raise UsageError(
+            f"TMPDIR={tempfile.gettempdir()} is too long for the paths of sockets: it may have "
+            f"{MAX_TMPDIR} bytes"
+        )
+    if xpid is not None and not is_run_name(xpid):
+        raise UsageError(
+            f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: a name has at most "
+            f"{MAX_RUN_NAME} bytes, only printable characters and no slash, and is not 'latest'"
+        )
+    if config.network.use_popart and config.learning.clip_rewards:
+        log.info(
+            "--use_popart with --reward_clipping abs_one normalises clipped rewards: clipping "
+            "removes the scales of the games before PopArt sees them"
+        )
+
+
+def _check_agent_type(config: TrainingConfig, agent_type: type[Agent], spec: EnvSpec) -> None:
+    name, least = config.network.agent_type, agent_type.min_frame_size
+    _, height, width = spec.observation_shape
+    if min(height, width) < least:
+        raise UsageError(
+            f"--agent_type {name} needs frames of {least} x {least} at least, not of {height} x "
+            f"{width}"
+        )
+    if config.network.use_lstm and not agent_type.takes_lstm:
+        log.warning("--use_lstm changes nothing: --agent_type %s has its own memory", name)
+
+
+def _check_ranks(config: TrainingConfig, ranks: Ranks) -> None:
+    if ranks.count == 1:
+        return
+    if config.output.xpid is None:
+        raise UsageError("name the run with --xpid: torchrun resumes it by that name")
+    if config.pool.synchronous:
+        raise UsageError("--synchronous is for one process, not for several ranks of torchrun")
+    if config.servers.pipes_basename is not None and ranks.local_count > 1:
+        raise UsageError(
+            "--pipes_basename is for one rank on each machine: ranks would meet at its addresses"
+        )
+
+
+def _allocate_servers(
+    config: TrainingConfig, shares: tuple[int, ...], cores: int
+) -> tuple[ServerLoad, ...]:
+    num_tasks = len(shares)
+    num_servers = config.servers.num_servers or default_num_servers(cores, shares)
+    if num_servers < num_tasks:
+        raise UsageError(f"{num_tasks} games need at least as many servers, not {num_servers}")
+    try:
+        servers = allocate(shares, min(num_servers, sum(shares)))
+    except ValueError as error:
+        counts = ", ".join(
+            f"{short_name(game)} {share}" for game, share in zip(config.games, shares, strict=True)
+        )
+        raise UsageError(
+            f"--num_servers {num_servers} is more than these environments need: {counts}"
+        ) from error
+    if max(load.num_environments for load in servers) > MAX_ENVIRONMENTS_PER_STREAM:
+        needed = sum(-(-share // MAX_ENVIRONMENTS_PER_STREAM) for share in shares)
+        raise UsageError(
+            f"--num_servers {num_servers}: a server has at most {MAX_ENVIRONMENTS_PER_STREAM} "
+            f"environments, so at least {needed} servers are needed"
+        )
+    return servers

@@ -1,0 +1,247 @@
+"""What a run records while it trains."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from torchbeast.core.learner import Learner, StepStats
+from torchbeast.envs.games import short_name
+from torchbeast.envs.human_scores import human_normalized
+from torchbeast.records.display import make_display
+from torchbeast.records.file_writer import FileWriter
+from torchbeast.records.loggers import load_loggers
+from torchbeast.records.metrics import (
+    game_scalars,
+    log_fields,
+    log_row,
+    snapshot_scalars,
+    step_scalars,
+)
+from torchbeast.records.profiling import StepTrace, describe_gradients
+from torchbeast.records.progress import EvaluatedReturns, Progress, Snapshot
+from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
+from torchbeast.runtime.devices import is_gpu
+from torchbeast.runtime.threads import available_cores
+from torchbeast.train.bottleneck import Bottleneck
+from torchbeast.train.plan import RunPlan
+from torchbeast.train.start import RunState
+
+log = logging.getLogger("torchbeast")
+
+# Seconds between two rows of logs.csv.
+REPORT_INTERVAL_S = 5.0
+# Seconds between two looks at the run: the display is refreshed, silent games are noticed.
+LOOK_INTERVAL_S = 1.0
+# Between two learner steps that go to TensorBoard and the other loggers.
+SCALARS_INTERVAL_S = 1.0
+# Learner steps between two rows of gradients.csv.
+GRADIENT_INTERVAL = 20
+# The first skipped updates are all announced, later ones in intervals.
+FIRST_SKIPPED, SKIPPED_INTERVAL = 20, 1000
+
+
+class Recorder:
+    """Writes the files of a run except its checkpoints, and shows its progress.
+
+    The learner's threads call ``record_step`` and ``record_gradients``, one other thread the rest.
+    """
+
+    def __init__(self, plan: RunPlan, state: RunState, queue_size: int) -> None:
+        """Creates or resumes the run's directory.
+
+        Args:
+            plan: the run.
+            state: what the run starts from. Records behind its step are dropped.
+            queue_size: rollouts that wait for the learner at most.
+
+        Raises:
+            UsageError: the directory cannot be written to, or a logger cannot be used.
+        """
+        config = plan.config
+        names = [short_name(game) for game in config.games]
+        loggers = load_loggers(config.output.logger)  # Before anything is written.
+        self._writer = FileWriter(
+            config.output.savedir,
+            plan.xpid,
+            _describe_run(plan, state),
+            log_fields(names, config.network.use_popart),
+            last_step=state.steps,
+            loggers=loggers,
+        )
+        self.path = self._writer.path
+        self.check = self._writer.check
+        self.progress = Progress(
+            names,
+            config.optimizer.total_steps,
+            lambda task, value: human_normalized(config.games[task], value),
+        )
+        if state.checkpoint is not None:
+            self.progress.load_state_dict(
+                state.checkpoint.get("progress", {}), state.checkpoint["task_steps"]
+            )
+        self._games = config.games
+        self._names = names
+        self.evaluation: Evaluation | None = None
+        """The newest one since the run was started or resumed."""
+        self._display = make_display()
+        self._logged_step = state.steps or 0
+        self._bottleneck = Bottleneck(
+            queue_size=queue_size,
+            num_actors=plan.num_actors,
+            num_servers=len(plan.servers),
+            learner_threads=config.machine.num_learner_threads,
+            cores=plan.cores,
+            available_cores=available_cores(),
+            agent_type=config.network.agent_type,
+            gpu=is_gpu(plan.devices.learner),
+        )
+        trace_path = self.path / "trace.json"
+        self._trace = StepTrace(trace_path) if config.output.write_profiler_trace else None
+        self._has_popart = config.network.use_popart
+        self._next_look = time.monotonic() + LOOK_INTERVAL_S
+        self._next_report = self._next_look
+        self._next_scalars = time.monotonic()
+        self._unwritten: StepStats | None = None
+        self._task_grad_norms: dict[int, float] = {}
+        self._task_entropies: dict[int, float] = {}
+
+    def record_step(self, stats: StepStats) -> None:
+        """Takes in the statistics of a learner step."""
+        self.progress.record(stats)
+        if stats.fault is not None:
+            _warn_of_skipped(stats)
+        # Curves would not show the learner steps in between, but for values that few of them have.
+        self._task_grad_norms |= stats.task_grad_norms
+        self._task_entropies |= stats.task_entropies
+        self._unwritten = stats
+        if time.monotonic() >= self._next_scalars:
+            self._write_step()
+        for game in stats.games:
+            self._writer.scalars(game_scalars(game, self._names), stats.steps)
+
+    def _write_step(self) -> None:
+        """Hands the newest learner step to the loggers, unless that was done.
+
+        With it goes what is measured of single games in some steps only, the newest of each.
+        """
+        stats, self._unwritten = self._unwritten, None
+        if stats is None:
+            return
+        self._next_scalars = time.monotonic() + SCALARS_INTERVAL_S
+        norms, self._task_grad_norms = self._task_grad_norms, {}
+        entropies, self._task_entropies = self._task_entropies, {}
+        stats = stats._replace(task_grad_norms=norms, task_entropies=entropies)
+        self._writer.scalars(step_scalars(stats, self._names), stats.steps)
+
+    def record_gradients(self, learner: Learner) -> None:
+        """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
+        if learner.learner_steps % GRADIENT_INTERVAL == 0:
+            self._writer.gradients(describe_gradients(learner.agent), step=learner.steps)
+
+    def record_score(self, step: int, seconds: float, score: GameScore) -> None:
+        """Writes the score of one game under one policy.
+
+        Args:
+            step: agent steps that the evaluated agent was trained for.
+            seconds: how long it was trained.
+            score: the score.
+        """
+        name = short_name(score.env)
+        values = {"step": step, "seconds": f"{seconds:.1f}", "game": name, **score._asdict()}
+        self._writer.score({field: values[field] for field in SCORE_FIELDS})
+        scalars = {f"eval/{score.policy}/episodic_return/{name}": score.mean}
+        if score.human_normalized is not None:
+            scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
+        self._writer.scalars(scalars, step)
+
+    def record_evaluation(self, evaluation: Evaluation) -> None:
+        """Writes an evaluation's human-normalised scores, and has the progress display show it."""
+        for policy in POLICIES:
+            normalized = evaluation.normalized(policy)
+            if normalized is not None:
+                scalars = {
+                    f"eval/{policy}/human_normalized_median": normalized.median,
+                    f"eval/{policy}/human_normalized_mean": normalized.mean,
+                }
+                self._writer.scalars(scalars, evaluation.step)
+        self.evaluation = evaluation
+        means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
+        returns = tuple(means.get(game) for game in self._games)
+        self.progress.evaluated(EvaluatedReturns(evaluation.step, returns))
+
+    def update(self, queues: dict[str, int], learner: Learner) -> None:
+        """Takes in the sizes of the queues; reports if it is time. To be called twice a second."""
+        self._bottleneck.look(queues)
+        if self._trace is not None and self._trace.update(learner.learner_steps):
+            log.info("Trace in %s", self.path / "trace.json")
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_INTERVAL_S
+        for warning in self.progress.warnings():
+            log.warning("%s", warning)
+        snapshot = self._take_snapshot(queues, learner)
+        if now >= self._next_report:
+            self._report(snapshot)
+            # Until the first learner step there is nothing to write: look again soon.
+            if snapshot.last is not None:
+                self._next_report = now + REPORT_INTERVAL_S
+        else:
+            self._display.refresh(snapshot)
+
+    def finish(self, queues: dict[str, int], learner: Learner) -> list[str]:
+        """Writes the last records; returns a line per game with its mean return."""
+        if self._trace is not None:
+            self._trace.close()
+        self._write_step()
+        self._report(self._take_snapshot(queues, learner))
+        self._display.close()
+        return self.progress.summary()
+
+    def close(self) -> None:
+        """Closes the files, the loggers and the display."""
+        self._display.close()
+        self._writer.close()
+
+    def _take_snapshot(self, queues: dict[str, int], learner: Learner) -> Snapshot:
+        popart = None
+        if self._has_popart:
+            layer = learner.agent.baseline
+            popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
+        return self.progress.snapshot(queues, self._bottleneck.find(), popart)
+
+    def _report(self, snapshot: Snapshot) -> None:
+        """Shows a snapshot, and writes it unless its step was written before."""
+        self._display.report(snapshot)
+        if snapshot.last is None or snapshot.steps == self._logged_step:
+            return
+        self._logged_step = snapshot.steps
+        self._writer.log(log_row(snapshot))
+        self._writer.scalars(snapshot_scalars(snapshot), snapshot.steps)
+
+
+def _warn_of_skipped(stats: StepStats) -> None:
+    count = stats.skipped_updates
+    if count <= FIRST_SKIPPED or count % SKIPPED_INTERVAL == 0:
+        log.warning(
+            "Step %s: the weights skip an update that is not finite, the %s. of the run (%s)",
+            f"{stats.steps:,}",
+            f"{count:,}",
+            stats.fault,
+        )
+
+
+def _describe_run(plan: RunPlan, state: RunState) -> dict[str, Any]:
+    """The contents of meta.json, as far as they are the run's own."""
+    config = plan.config
+    return {
+        "args": config.args,
+        "xpid": plan.xpid,
+        "seed": state.seed,
+        "tasks": config.games,
+        "num_actions": plan.agent.num_actions,
+        "reward_clipping": config.learning.reward_clipping,
+        "threads": plan.threads._asdict(),
+    }

@@ -1,0 +1,231 @@
+"""What a run starts from: its last checkpoint, which is checked whole before anything is written,
+or a new agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from torchbeast.cli.config import describe_changes
+from torchbeast.core.checks import find_not_finite
+from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.optimizer import check_optimizer_state, optimizer_kind
+from torchbeast.core.precision import choose_dtype
+from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.records import checkpoint, run_files
+from torchbeast.records.checkpoint import damaged
+from torchbeast.runtime.text import first_line
+from torchbeast.train.config import TrainingConfig
+from torchbeast.train.initialisation import Initialisation, initialise, plan_initialisation
+from torchbeast.train.plan import RunPlan
+
+log = logging.getLogger("torchbeast")
+
+# The first three may change while a run is stopped; the last is taken from the checkpoint.
+FREE_FIELDS = ("beta", "beta_per", "sigma_floor", "clip_reward_input")
+
+
+def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -> None:
+    """Checks that a checkpoint holds a whole run of an agent.
+
+    Args:
+        contents: the checkpoint.
+        path: its file, for messages.
+        config: the agent that the flags describe.
+
+    Raises:
+        UsageError: the run cannot be resumed.
+    """
+    other_run = f"to start from its weights, choose another --xpid and --init_from {path}"
+    if "agent" not in contents:
+        raise UsageError(
+            f"{path} is of the program of 2019; its optimizer state has another format: {other_run}"
+        )
+    try:
+        agent = make_agent(config)
+        changed = changed_fields(contents["agent"], config)
+        if changed:
+            raise UsageError(
+                f"{path} is of another agent: {'; '.join(changed)}; choose another --xpid"
+            )
+        if "optimizer_state_dict" not in contents:
+            raise UsageError(
+                f"{path} has no optimizer state, because it is a copy from intermediate/: "
+                f"{other_run}"
+            )
+        missing = {"steps", "learner_steps", "task_steps"} - contents.keys()
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        _check_weights(contents["model_state_dict"], agent)
+        parameters = [p for p in agent.parameters() if p.requires_grad]
+        check_optimizer_state(contents["optimizer_state_dict"], parameters)
+        if "random_state" in contents:
+            torch.Generator().set_state(contents["random_state"])
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise damaged(path, error) from error
+
+
+def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
+    """Describes the fields in which a saved agent differs from ``config``: ``use_lstm True ->
+    False``.
+
+    Fields that may change are left out.
+    """
+    before = AgentConfig(**saved)._replace(**{name: getattr(config, name) for name in FREE_FIELDS})
+    return [change.removeprefix("--") for change in describe_changes(before, config)]
+
+
+def _check_weights(state: dict[str, Any], agent: Agent) -> None:
+    """Raises an error if ``state`` does not fit ``agent``, or a weight is not finite."""
+    agent.load_state_dict(state)
+    faulty = find_not_finite(agent.state_dict())
+    if faulty:
+        raise ValueError(f"{faulty[0]} is not finite")
+
+
+class RunState(NamedTuple):
+    """What a run starts from."""
+
+    seed: int
+    checkpoint: dict[str, Any] | None = None
+    """Contents of the checkpoint that the run resumes; None for a new run."""
+    changes: tuple[str, ...] = ()
+    """The flags that differ from those of the run so far."""
+    initialisation: Initialisation | None = None
+    """What initialises the agent of a new run; None for a resumed one."""
+
+    @property
+    def steps(self) -> int | None:
+        """Agent steps of the checkpoint; None for a new run."""
+        return None if self.checkpoint is None else self.checkpoint["steps"]
+
+    def agent_config(self, plan: RunPlan) -> AgentConfig:
+        """Returns the agent of the run. Its weights decide whether it sees clipped rewards."""
+        if self.checkpoint is not None:
+            clips = self.checkpoint["agent"]["clip_reward_input"]
+        elif self.initialisation is not None and self.initialisation.source is not None:
+            clips = self.initialisation.source.agent.config.clip_reward_input
+        else:
+            clips = True
+        return plan.agent._replace(clip_reward_input=clips)
+
+
+def resume_or_start(plan: RunPlan) -> RunState:
+    """Loads the run's checkpoint, or what initialises a new agent. Writes nothing.
+
+    Raises:
+        UsageError: the checkpoint cannot be read, is damaged or of another agent, a run without
+            checkpoints would overwrite it, or ``--init_from`` cannot be used.
+        RunError: an environment failed while a new run's games were measured.
+    """
+    config = plan.config
+    path = run_files.model_path(config.output.savedir, plan.xpid)
+    if not path.exists():
+        seed = _choose_seed(config, None)
+        return RunState(seed, initialisation=plan_initialisation(plan, seed))
+    if config.output.disable_checkpoint:
+        raise UsageError(
+            f"{path} is the checkpoint of an earlier run: choose another --xpid, or leave out "
+            "--disable_checkpoint to resume that run"
+        )
+    contents = _load_run(path, plan.agent)
+    if config.network.init_from is not None:
+        log.info("--init_from is ignored: the run resumes from its own checkpoint")
+    saved_seed = contents.get("seed")
+    seed = _choose_seed(config, saved_seed)
+    changes = _list_changes(config._replace(seed=seed), saved_seed, path)
+    if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
+        changes.append("the optimizer, whose running averages start anew")
+    if contents.get("emulator_gray", True) and "AirRaid" in map(short_name, config.games):
+        changes.append("AirRaid's pictures, whose gray was wrong before")
+    return RunState(seed, contents, tuple(changes))
+
+
+def _load_run(path: Path, agent: AgentConfig) -> dict[str, Any]:
+    """The contents of a run's checkpoint. Raises UsageError if it cannot be resumed."""
+    try:
+        contents = checkpoint.load(path)
+        check_resumable(contents, path, agent)
+    except UsageError as error:
+        previous = run_files.previous_path(path)
+        hint = f" ({previous.name} beside it is the checkpoint before)" if previous.exists() else ""
+        raise UsageError(f"{error}{hint}") from error
+    return contents
+
+
+def make_learner(
+    plan: RunPlan,
+    state: RunState,
+    on_step: Callable[[StepStats], None],
+    on_gradients: Callable[[], None],
+) -> Learner:
+    """Makes the learner with its agent, and seeds PyTorch's random numbers.
+
+    Args:
+        plan: the run.
+        state: what the run starts from. A new agent gets its initial weights; otherwise agent,
+            optimizer, step counts and random numbers are those of the checkpoint.
+        on_step: see :class:`Learner`.
+        on_gradients: see :class:`Learner`.
+
+    Returns:
+        The learner. Its agent is on the learner's device.
+    """
+    config, device = plan.config, plan.devices.learner
+    torch.manual_seed(state.seed)
+    agent = make_agent(state.agent_config(plan))
+    if state.initialisation is not None:
+        # Anew: the heads of many games took more random numbers than those of one. So encoders of
+        # the same seed have the same initial weights, whatever the games.
+        torch.manual_seed(state.seed)
+        initialise(agent, plan, state.initialisation)
+    agent.compute_dtype = choose_dtype(config.machine.precision, device)
+    learner = Learner(
+        agent.to(device),
+        config.learning.loss,
+        config.optimizer,
+        config.learning.batch_size,
+        on_step,
+        on_gradients,
+        plan.ranks,
+    )
+    if state.checkpoint is not None:
+        learner.load_state_dict(state.checkpoint)
+        if "random_state" in state.checkpoint:
+            torch.set_rng_state(state.checkpoint["random_state"])
+    return learner
+
+
+def _list_changes(config: TrainingConfig, saved_seed: int | None, path: Path) -> list[str]:
+    """The flags that differ from those in meta.json; none if that cannot be used."""
+    try:
+        saved = checkpoint.read_meta(path).get("args", {})
+        # A flag that an earlier version of the program lacked counts as unchanged.
+        before = TrainingConfig.from_flags({**config.args, **saved})
+        return describe_changes(
+            before._replace(seed=saved_seed),
+            config,
+            ignored=("savedir", "xpid", "games", "args", "init_from"),
+        )
+    except (UsageError, TypeError, ValueError, KeyError, AttributeError) as error:
+        log.warning(
+            "%s cannot be used (%s): flags that changed since then are not listed",
+            path.parent / "meta.json",
+            first_line(error),
+        )
+        return []
+
+
+def _choose_seed(config: TrainingConfig, saved: int | None) -> int:
+    """The seed that the user named, else the run's own, else a new one."""
+    if config.seed is not None:
+        return config.seed
+    return int.from_bytes(os.urandom(4), "little") if saved is None else saved
