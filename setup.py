@@ -148,7 +148,7 @@ def extensions() -> list[Extension]:
         Extension("nest._C", ["nest/csrc/bindings.cc"], language="c++", py_limited_api=STABLE_ABI),
         Extension(
             "libtorchbeast._C",
-            sorted(map(str, [*CSRC.glob("*.cc"), *CSRC.glob("python/*.cc")])),
+            sorted(map(str, CSRC.rglob("*.cc"))),
             language="c++",
             py_limited_api=STABLE_ABI,
             depends=[

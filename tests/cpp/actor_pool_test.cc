@@ -1,4 +1,4 @@
-#include "actor_pool.h"
+#include "pool/actor_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "actor.h"
+#include "pool/actor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "area_resize.h"
+#include "kernels/area_resize.h"
 
 #include <gtest/gtest.h>
 

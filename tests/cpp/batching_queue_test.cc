@@ -1,4 +1,4 @@
-#include "batching_queue.h"
+#include "pool/batching_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "convolution.h"
 #include "kernel_test.h"
+#include "kernels/convolution.h"
 
 #if TB_HAS_AVX512_BF16
 

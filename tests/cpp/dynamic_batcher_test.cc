@@ -1,4 +1,4 @@
-#include "dynamic_batcher.h"
+#include "pool/dynamic_batcher.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "env_server.h"
+#include "server/env_server.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "env_stream.h"
+#include "server/env_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "filter_gradient.h"
+#include "kernels/filter_gradient.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "actor_pool.h"
+#include "pool/actor_pool.h"
 #include "rpcenv.grpc.pb.h"
 #include "test_environments.h"
 

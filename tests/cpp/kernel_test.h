@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "avx512.h"
+#include "kernels/avx512.h"
 
 namespace torchbeast {
 

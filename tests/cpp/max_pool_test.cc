@@ -1,4 +1,4 @@
-#include "max_pool.h"
+#include "kernels/max_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "normalize_frames.h"
+#include "kernels/normalize_frames.h"
 
 #include <gtest/gtest.h>
 

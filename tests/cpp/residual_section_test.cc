@@ -1,12 +1,12 @@
-#include "residual_section.h"
+#include "kernels/residual_section.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "filter_gradient.h"
 #include "kernel_test.h"
+#include "kernels/filter_gradient.h"
 
 #if TB_HAS_AVX512_BF16
 

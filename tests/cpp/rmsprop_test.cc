@@ -1,4 +1,4 @@
-#include "rmsprop.h"
+#include "kernels/rmsprop.h"
 
 #include <gtest/gtest.h>
 

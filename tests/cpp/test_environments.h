@@ -19,10 +19,10 @@
 #include <thread>
 #include <utility>
 
-#include "env_server.h"
-#include "environment_batch.h"
-#include "tensor.h"
-#include "wire.h"
+#include "core/tensor.h"
+#include "server/env_server.h"
+#include "server/environment_batch.h"
+#include "wire/wire.h"
 
 namespace torchbeast {
 

@@ -1,4 +1,4 @@
-#include "transport.h"
+#include "wire/transport.h"
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,8 @@ TEST(TransportTest, RefusesSocketPathsThatGrpcWouldTakeForOthers) {
                               "unix:/tmp/a#1", "unix://tmp/a"}) {
     EXPECT_THROW(CheckAddressIsLocal(address), std::invalid_argument) << address;
   }
-  for (const char* address : {"unix:/tmp/100%", "unix:/tmp/50%x", "unix:/tmp/%4", "unix:///tmp/a"}) {
+  for (const char* address :
+       {"unix:/tmp/100%", "unix:/tmp/50%x", "unix:/tmp/%4", "unix:///tmp/a"}) {
     EXPECT_TRUE(CheckAddressIsLocal(address)) << address;
   }
 }

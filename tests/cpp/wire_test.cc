@@ -1,4 +1,4 @@
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "rollout.h"
+#include "pool/rollout.h"
 
 namespace torchbeast {
 namespace {

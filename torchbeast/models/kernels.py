@@ -43,7 +43,7 @@ def empty_pooled(x: Tensor, channels: int) -> Tensor:
     return torch.empty(size, dtype=x.dtype, memory_format=torch.channels_last)
 
 
-# What the compiled kernel can do (libtorchbeast/csrc/max_pool.h).
+# What the compiled kernel can do (libtorchbeast/csrc/kernels/max_pool.h).
 WINDOW, STRIDE, PADDING = 3, 2, 1
 CHANNELS = 16
 
@@ -97,7 +97,7 @@ def _can_pool(x: Tensor) -> bool:
     return are_bfloat16(x) and x.shape[1] % CHANNELS == 0
 
 
-# What the compiled kernel can do (libtorchbeast/csrc/residual_section.h).
+# What the compiled kernel can do (libtorchbeast/csrc/kernels/residual_section.h).
 INPUT_CHANNELS = {16: (4, 16), 32: (16, 32)}  # By the channels of the outputs.
 BLOCK = (nn.ReLU, nn.Conv2d, nn.ReLU, nn.Conv2d)
 LAYERS = (nn.Conv2d, MaxPool, *BLOCK, *BLOCK)

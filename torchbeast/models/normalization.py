@@ -10,7 +10,7 @@ from torch import Tensor
 from torchbeast.models.kernels import bits, channels_last
 from torchbeast.runtime import kernels
 
-# What the compiled kernel can do (libtorchbeast/csrc/normalize_frames.h).
+# What the compiled kernel can do (libtorchbeast/csrc/kernels/normalize_frames.h).
 STACKED_FRAMES = 4
 
 

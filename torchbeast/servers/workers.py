@@ -133,7 +133,7 @@ class Restarts:
 class FailureBudget:
     """Counts failures within a time: a limited number is forgiven, and forgotten after a while.
 
-    For MonoBeast. ``libtorchbeast/csrc/failure_budget.h`` is PolyBeast's.
+    For MonoBeast. ``libtorchbeast/csrc/pool/failure_budget.h`` is PolyBeast's.
     """
 
     def __init__(self, limit: int, window_s: float) -> None:

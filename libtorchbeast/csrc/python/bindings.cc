@@ -20,13 +20,13 @@
 #include <variant>
 #include <vector>
 
-#include "actor_pool.h"
-#include "env_server.h"
+#include "pool/actor_pool.h"
 #include "python/py_environment.h"
 #include "python/py_gil.h"
 #include "python/py_kernels.h"
 #include "python/py_queues.h"
 #include "python/py_tensor.h"
+#include "server/env_server.h"
 
 namespace nb = nanobind;
 

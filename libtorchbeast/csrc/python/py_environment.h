@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "environment_batch.h"
+#include "server/environment_batch.h"
 
 namespace torchbeast {
 

@@ -11,14 +11,14 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "area_resize.h"
-#include "avx512.h"
-#include "max_pool.h"
-#include "normalize_frames.h"
+#include "kernels/area_resize.h"
+#include "kernels/avx512.h"
+#include "kernels/max_pool.h"
+#include "kernels/normalize_frames.h"
+#include "kernels/residual_section.h"
+#include "kernels/rmsprop.h"
 #include "python/py_gil.h"
 #include "python/py_sizes.h"
-#include "residual_section.h"
-#include "rmsprop.h"
 
 namespace nb = nanobind;
 

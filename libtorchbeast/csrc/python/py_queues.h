@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
-#include "batching_queue.h"
-#include "dynamic_batcher.h"
-#include "tensor.h"
+#include "core/tensor.h"
+#include "pool/batching_queue.h"
+#include "pool/dynamic_batcher.h"
 
 namespace torchbeast {
 

@@ -4,7 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "tensor.h"
+#include "core/tensor.h"
 
 namespace torchbeast {
 

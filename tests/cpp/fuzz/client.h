@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "actor_options.h"
-#include "recovery.h"
-#include "rollout.h"
+#include "core/tensor.h"
+#include "pool/actor_options.h"
+#include "pool/recovery.h"
+#include "pool/rollout.h"
 #include "rpcenv.pb.h"
-#include "tensor.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace torchbeast {
 

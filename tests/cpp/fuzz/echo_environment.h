@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "environment_batch.h"
-#include "tensor.h"
+#include "core/tensor.h"
+#include "server/environment_batch.h"
 
 namespace torchbeast {
 

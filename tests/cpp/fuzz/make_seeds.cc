@@ -9,7 +9,7 @@
 #include "echo_environment.h"
 #include "input.h"
 #include "rpcenv.pb.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace torchbeast {
 namespace {

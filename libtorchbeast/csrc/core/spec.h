@@ -1,0 +1,70 @@
+// Type and shape of what travels: observations and actions, and the limits on both.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "core/tensor.h"
+#include "nest/nest.h"
+#include "rpcenv.pb.h"
+
+namespace torchbeast {
+
+// Far above any observation. gRPC parses a message before anything in it can be checked, and what
+// is parsed may take 32 times as much memory: empty submessages are 2 bytes long. So a hostile peer
+// can take 8 GiB with one message.
+inline constexpr int kMaxMessageBytes = 256 << 20;
+// Dimensions of an array; time and batch come in front.
+inline constexpr int kMaxSpecRank = 6;
+// Arrays in an observation. Each costs memory in every row of every rollout, even an empty one.
+inline constexpr int kMaxLeaves = 1024;
+// Of the keys of all mappings in an observation. Each row of each rollout has a copy of them.
+inline constexpr size_t kMaxKeyBytes = 64 << 10;
+
+// A message that does not follow the protocol; the text says how.
+class WireError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Type and shape of one environment's array.
+struct LeafSpec {
+  // Type of the elements.
+  DType dtype = DType::kUint8;
+  // Without time and batch dimensions.
+  Shape shape;
+
+  int64_t NumBytes() const { return shape.NumElements() * ItemSize(dtype); }
+  bool operator==(const LeafSpec& o) const { return dtype == o.dtype && shape == o.shape; }
+};
+using SpecNest = nest::Nest<LeafSpec>;
+
+rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec);
+// WireError for an unknown type, a bad rank, a negative dimension or more than kMaxMessageBytes,
+// where empty dimensions count as one.
+LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec);
+rpcenv::Spec EncodeSpec(const SpecNest& spec);
+// WireError also for what CheckLimits() refuses.
+SpecNest DecodeSpec(const rpcenv::Spec& spec);
+// "uint8[4, 84, 84]".
+std::string ToString(const LeafSpec& spec);
+
+// The value of an integer array of one element; none for other arrays.
+std::optional<int64_t> SingleInteger(const LeafSpec& spec, const std::byte* data);
+
+// WireError unless there are 1 to kMaxLeaves arrays, and keys of at most kMaxKeyBytes.
+void CheckLimits(const SpecNest& spec);
+
+// V actions of one type and shape.
+struct Actions {
+  // Of one action.
+  LeafSpec spec;
+  const std::byte* data = nullptr;  // V arrays, one after the other.
+};
+// WireError unless `request` has exactly `num_environments` actions. The result points into it.
+Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments);
+
+}  // namespace torchbeast

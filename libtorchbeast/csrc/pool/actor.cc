@@ -1,0 +1,308 @@
+#include "pool/actor.h"
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "core/errors.h"
+#include "wire/socket_path.h"
+#include "wire/transport.h"
+
+namespace torchbeast {
+
+namespace {
+
+// How long a broken stream may take to tell its status.
+constexpr std::chrono::milliseconds kStatusTimeout{5000};
+// `leaf` for somebody else to read, too.
+Tensor Shared(Tensor leaf) {
+  leaf.shared = true;
+  return leaf;
+}
+
+// (agent outputs, agent state) as inference returns them.
+const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
+  const TensorNest& outputs = *slice.outputs;
+  if (!outputs.is_sequence() || outputs.sequence().size() != 2) {
+    throw std::invalid_argument("Inference must return (agent outputs, agent state), got " +
+                                outputs.describe());
+  }
+  return outputs.sequence()[index];
+}
+
+}  // namespace
+
+Actor::Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
+             grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
+    : options_(std::move(stream)),
+      index_(index),
+      actor_options_(options),
+      listener_(listener),
+      queue_(queue),
+      buffers_(std::move(buffers)),
+      backoff_tag_{this, EnvStream::Operation::kStart},
+      recovery_(options_, actor_options_) {}
+
+void Actor::Fail() { listener_->Fail(std::current_exception()); }
+
+void Actor::Start() {
+  MutexLock lock(mutex_);
+  if (stopped_) return;
+  try {
+    Connect();
+  } catch (...) {
+    Fail();
+  }
+}
+
+std::optional<Actor::Submission> Actor::OnDelivered() {
+  MutexLock lock(mutex_);
+  if (stopped_) return std::nullopt;
+  try {
+    return MakeSubmission();
+  } catch (...) {
+    Fail();
+    return std::nullopt;
+  }
+}
+
+void Actor::Stop() {
+  MutexLock lock(mutex_);
+  stopped_ = true;
+  if (stream_) stream_->Cancel();
+  if (backoff_timer_) backoff_timer_->Cancel();
+}
+
+void Actor::Release() {
+  MutexLock lock(mutex_);
+  stream_.reset();
+  backoff_timer_.reset();
+}
+
+void Actor::Connect() {
+  if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
+  stream_ =
+      std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
+                                  actor_options_.newest_plane, queue_, this);
+  given_up_.reset();
+  awaited_ = Awaited::kOpening;
+  deadline_ = recovery_.OnConnect();
+  stream_->Open();
+}
+
+void Actor::Reconnect() {
+  decoder_.reset();
+  rollouts_.clear();
+  stream_.reset();
+  Await(Awaited::kNothing);
+  backoff_timer_ = std::make_unique<grpc::Alarm>();
+  TB_OPERATION_STARTS(&backoff_tag_);
+  backoff_timer_->Set(queue_, std::chrono::system_clock::now() + recovery_.NextBackoff(),
+                      &backoff_tag_);
+}
+
+void Actor::Await(Awaited what) {
+  awaited_ = what;
+  if (what == Awaited::kStep) deadline_ = Clock::now() + actor_options_.step_timeout;
+  if (what == Awaited::kStatus) deadline_ = Clock::now() + kStatusTimeout;
+}
+
+void Actor::CheckDeadline(Clock::time_point now) {
+  MutexLock lock(mutex_);
+  if (stopped_ || awaited_ == Awaited::kNothing || now < deadline_) return;
+  if (awaited_ == Awaited::kOpening) {
+    given_up_.emplace(
+        StreamError::Remedy::kReconnect,
+        "it has not opened " + std::to_string(options_.num_environments) + " environments");
+  } else if (awaited_ == Awaited::kStep) {
+    given_up_.emplace(StreamError::Remedy::kReconnectCounted,
+                      "it has not answered a step of " + std::to_string(options_.num_environments) +
+                          " environments for " + Seconds(actor_options_.step_timeout));
+  } else if (!given_up_) {  // For gRPC the stream is open, although nothing could be read from it.
+    given_up_.emplace(StreamError::Remedy::kReconnectCounted,
+                      "it sent what cannot be parsed, or stopped in the middle of a message");
+  }
+  // What follows comes as the completion of what is cancelled.
+  Await(Awaited::kNothing);
+  stream_->Cancel();
+}
+
+void Actor::GiveUp(StreamError error) {
+  given_up_.emplace(std::move(error));
+  stream_->Cancel();
+  Await(Awaited::kStatus);
+  stream_->Finish();
+}
+
+std::optional<Actor::Submission> Actor::OnCompletion(EnvStream::Operation operation, bool ok) {
+  MutexLock lock(mutex_);
+  if (stopped_) return std::nullopt;
+  try {
+    if (!stream_) {  // The backoff is over.
+      Connect();
+      return std::nullopt;
+    }
+    try {
+      return OnEvent(stream_->Advance(operation, ok));
+    } catch (const WireError& error) {
+      GiveUp(StreamError(StreamError::Remedy::kReconnectCounted,
+                         "it sent a malformed reply: " + std::string(error.what())));
+    } catch (const StreamError& error) {
+      GiveUp(error);
+    }
+  } catch (...) {
+    Fail();
+  }
+  return std::nullopt;
+}
+
+std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
+  switch (event) {
+    case EnvStream::Event::kNothing:
+      break;
+    case EnvStream::Event::kReply:
+      Await(Awaited::kNothing);
+      return OnReply();
+    case EnvStream::Event::kBroken:
+      Await(Awaited::kStatus);
+      stream_->Finish();
+      break;
+    case EnvStream::Event::kFinished:
+      OnFinished();
+      break;
+  }
+  return std::nullopt;
+}
+
+void Actor::OnFinished() {
+  const StreamError error = given_up_ ? *given_up_ : recovery_.Explain(stream_->status());
+  if (const std::optional<std::string> text = recovery_.Apply(error, listener_->HasProgress())) {
+    listener_->Log(LogLevel::kWarning, *text);
+  }
+  Reconnect();
+}
+
+void Actor::CountFailure(const rpcenv::Failure& failure) {
+  const auto task = decoder_ ? std::optional<int32_t>(decoder_->task()) : std::nullopt;
+  listener_->Log(LogLevel::kError, recovery_.Count(failure, task));
+}
+
+std::optional<Actor::Submission> Actor::OnReply() {
+  const rpcenv::Reply& reply = stream_->reply();
+  if (reply.has_fatal()) {
+    CountFailure(reply.fatal());
+    GiveUp(StreamError(StreamError::Remedy::kReconnect, "its environment failed"));
+    return std::nullopt;
+  }
+  recovery_.OnAnswer();
+  if (decoder_) {
+    OnStepReply();
+  } else {
+    OnFirstReply();
+  }
+  if (row_ < actor_options_.unroll_length) return MakeSubmission();
+  DeliverRollouts();
+  return std::nullopt;
+}
+
+void Actor::OnStepReply() {
+  const rpcenv::Reply& reply = stream_->reply();
+  decoder_->Check(reply);
+  for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
+  recovery_.OnProgress();
+  listener_->OnProgress();
+  ++row_;
+  for (size_t e = 0; e < rollouts_.size(); ++e) {
+    rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);
+  }
+}
+
+void Actor::OnFirstReply() {
+  auto decoder = std::make_unique<StepDecoder>(options_.num_environments);
+  decoder->ReadSchema(stream_->reply());
+  decoder->Check(stream_->reply());
+  const int64_t row_bytes = decoder->RowBytes();
+  const int64_t num_rows = (actor_options_.unroll_length + 1) * options_.num_environments;
+  if (row_bytes > actor_options_.max_rollout_bytes / num_rows) {
+    throw StreamError(StreamError::Remedy::kEndRun,
+                      "its observations of " + std::to_string(row_bytes) + " bytes make " +
+                          std::to_string(num_rows) + " rows of more than " +
+                          std::to_string(actor_options_.max_rollout_bytes) + " bytes");
+  }
+  listener_->CheckObservation(options_.address, decoder->spec());
+  decoder_ = std::move(decoder);
+  row_ = 0;
+  has_first_output_ = false;
+  for (int64_t e = 0; e < options_.num_environments; ++e) {
+    rollouts_.emplace_back(actor_options_.unroll_length, decoder_->spec(), buffers_);
+    rollouts_.back().WriteEnvOutput(0, *decoder_, stream_->reply(), e, /*last_action=*/0);
+  }
+  last_actions_.assign(options_.num_environments, 0);
+  agent_states_.assign(options_.num_environments, actor_options_.initial_agent_state.map(Shared));
+  initial_states_ = agent_states_;
+}
+
+Actor::Submission Actor::MakeSubmission() {
+  Submission submission;
+  submission.inputs.reserve(rollouts_.size());
+  for (size_t e = 0; e < rollouts_.size(); ++e) {
+    submission.inputs.push_back(
+        TensorNest(TensorNest::Sequence{rollouts_[e].EnvOutput(row_), agent_states_[e]}));
+  }
+  submission.on_outputs = [self = shared_from_this()](std::vector<DynamicBatcher::Slice> slices,
+                                                      bool dropped) {
+    self->OnOutputs(std::move(slices), dropped);
+  };
+  return submission;
+}
+
+void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
+  MutexLock lock(mutex_);
+  if (stopped_) return;
+  try {
+    if (dropped) throw AsyncError();
+    TakeActions(slices);
+    Await(Awaited::kStep);
+    stream_->Step();
+  } catch (...) {
+    Fail();
+  }
+}
+
+void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
+  rpcenv::Request& request = stream_->request();
+  request.mutable_actions()->clear();
+  for (size_t e = 0; e < rollouts_.size(); ++e) {
+    const DynamicBatcher::Slice& slice = slices[e];
+    const TensorNest& outputs = Part(slice, 0);
+    // No action led to the very first row: it gets the first output, too, which the learner
+    // ignores.
+    if (!has_first_output_) rollouts_[e].WriteAgentOutput(0, outputs, slice.offset);
+    rollouts_[e].WriteAgentOutput(row_ + 1, outputs, slice.offset);
+    agent_states_[e] = Part(slice, 1).map([&](const Tensor& state) {
+      return Shared(CopySlice(state, 1, slice.offset, 1, *buffers_));
+    });
+    const Tensor& action = outputs.front();
+    LeafSpec spec{action.dtype, {}};
+    for (int i = 2; i < action.shape.rank(); ++i) spec.shape.Append(action.shape[i]);
+    const std::byte* data = action.data + slice.offset * spec.NumBytes();
+    last_actions_[e] = SingleInteger(spec, data).value_or(0);
+    request.mutable_actions()->append(reinterpret_cast<const char*>(data), spec.NumBytes());
+    if (e == 0) *request.mutable_action_spec() = EncodeArraySpec(spec);
+  }
+  has_first_output_ = true;
+}
+
+void Actor::DeliverRollouts() {
+  std::vector<TensorNest> finished;
+  finished.reserve(rollouts_.size());
+  for (size_t e = 0; e < rollouts_.size(); ++e) {
+    finished.push_back(TensorNest(TensorNest::Sequence{rollouts_[e].Finish(), initial_states_[e]}));
+    rollouts_[e].StartNext();
+  }
+  initial_states_ = agent_states_;
+  row_ = 0;
+  listener_->Deliver(shared_from_this(), std::move(finished));
+}
+
+}  // namespace torchbeast

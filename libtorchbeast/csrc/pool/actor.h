@@ -1,0 +1,130 @@
+// The environments of one stream and their rollouts, as a state machine.
+//
+// Opens a stream, then alternates between inference and stepping; after `unroll_length` steps each
+// environment's rollout is delivered. What happens when the stream ends is StreamError's remedy: it
+// reconnects and starts its rollouts anew, or the run ends. Events come from
+// different threads, one at a time: completions from the pool's event thread, outputs from
+// inference threads.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/errors.h"
+#include "core/sync.h"
+#include "core/tensor.h"
+#include "pool/actor_options.h"
+#include "pool/dynamic_batcher.h"
+#include "pool/recovery.h"
+#include "pool/rollout.h"
+#include "server/env_stream.h"
+#include "wire/wire.h"
+
+namespace torchbeast {
+
+class Actor final : public EnvStream::Handler, public std::enable_shared_from_this<Actor> {
+ public:
+  // Inputs for inference. Whoever gets them from an actor submits them.
+  using Submission = DynamicBatcher::Submission;
+
+  // What an actor reports. Called with the actor's lock held.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // Puts rollouts into the learner queue, which may take long, then calls OnDelivered().
+    virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
+    // Throws StreamError if the observations of the server at `address` are not those of the
+    // others.
+    virtual void CheckObservation(const std::string& address, const SpecNest& observation) = 0;
+    // A stream's server answered a step.
+    virtual void OnProgress() = 0;
+    // Whether any stream's server answered a step within the connect timeout.
+    virtual bool HasProgress() const = 0;
+    // Ends the run with an error.
+    virtual void Fail(std::exception_ptr error) = 0;
+    virtual void Log(LogLevel level, const std::string& message) = 0;
+  };
+
+  // `index`: of the stream among those of its pool. `listener` and `queue` must outlive the actor's
+  // operations.
+  Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
+        grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
+
+  size_t index() const { return index_; }
+  // Begins to connect.
+  void Start() TB_EXCLUDES(mutex_);
+  // To be called now and then: gives up what takes longer than it may.
+  void CheckDeadline(Clock::time_point now) TB_EXCLUDES(mutex_);
+  std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok) override
+      TB_EXCLUDES(mutex_);
+  // The rollouts are in the learner queue.
+  std::optional<Submission> OnDelivered() TB_EXCLUDES(mutex_);
+  // Cancels what is under way. Afterwards the actor starts no operation and reports nothing.
+  void Stop() TB_EXCLUDES(mutex_);
+  // Frees the connection, after Stop() and when no operation is under way any more. Inference may
+  // still hold on to the actor.
+  void Release() TB_EXCLUDES(mutex_);
+
+ private:
+  // What the server owes an answer to.
+  enum class Awaited { kNothing, kOpening, kStep, kStatus };
+
+  void Connect() TB_REQUIRES(mutex_);
+  void Reconnect() TB_REQUIRES(mutex_);
+  // Sets the deadline for a step or a status that begins; none for nothing.
+  void Await(Awaited what) TB_REQUIRES(mutex_);
+  // Ends the stream because of `error`, when its operations have completed.
+  void GiveUp(StreamError error) TB_REQUIRES(mutex_);
+  std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
+  std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
+  void OnFirstReply() TB_REQUIRES(mutex_);
+  void OnStepReply() TB_REQUIRES(mutex_);
+  void OnFinished() TB_REQUIRES(mutex_);
+  // Counts and logs the failure of one environment.
+  void CountFailure(const rpcenv::Failure& failure) TB_REQUIRES(mutex_);
+  Submission MakeSubmission() TB_REQUIRES(mutex_);
+  void OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
+  void TakeActions(const std::vector<DynamicBatcher::Slice>& slices) TB_REQUIRES(mutex_);
+  void DeliverRollouts() TB_REQUIRES(mutex_);
+  // Reports the exception that is being handled.
+  void Fail() TB_REQUIRES(mutex_);
+
+  const StreamOptions options_;
+  const size_t index_;
+  const ActorOptions& actor_options_;
+  Listener* const listener_;
+  grpc::CompletionQueue* const queue_;
+  const std::shared_ptr<BufferPool> buffers_;
+
+  Mutex mutex_;
+  bool stopped_ TB_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<EnvStream> stream_ TB_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::Alarm> backoff_timer_ TB_GUARDED_BY(mutex_);
+  EnvStream::Tag backoff_tag_;
+  Awaited awaited_ TB_GUARDED_BY(mutex_) = Awaited::kNothing;
+  Clock::time_point deadline_ TB_GUARDED_BY(mutex_);
+  // Why this side gave up the stream.
+  std::optional<StreamError> given_up_ TB_GUARDED_BY(mutex_);
+  Recovery recovery_ TB_GUARDED_BY(mutex_);
+
+  // Of the present connection; empty before its first reply.
+  std::unique_ptr<StepDecoder> decoder_ TB_GUARDED_BY(mutex_);
+  std::vector<Rollout> rollouts_ TB_GUARDED_BY(mutex_);
+  int64_t row_ TB_GUARDED_BY(mutex_) = 0;  // The newest row of environment outputs.
+  bool has_first_output_ TB_GUARDED_BY(mutex_) = false;
+  std::vector<int64_t> last_actions_ TB_GUARDED_BY(mutex_);
+  std::vector<TensorNest> agent_states_ TB_GUARDED_BY(mutex_);
+  // The states before each rollout's first row.
+  std::vector<TensorNest> initial_states_ TB_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,48 @@
+// What an actor pool's user chooses.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/tensor.h"
+#include "wire/transport.h"
+
+namespace torchbeast {
+
+enum class LogLevel { kInfo, kWarning, kError };
+using LogFunction = std::function<void(LogLevel, const std::string&)>;
+
+struct StreamOptions {
+  // "unix:PATH" or "HOST:PORT".
+  std::string address;
+  // V, from 1 to kMaxEnvironmentsPerStream.
+  int64_t num_environments = 1;
+};
+
+struct ActorOptions {
+  // Steps in a rollout.
+  int64_t unroll_length = 0;
+  // Of one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
+  TensorNest initial_agent_state;
+  // Whether servers may send only the newest plane of frame stacks.
+  bool newest_plane = true;
+  // How long a stream may be without an answered step, at the start and after losing its server:
+  // until the server is there and the environments are open. Not counted: what the step timeout
+  // bounds. A server that was lost may take longer while other streams' servers answer.
+  std::chrono::milliseconds connect_timeout{600'000};
+  // How long a step may take.
+  std::chrono::milliseconds step_timeout{300'000};
+  // How often within `failure_window` an environment may fail, or a server misbehave, before the
+  // run ends.
+  int max_environment_failures = 3;
+  // See above.
+  std::chrono::milliseconds failure_window{600'000};
+  // Of a stream's rollouts: what a server may make this side allocate.
+  int64_t max_rollout_bytes = int64_t{8} << 30;
+  // Empty for plain connections, which only local addresses may have.
+  Tls tls;
+};
+
+}  // namespace torchbeast

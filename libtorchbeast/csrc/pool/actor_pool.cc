@@ -1,0 +1,221 @@
+#include "pool/actor_pool.h"
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "core/errors.h"
+
+namespace torchbeast {
+
+namespace {
+
+// Thrown through the delivery thread when the pool stops.
+struct Stopped {};
+
+// Rollouts are large and of few sizes: keep what a full learner queue gives back.
+constexpr size_t kIdleRolloutBytes = size_t{1} << 30;
+
+}  // namespace
+
+ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
+                     std::shared_ptr<BatchingQueue<TensorNest>> learner_queue,
+                     std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log,
+                     BufferPool::Allocator allocator)
+    : streams_(std::move(streams)),
+      options_(std::move(options)),
+      learner_queue_(std::move(learner_queue)),
+      inference_batcher_(std::move(inference_batcher)),
+      log_(std::move(log)),
+      buffers_(std::make_shared<BufferPool>(kIdleRolloutBytes, std::move(allocator))),
+      stream_counts_(streams_.size()) {
+  if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
+  if (streams_.empty()) throw std::invalid_argument("No environment server addresses");
+  if (inference_batcher_->options().batch_dim != 1) {
+    throw std::invalid_argument("The inference batcher must have batch_dim 1: actors are [T, B]");
+  }
+  for (const StreamOptions& stream : streams_) {
+    if (stream.num_environments < 1 || stream.num_environments > kMaxEnvironmentsPerStream) {
+      throw std::invalid_argument("A stream carries 1 to 1024 environments, not " +
+                                  std::to_string(stream.num_environments));
+    }
+    if (!CheckAddressIsLocal(stream.address) && options_.tls.empty()) {
+      throw std::invalid_argument("Refusing to connect to " + stream.address +
+                                  " without TLS: it is another machine");
+    }
+  }
+}
+
+std::vector<int64_t> ActorPool::stream_counts() const {
+  return {stream_counts_.begin(), stream_counts_.end()};
+}
+
+bool ActorPool::IsOver() const {
+  return learner_queue_->is_closed() || inference_batcher_->is_closed();
+}
+
+void ActorPool::Run(const Poll& poll) {
+  {
+    MutexLock lock(mutex_);
+    if (started_) throw std::runtime_error("ActorPool.run() was called before");
+    started_ = true;
+  }
+  std::vector<std::shared_ptr<Actor>> actors;
+  Actor::Listener* const listener = this;
+  for (const StreamOptions& stream : streams_) {
+    actors.push_back(std::make_shared<Actor>(stream, actors.size(), options_, listener,
+                                             &completion_queue_, buffers_));
+  }
+  std::thread events([this] { EventLoop(); });
+  std::thread delivery;
+  try {
+    delivery = std::thread([this] { DeliveryLoop(); });
+  } catch (...) {  // The system has no thread left.
+    completion_queue_.Shutdown();
+    events.join();
+    throw;
+  }
+  for (const auto& actor : actors) actor->Start();
+
+  std::exception_ptr error;
+  try {
+    while (!IsOver()) {
+      if (poll) poll();
+      for (const auto& actor : actors) actor->CheckDeadline(Clock::now());
+      MutexLock lock(mutex_);
+      const auto deadline = Clock::now() + kPollInterval;
+      const bool failed = changed_.Wait(
+          mutex_, [this]() TB_REQUIRES(mutex_) { return first_error_ != nullptr; },
+          [deadline] { return std::optional<Clock::time_point>(deadline); }, {});
+      if (failed) break;
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    has_deliveries_.NotifyAll();
+  }
+  // No actor starts an operation after its Stop(): the queue can be shut down and drained.
+  for (const auto& actor : actors) actor->Stop();
+  completion_queue_.Shutdown();
+  delivery.join();
+  events.join();
+  for (const auto& actor : actors) actor->Release();
+  if (!error) {
+    MutexLock lock(mutex_);
+    error = first_error_;
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void ActorPool::EventLoop() {
+  NameThisThread("pool-events");
+  void* tag = nullptr;
+  bool ok = false;
+  while (completion_queue_.Next(&tag, &ok)) {
+    // What has come in meanwhile goes into the same inference batch: one wake-up for all of it.
+    std::vector<Actor::Submission> submissions;
+    do {
+      TB_OPERATION_COMPLETED(tag);
+      const auto* event = static_cast<EnvStream::Tag*>(tag);
+      if (auto submission = event->handler->OnCompletion(event->operation, ok)) {
+        submissions.push_back(std::move(*submission));
+      }
+    } while (completion_queue_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
+             grpc::CompletionQueue::GOT_EVENT);
+    if (!submissions.empty()) Submit(std::move(submissions));
+  }
+}
+
+void ActorPool::Submit(std::vector<Actor::Submission> submissions) {
+  try {
+    inference_batcher_->Submit(std::move(submissions));
+  } catch (const ClosedBatchingQueue&) {
+    // The actors have been told that their inputs were dropped.
+  } catch (...) {
+    Fail(std::current_exception());
+  }
+}
+
+void ActorPool::Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) {
+  MutexLock lock(mutex_);
+  deliveries_.emplace_back(std::move(actor), std::move(rollouts));
+  has_deliveries_.NotifyOne();
+}
+
+void ActorPool::DeliveryLoop() {
+  NameThisThread("pool-delivery");
+  const Poll check_stopped = [this] {
+    if (stopped_) throw Stopped();
+  };
+  try {
+    while (true) {
+      std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>> delivery;
+      {
+        MutexLock lock(mutex_);
+        has_deliveries_.Wait(
+            mutex_, [this]() TB_REQUIRES(mutex_) { return stopped_ || !deliveries_.empty(); }, {});
+        if (stopped_) return;
+        delivery = std::move(deliveries_.front());
+        deliveries_.pop_front();
+      }
+      for (TensorNest& rollout : delivery.second) {
+        learner_queue_->Enqueue(std::move(rollout), check_stopped);
+        count_ += options_.unroll_length;
+        stream_counts_[delivery.first->index()] += options_.unroll_length;
+      }
+      if (auto submission = delivery.first->OnDelivered()) {
+        std::vector<Actor::Submission> submissions;
+        submissions.push_back(std::move(*submission));
+        Submit(std::move(submissions));
+      }
+    }
+  } catch (const Stopped&) {
+  } catch (const ClosedBatchingQueue&) {
+  } catch (...) {
+    Fail(std::current_exception());
+  }
+}
+
+void ActorPool::CheckObservation(const std::string& address, const SpecNest& observation) {
+  MutexLock lock(mutex_);
+  if (!observation_) {
+    observation_ = observation;
+    first_address_ = address;
+    return;
+  }
+  std::string difference;
+  try {
+    observation_->check_same_structure(observation);
+    const std::vector<LeafSpec> ours = observation_->flatten();
+    const std::vector<LeafSpec> theirs = observation.flatten();
+    for (size_t i = 0; i < ours.size() && difference.empty(); ++i) {
+      if (ours[i] == theirs[i]) continue;
+      difference = "observation" + observation.path_of(i) + " is " + ToString(theirs[i]) +
+                   ", there " + ToString(ours[i]);
+    }
+  } catch (const nest::NestError& error) {
+    difference = error.what();
+  }
+  if (difference.empty()) return;
+  throw StreamError(StreamError::Remedy::kEndRun,
+                    "its observations differ from those of " + first_address_ + ": " + difference);
+}
+
+bool ActorPool::HasProgress() const {
+  const Clock::time_point last{Clock::duration(last_progress_)};
+  return last_progress_ != 0 && Clock::now() - last < options_.connect_timeout;
+}
+
+void ActorPool::Fail(std::exception_ptr error) {
+  // What follows from closing is no error.
+  if (stopped_ || IsOver()) return;
+  MutexLock lock(mutex_);
+  if (!first_error_) first_error_ = std::move(error);
+  changed_.NotifyAll();
+}
+
+}  // namespace torchbeast

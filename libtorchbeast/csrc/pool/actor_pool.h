@@ -1,0 +1,92 @@
+// Steps environments on many servers with one policy and hands whole rollouts to a learner.
+//
+// Three threads, however many environments: one handles the streams' events, one waits for room in
+// the learner queue, and the caller of Run() checks for the end. Inference threads are the
+// batcher's users.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/sync.h"
+#include "core/tensor.h"
+#include "pool/actor.h"
+#include "pool/batching_queue.h"
+#include "pool/dynamic_batcher.h"
+
+namespace torchbeast {
+
+class ActorPool final : private Actor::Listener {
+ public:
+  // `allocator`: where rollouts are allocated; empty for ordinary memory. std::invalid_argument for
+  // options that make no sense.
+  ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
+            std::shared_ptr<BatchingQueue<TensorNest>> learner_queue,
+            std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log,
+            BufferPool::Allocator allocator);
+
+  // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
+  // called once. A server that dies is reconnected to, its partial rollouts dropped; it may stay
+  // away while others answer. The first
+  // error of any stream ends all of them and is thrown here, as is what `poll` throws.
+  void Run(const Poll& poll) TB_EXCLUDES(mutex_);
+  // Agent steps handed to the learner so far, all environments together.
+  int64_t count() const { return count_; }
+  // The same of each stream, in their order.
+  std::vector<int64_t> stream_counts() const;
+
+ private:
+  void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
+      TB_EXCLUDES(mutex_);
+  void CheckObservation(const std::string& address, const SpecNest& observation) override
+      TB_EXCLUDES(mutex_);
+  void OnProgress() override { last_progress_ = Clock::now().time_since_epoch().count(); }
+  bool HasProgress() const override;
+  void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
+  void Log(LogLevel level, const std::string& message) override { log_(level, message); }
+
+  // The thread that handles the streams' events.
+  void EventLoop() TB_EXCLUDES(mutex_);
+  // The thread that fills the learner queue.
+  void DeliveryLoop() TB_EXCLUDES(mutex_);
+  // Starts inference for actors. To be called without locks.
+  void Submit(std::vector<Actor::Submission> submissions) TB_EXCLUDES(mutex_);
+  bool IsOver() const;
+
+  const std::vector<StreamOptions> streams_;
+  const ActorOptions options_;
+  const std::shared_ptr<BatchingQueue<TensorNest>> learner_queue_;
+  const std::shared_ptr<DynamicBatcher> inference_batcher_;
+  const LogFunction log_;
+  const std::shared_ptr<BufferPool> buffers_;
+  grpc::CompletionQueue completion_queue_;
+  std::atomic<int64_t> count_{0};
+  // By stream.
+  std::vector<std::atomic<int64_t>> stream_counts_;
+  // Ticks of the clock; 0 before the first.
+  std::atomic<Clock::rep> last_progress_{0};
+  std::atomic<bool> stopped_{false};
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool started_ TB_GUARDED_BY(mutex_) = false;
+  std::exception_ptr first_error_ TB_GUARDED_BY(mutex_);
+  // Of the first server that answered, and what all others must have.
+  std::string first_address_ TB_GUARDED_BY(mutex_);
+  std::optional<SpecNest> observation_ TB_GUARDED_BY(mutex_);
+  CondVar has_deliveries_;
+  std::deque<std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>>> deliveries_
+      TB_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchbeast

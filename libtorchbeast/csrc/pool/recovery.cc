@@ -1,0 +1,131 @@
+#include "pool/recovery.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+
+#include "core/text.h"
+#include "wire/wire.h"
+
+namespace torchbeast {
+
+namespace {
+
+constexpr std::chrono::milliseconds kFirstBackoff{100};
+constexpr std::chrono::milliseconds kLastBackoff{1000};
+// Of a status; tracebacks may be longer.
+constexpr size_t kMaxReasonBytes = 4096;
+constexpr size_t kMaxTracebackBytes = 128 << 10;
+
+// In which failures of a server are counted. Those that answer too late are noticed a step_timeout
+// after the step began, so in failure_window alone there might never be enough of them.
+std::chrono::milliseconds ServerWindow(const ActorOptions& options) {
+  constexpr double kLongest = 1e12;
+  const auto late = static_cast<double>(options.step_timeout.count());
+  const double window = static_cast<double>(options.failure_window.count()) +
+                        late * static_cast<double>(options.max_environment_failures);
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(window, kLongest)));
+}
+
+// "3 times within 600 s".
+std::string Times(int count, const FailureBudget& budget) {
+  return std::to_string(count) + " times within " + Seconds(budget.window());
+}
+
+}  // namespace
+
+std::string Seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
+    : stream_(stream),
+      options_(options),
+      backoff_(kFirstBackoff),
+      server_failures_(ServerWindow(options)),
+      environment_failures_(static_cast<size_t>(stream.num_environments),
+                            FailureBudget(options.failure_window)) {
+  history_.tls = !options.tls.empty();
+}
+
+Clock::time_point Recovery::OnConnect() {
+  history_.answered = false;
+  if (!deadline_) deadline_ = Clock::now() + options_.connect_timeout;
+  return *deadline_;
+}
+
+void Recovery::OnProgress() {
+  has_worked_ = true;
+  deadline_.reset();
+  last_reason_.clear();
+  backoff_ = kFirstBackoff;
+  logged_ = false;
+}
+
+std::chrono::milliseconds Recovery::NextBackoff() {
+  const std::chrono::milliseconds result = backoff_;
+  backoff_ = std::min(backoff_ * 2, kLastBackoff);
+  return result;
+}
+
+std::string Recovery::OutOf(int count, const FailureBudget& budget) const {
+  return "(" + std::to_string(count) + " of " + std::to_string(options_.max_environment_failures) +
+         " failures within " + Seconds(budget.window()) + ")";
+}
+
+StreamError Recovery::Explain(const grpc::Status& status) {
+  history_.num_hang_ups = IsHangUp(status, history_) ? history_.num_hang_ups + 1 : 0;
+  return ExplainStatus(status, history_);
+}
+
+std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
+  const std::string reason = CleanText(error.what(), kMaxReasonBytes);
+  const std::string server = "Environment server at " + stream_.address + ": ";
+  if (error.remedy() == StreamError::Remedy::kEndRun) throw std::runtime_error(server + reason);
+  if (error.remedy() == StreamError::Remedy::kReconnectCounted) {
+    const int count = server_failures_.Add(Clock::now());
+    if (count >= options_.max_environment_failures) {
+      throw std::runtime_error(server + reason + " (failed " + Times(count, server_failures_) +
+                               ")");
+    }
+    return server + reason + "; connecting again " + OutOf(count, server_failures_);
+  }
+  if (deadline_ && Clock::now() >= *deadline_ && has_worked_ && others_answer) {
+    deadline_ = Clock::now() + options_.connect_timeout;
+    logged_ = true;
+    return server + "still away: " + reason + "; the run continues without it, connecting again";
+  }
+  if (deadline_ && Clock::now() >= *deadline_) {
+    const bool has_other = !last_reason_.empty() && last_reason_ != reason;
+    throw std::runtime_error("No environment server answered at " + stream_.address + " within " +
+                             Seconds(options_.connect_timeout) + ": " + reason +
+                             (has_other ? "; before that: " + last_reason_ : ""));
+  }
+  last_reason_ = reason;
+  // A server that is not there yet is nothing to speak of, and one line is enough.
+  if (logged_ || (!history_.answered && history_.num_hang_ups < kManyHangUps)) return std::nullopt;
+  logged_ = true;
+  return server + reason + "; connecting again";
+}
+
+std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_t> task) {
+  if (failure.environment() >= environment_failures_.size()) {
+    throw WireError("failure of environment " + std::to_string(failure.environment()) + " of " +
+                    std::to_string(environment_failures_.size()));
+  }
+  FailureBudget& budget = environment_failures_[failure.environment()];
+  const int count = budget.Add(Clock::now());
+  const std::string environment = "Environment " + std::to_string(failure.environment()) + " of " +
+                                  stream_.address +
+                                  (task ? " (game " + std::to_string(*task) + ")" : "") +
+                                  " failed at its step " + std::to_string(failure.step());
+  const std::string text = CleanText(failure.text(), kMaxTracebackBytes);
+  if (count >= options_.max_environment_failures) {
+    throw std::runtime_error(environment + "; it failed " + Times(count, budget) + ":\n" + text);
+  }
+  return environment + "; starting it again " + OutOf(count, budget) + ":\n" + text;
+}
+
+}  // namespace torchbeast

@@ -1,0 +1,72 @@
+// What an actor does about a server in trouble: it waits, counts, logs, or ends the run.
+//
+// Not thread-safe.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/errors.h"
+#include "core/sync.h"
+#include "pool/actor_options.h"
+#include "pool/failure_budget.h"
+#include "pool/stream_status.h"
+#include "rpcenv.pb.h"
+
+namespace torchbeast {
+
+class Recovery {
+ public:
+  // Both must outlive the object.
+  Recovery(const StreamOptions& stream, const ActorOptions& options);
+
+  // A stream begins. Returns until when it must be open.
+  Clock::time_point OnConnect();
+  // The server answered anything.
+  void OnAnswer() { history_.answered = true; }
+  // The server answered a step: what was wrong with it is over.
+  void OnProgress();
+
+  // Why the stream with this status ended.
+  StreamError Explain(const grpc::Status& status);
+  // What follows from the end of a stream because of `error`: returns what to log, if anything,
+  // before the next attempt. Throws std::runtime_error if the run is to end.
+  // `others_answer`: whether other streams go on. A server that has answered steps before may then
+  // stay away as long as it likes.
+  std::optional<std::string> Apply(const StreamError& error, bool others_answer);
+  // Counts the failure of an environment of game `task`, if that is known; returns what to log.
+  // Throws WireError if there is no such environment, std::runtime_error if it failed too often.
+  std::string Count(const rpcenv::Failure& failure, std::optional<int32_t> task);
+  // How long to wait before the next attempt.
+  std::chrono::milliseconds NextBackoff();
+
+ private:
+  // "(2 of 3 failures within 600 s)".
+  std::string OutOf(int count, const FailureBudget& budget) const;
+
+  const StreamOptions& stream_;
+  const ActorOptions& options_;
+  // When the server must have answered a step; not set while it does.
+  std::optional<Clock::time_point> deadline_;
+  std::chrono::milliseconds backoff_;
+  StreamHistory history_;
+  // Why the last stream ended in the present trouble.
+  std::string last_reason_;
+  // Whether the present trouble has been logged.
+  bool logged_ = false;
+  // Whether the server ever answered a step.
+  bool has_worked_ = false;
+  FailureBudget server_failures_;
+  // By environment.
+  std::vector<FailureBudget> environment_failures_;
+};
+
+// "1.5 s".
+std::string Seconds(std::chrono::milliseconds time);
+
+}  // namespace torchbeast

@@ -1,0 +1,146 @@
+#include "pool/rollout.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace torchbeast {
+
+namespace {
+
+template <typename T>
+void Store(std::byte* target, T value) {
+  std::memcpy(target, &value, sizeof(T));
+}
+
+// One time step's and one batch entry's part of a [T, B, ...] leaf.
+LeafSpec WithoutTimeAndBatch(const Tensor& tensor) {
+  if (tensor.shape.rank() < 2) {
+    throw std::invalid_argument("Agent outputs must be [1, B, ...], got " +
+                                tensor.shape.ToString());
+  }
+  LeafSpec spec{tensor.dtype, {}};
+  for (int i = 2; i < tensor.shape.rank(); ++i) spec.shape.Append(tensor.shape[i]);
+  return spec;
+}
+
+}  // namespace
+
+Rollout::Rollout(int64_t unroll_length, const SpecNest& observation,
+                 std::shared_ptr<BufferPool> buffers)
+    : num_rows_(unroll_length + 1), observation_(observation), buffers_(std::move(buffers)) {
+  env_specs_ = observation_.flatten();
+  num_observation_leaves_ = env_specs_.size();
+  static constexpr DType kFieldTypes[kNumFields] = {
+      DType::kFloat32, DType::kBool, DType::kInt32, DType::kInt32,
+      DType::kFloat32, DType::kBool, DType::kBool,  DType::kInt64,
+  };
+  for (DType dtype : kFieldTypes) env_specs_.push_back(LeafSpec{dtype, {}});
+  Allocate();
+}
+
+void Rollout::Allocate() {
+  auto allocate = [this](const std::vector<LeafSpec>& specs, std::vector<Tensor>* buffers) {
+    buffers->clear();
+    for (const LeafSpec& spec : specs) {
+      buffers->push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+    }
+  };
+  allocate(env_specs_, &env_buffers_);
+  allocate(agent_specs_, &agent_buffers_);
+}
+
+std::byte* Rollout::Row(const Tensor& buffer, int64_t row) const {
+  return buffer.data + row * (buffer.NumBytes() / num_rows_);
+}
+
+void Rollout::WriteEnvOutput(int64_t row, const StepDecoder& decoder, const rpcenv::Reply& reply,
+                             int64_t environment, int64_t last_action) {
+  for (size_t i = 0; i < num_observation_leaves_; ++i) {
+    decoder.ReadLeaf(reply, static_cast<int>(i), environment,
+                     row > 0 ? Row(env_buffers_[i], row - 1) : nullptr, Row(env_buffers_[i], row));
+  }
+  const int e = static_cast<int>(environment);
+  auto field = [&](Field f) { return Row(env_buffers_[num_observation_leaves_ + f], row); };
+  Store<float>(field(kReward), reply.reward(e));
+  Store<bool>(field(kDone), reply.done(e));
+  Store<int32_t>(field(kTask), decoder.task());
+  Store<int32_t>(field(kEpisodeStep), reply.episode_step(e));
+  Store<float>(field(kEpisodeReturn), reply.episode_return(e));
+  Store<bool>(field(kTruncated), reply.truncated(e));
+  Store<bool>(field(kGameOver), reply.game_over(e));
+  Store<int64_t>(field(kLastAction), last_action);
+}
+
+void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t offset) {
+  if (agent_buffers_.empty()) {
+    agent_ = outputs.map(WithoutTimeAndBatch);
+    agent_specs_ = agent_.flatten();
+    for (const LeafSpec& spec : agent_specs_) {
+      agent_buffers_.push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+    }
+  }
+  if (!agent_.has_same_structure(outputs)) {
+    throw std::invalid_argument("Agent outputs changed their structure");
+  }
+  size_t index = 0;
+  outputs.for_each([&](const Tensor& tensor) {
+    if (!(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
+      throw std::invalid_argument("Agent outputs changed their type or shape");
+    }
+    if (tensor.shape[0] != 1 || offset < 0 || offset >= tensor.shape[1]) {
+      throw std::invalid_argument("Agent outputs must be [1, B, ...] with B > " +
+                                  std::to_string(offset) + ", got " + tensor.shape.ToString());
+    }
+    const int64_t bytes = agent_specs_[index].NumBytes();
+    std::memcpy(Row(agent_buffers_[index], row), tensor.data + offset * bytes, bytes);
+    ++index;
+  });
+}
+
+TensorNest Rollout::Pack(const std::vector<Tensor>& env_leaves) const {
+  const std::vector<Tensor> frames(env_leaves.begin(),
+                                   env_leaves.begin() + num_observation_leaves_);
+  TensorNest::Sequence items;
+  items.push_back(observation_.pack_as(frames));
+  for (size_t i = num_observation_leaves_; i < env_leaves.size(); ++i) {
+    items.push_back(env_leaves[i]);
+  }
+  return TensorNest(std::move(items));
+}
+
+TensorNest Rollout::EnvOutput(int64_t row) const {
+  std::vector<Tensor> leaves;
+  leaves.reserve(env_buffers_.size());
+  for (const Tensor& buffer : env_buffers_) {
+    Tensor view = buffer;
+    view.shape[0] = 1;
+    view.shared = true;
+    view.data = Row(buffer, row);
+    leaves.push_back(std::move(view));
+  }
+  return Pack(leaves);
+}
+
+TensorNest Rollout::Finish() const {
+  TensorNest::Sequence items;
+  items.push_back(Pack(env_buffers_));
+  items.push_back(agent_.pack_as(agent_buffers_));
+  return TensorNest(std::move(items));
+}
+
+void Rollout::StartNext() {
+  const std::vector<Tensor> old_env = env_buffers_;
+  const std::vector<Tensor> old_agent = agent_buffers_;
+  Allocate();
+  auto carry_over = [this](const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      std::memcpy(Row(to[i], 0), Row(from[i], num_rows_ - 1), from[i].NumBytes() / num_rows_);
+    }
+  };
+  carry_over(old_env, env_buffers_);
+  carry_over(old_agent, agent_buffers_);
+}
+
+}  // namespace torchbeast

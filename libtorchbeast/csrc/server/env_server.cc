@@ -1,0 +1,295 @@
+#include "server/env_server.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "server/health_call.h"
+#include "wire/socket_path.h"
+#include "wire/wire.h"
+
+namespace torchbeast {
+
+namespace {
+
+// The request cannot be served; the status says why.
+struct Refusal {
+  grpc::StatusCode code;
+  std::string message;
+};
+
+}  // namespace
+
+// One stream, from waiting for a client to its end.
+class EnvServer::Session final : public ServerCall {
+ public:
+  // Waits for a client.
+  Session(EnvServer* server, grpc::ServerCompletionQueue* queue)
+      : server_(server), queue_(queue), stream_(&context_) {
+    server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
+  }
+
+  ~Session() override { server_->num_environments_ -= num_environments_; }
+
+  // Closes the environments.
+  void Close() override {
+    if (environments_) environments_->Close();
+  }
+
+  bool OnCompletion(Operation operation, bool ok) override {
+    --num_pending_;
+    switch (operation) {
+      case Operation::kAccept:
+        if (!ok) return true;  // The server ends.
+        server_->AddSession(queue_);
+        Read();
+        return false;
+      case Operation::kRead:
+      case Operation::kWrite:
+        if (!ok && !broken_) {
+          broken_ = true;
+          context_.TryCancel();  // The other operation is not to wait for the client.
+        }
+        if (num_pending_ > 0) return false;
+        if (server_->draining_) return true;
+        if (broken_) {  // The client has gone: nobody reads a status.
+          Finish(grpc::Status::OK);
+        } else {
+          HandleRequest();
+        }
+        return false;
+      case Operation::kFinish:
+        return true;
+    }
+    return true;
+  }
+
+ private:
+  void Read() {
+    ++num_pending_;
+    stream_.Read(&request_, TagOf(Operation::kRead));
+  }
+
+  void Finish(const grpc::Status& status) {
+    ++num_pending_;
+    stream_.Finish(status, TagOf(Operation::kFinish));
+  }
+
+  // Steps (or opens) the environments for the request that has come in.
+  void HandleRequest() {
+    try {
+      if (environments_) {
+        Step();
+      } else {
+        Open();
+      }
+      reply_.set_step(request_.step());
+    } catch (const Refusal& refusal) {
+      Finish(grpc::Status(refusal.code, refusal.message));
+      return;
+    } catch (const WireError& error) {
+      Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, error.what()));
+      return;
+    } catch (const EnvironmentFailure& error) {
+      reply_.Clear();
+      reply_.set_step(request_.step());
+      *reply_.mutable_fatal() = error.failure();
+      ++num_pending_;
+      stream_.WriteAndFinish(reply_, grpc::WriteOptions(),
+                             grpc::Status(grpc::StatusCode::INTERNAL, "an environment failed"),
+                             TagOf(Operation::kFinish));
+      return;
+    }
+    ++num_pending_;
+    stream_.Write(reply_, TagOf(Operation::kWrite));
+    Read();
+  }
+
+  void Step() {
+    if (request_.step() != reply_.step() + 1) {
+      throw WireError("step " + std::to_string(request_.step()) + " after step " +
+                      std::to_string(reply_.step()));
+    }
+    environments_->Step(DecodeActions(request_, num_environments_), &reply_);
+  }
+
+  void Open() {
+    const rpcenv::Open& open = request_.open();
+    if (open.protocol_version() != kProtocolVersion) {
+      throw Refusal{grpc::StatusCode::FAILED_PRECONDITION,
+                    "protocol version " + std::to_string(open.protocol_version()) +
+                        ", this server speaks " + std::to_string(kProtocolVersion)};
+    }
+    if (open.num_environments() < 1 || open.num_environments() > kMaxEnvironmentsPerStream) {
+      throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");
+    }
+    if (request_.step() != 0) throw WireError("the first step must be 0");
+    const int64_t max_environments = server_->options_.max_environments;
+    if (server_->num_environments_ + open.num_environments() > max_environments) {
+      throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
+                    "cannot open " + std::to_string(open.num_environments()) +
+                        " environments beside " + std::to_string(server_->num_environments_) +
+                        ": this server has at most " + std::to_string(max_environments)};
+    }
+    num_environments_ = open.num_environments();
+    server_->num_environments_ += num_environments_;
+    environments_ = std::make_unique<EnvironmentBatch>(server_->factory_, num_environments_,
+                                                       open.newest_plane());
+    environments_->Open(&reply_);
+    reply_.mutable_schema()->set_task(server_->options_.task);
+    const size_t bytes = reply_.ByteSizeLong();
+    if (bytes > static_cast<size_t>(kMaxMessageBytes)) {
+      throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
+                    "the observations of " + std::to_string(num_environments_) +
+                        " environments are larger than max (" + std::to_string(bytes) +
+                        " bytes, at most " + std::to_string(kMaxMessageBytes) + ")"};
+    }
+  }
+
+  EnvServer* const server_;
+  grpc::ServerCompletionQueue* const queue_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<rpcenv::Reply, rpcenv::Request> stream_;
+  // Operations that have not completed.
+  int num_pending_ = 1;
+  // The client has gone.
+  bool broken_ = false;
+  int64_t num_environments_ = 0;
+  std::unique_ptr<EnvironmentBatch> environments_;
+  rpcenv::Request request_;
+  rpcenv::Reply reply_;
+};
+
+EnvServer::EnvServer(EnvironmentFactory factory, ServerOptions options)
+    : factory_(std::move(factory)), options_(std::move(options)) {
+  if (options_.task < 0) throw std::invalid_argument("task must be >= 0");
+  if (options_.max_environments < 1) throw std::invalid_argument("max_environments must be >= 1");
+  if (!CheckAddressIsLocal(options_.address) && options_.tls.empty()) {
+    throw std::invalid_argument("Refusing to listen on " + options_.address +
+                                " without TLS: other machines can reach it");
+  }
+}
+
+EnvServer::~EnvServer() = default;
+
+std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
+  const std::optional<std::string> path = SocketPath(options_.address);
+  std::optional<SocketDirectoryLock> lock;
+  if (path) {
+    lock.emplace(*path);
+    if (SomebodyListens(*path)) {
+      throw std::runtime_error("Address is in use: " + options_.address);
+    }
+  }
+  int port = 0;
+  builder->AddListeningPort(options_.address, MakeServerCredentials(options_.tls), &port);
+  for (const auto& [name, value] : ServerSettings()) builder->AddChannelArgument(name, value);
+  builder->RegisterService(&service_);
+  builder->RegisterAsyncGenericService(&other_methods_);
+  std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
+  if (server && port != 0) {
+    if (path) chmod(path->c_str(), S_IRUSR | S_IWUSR);
+    return server;
+  }
+  throw std::runtime_error("Cannot listen on " + options_.address +
+                           " (in use, or a directory that is missing or not writable)");
+}
+
+void EnvServer::Run(const Poll& poll) {
+  if (started_.exchange(true)) throw std::runtime_error("Server runs already, or did");
+  grpc::ServerBuilder builder;
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
+  std::unique_ptr<grpc::Server> server;
+  std::exception_ptr error;
+  try {
+    server = Bind(&builder);
+    Serve(queue.get(), poll);
+  } catch (const Interrupted& interrupted) {
+    error = interrupted.cause;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::exception_ptr interruption = Drain(server.get(), queue.get());
+  if (!error) error = interruption;
+  if (error) std::rethrow_exception(error);
+}
+
+void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
+  AddSession(queue);
+  AddHealthCall(queue);
+  auto next_poll = Clock::now();
+  while (!stopped_) {
+    if (poll && Clock::now() >= next_poll) {
+      poll();
+      next_poll = Clock::now() + kPollInterval;
+    }
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) ==
+        grpc::CompletionQueue::GOT_EVENT) {
+      Handle(tag, ok);
+    }
+  }
+}
+
+void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
+  Add(std::make_unique<Session>(this, queue));
+}
+
+void EnvServer::AddHealthCall(grpc::ServerCompletionQueue* queue) {
+  Add(std::make_unique<HealthCall>(&other_methods_, queue, [this, queue] {
+    if (!draining_) AddHealthCall(queue);
+  }));
+}
+
+void EnvServer::Add(std::unique_ptr<ServerCall> call) {
+  const ServerCall* key = call.get();
+  calls_.emplace(key, std::move(call));
+}
+
+void EnvServer::Handle(void* tag, bool ok) {
+  const auto* event = static_cast<ServerCall::Tag*>(tag);
+  if (!event->call->OnCompletion(event->operation, ok)) return;
+  const auto call = calls_.extract(event->call);
+  call.mapped()->Close();
+}
+
+std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
+  draining_ = true;
+  if (server != nullptr) {
+    // gRPC removes the socket file here: not while a successor binds. The deadline in the past
+    // cancels open streams now.
+    std::optional<SocketDirectoryLock> lock;
+    try {
+      if (const auto path = SocketPath(options_.address)) lock.emplace(*path);
+    } catch (const std::runtime_error&) {  // Another process holds it: shut down all the same.
+    }
+    server->Shutdown(std::chrono::system_clock::now());
+  }
+  queue->Shutdown();
+  std::exception_ptr interruption;
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+    try {
+      Handle(tag, /*ok=*/false);
+    } catch (const Interrupted& interrupted) {
+      interruption = interrupted.cause;
+    }
+  }
+  // One whose environment was interrupted had no operation under way.
+  for (const auto& [key, call] : calls_) {
+    try {
+      call->Close();
+    } catch (const Interrupted& interrupted) {
+      interruption = interrupted.cause;
+    }
+  }
+  calls_.clear();
+  return interruption;
+}
+
+}  // namespace torchbeast

@@ -1,0 +1,86 @@
+// A gRPC server of environments: every stream gets environments of its own.
+//
+// One thread, the caller of Run(), serves all streams: environments in Python could not run side by
+// side anyway, and a step then costs no hand-over between threads. For more cores start more
+// servers.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "core/sync.h"
+#include "rpcenv.grpc.pb.h"
+#include "server/environment_batch.h"
+#include "server/server_call.h"
+#include "wire/transport.h"
+
+namespace torchbeast {
+
+struct ServerOptions {
+  // "unix:PATH" or "HOST:PORT".
+  std::string address;
+  // The index of the game among the learner's tasks.
+  int32_t task = 0;
+  // Empty for plain connections, which only local addresses may have.
+  Tls tls;
+  // Of all streams together.
+  int64_t max_environments = 1024;
+};
+
+class EnvServer {
+ public:
+  // std::invalid_argument for a malformed address, and for one that other machines can reach when
+  // there is no TLS.
+  EnvServer(EnvironmentFactory factory, ServerOptions options);
+  ~EnvServer();
+  EnvServer(const EnvServer&) = delete;
+  EnvServer& operator=(const EnvServer&) = delete;
+
+  // Binds and serves until Stop(). Throws std::runtime_error if the address is in use or cannot be
+  // bound, or if it runs or ran already; whatever `poll` throws, after stopping.
+  void Run(const Poll& poll);
+  // Cancels all streams and makes Run() return, within a moment if it is not inside an
+  // environment's code. Idempotent; thread-safe.
+  void Stop() { stopped_ = true; }
+
+  const std::string& address() const { return options_.address; }
+
+ private:
+  class Session;
+
+  // Binds the address. Throws std::runtime_error.
+  std::unique_ptr<grpc::Server> Bind(grpc::ServerBuilder* builder);
+  // Handles events until Stop().
+  void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
+  // Begins to wait for a client.
+  void AddSession(grpc::ServerCompletionQueue* queue);
+  // Begins to wait for a client that asks for the server's health.
+  void AddHealthCall(grpc::ServerCompletionQueue* queue);
+  void Add(std::unique_ptr<ServerCall> call);
+  // Hands a completion to its call, which it removes if that was the last.
+  void Handle(void* tag, bool ok);
+  // Cancels all streams, waits until no call has operations under way, and closes their
+  // environments. Returns what interrupted that, if anything.
+  std::exception_ptr Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
+
+  const EnvironmentFactory factory_;
+  const ServerOptions options_;
+  rpcenv::EnvironmentService::AsyncService service_;
+  grpc::AsyncGenericService other_methods_;
+  std::atomic<bool> started_{false};
+  std::atomic<bool> stopped_{false};
+  // The rest belongs to Run()'s thread. Calls start no operations when draining.
+  bool draining_ = false;
+  int64_t num_environments_ = 0;
+  std::unordered_map<const ServerCall*, std::unique_ptr<ServerCall>> calls_;
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,73 @@
+#include "server/env_stream.h"
+
+#include "core/sync.h"
+
+namespace torchbeast {
+
+EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
+                     bool newest_plane, grpc::CompletionQueue* queue, Handler* handler)
+    : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
+  for (int i = 0; i < kNumOperations; ++i) tags_[i] = {handler, static_cast<Operation>(i)};
+  grpc::ChannelArguments arguments;
+  for (const auto& [name, value] : ClientSettings()) arguments.SetInt(name, value);
+  channel_ = grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
+  stub_ = rpcenv::EnvironmentService::NewStub(channel_);
+}
+
+EnvStream::Tag* EnvStream::TagOf(Operation operation) {
+  Tag* tag = &tags_[static_cast<int>(operation)];
+  TB_OPERATION_STARTS(tag);
+  return tag;
+}
+
+void EnvStream::Open() {
+  auto* open = request_.mutable_open();
+  open->set_protocol_version(kProtocolVersion);
+  open->set_num_environments(static_cast<uint32_t>(num_environments_));
+  open->set_newest_plane(newest_plane_);
+  num_pending_ = 1;
+  stream_ = stub_->PrepareAsyncStep(&context_, queue_);
+  stream_->StartCall(TagOf(Operation::kStart));
+}
+
+void EnvStream::Step() {
+  request_.set_step(request_.step() + 1);
+  SendAndReceive();
+}
+
+void EnvStream::SendAndReceive() {
+  // Both before either: completions come on another thread.
+  num_pending_ = 2;
+  stream_->Write(request_, TagOf(Operation::kWrite));
+  stream_->Read(&reply_, TagOf(Operation::kRead));
+}
+
+void EnvStream::Finish() {
+  num_pending_ = 1;
+  stream_->Finish(&status_, TagOf(Operation::kFinish));
+}
+
+EnvStream::Event EnvStream::Advance(Operation operation, bool ok) {
+  if (!ok) broken_ = true;
+  switch (operation) {
+    case Operation::kStart:
+      if (!ok) return Event::kBroken;
+      SendAndReceive();
+      return Event::kNothing;
+    case Operation::kWrite:
+    case Operation::kRead:
+      if (--num_pending_ > 0) return Event::kNothing;
+      if (broken_) return Event::kBroken;
+      request_.clear_open();
+      if (reply_.step() != request_.step()) {
+        throw WireError("answer to step " + std::to_string(reply_.step()) + " instead of step " +
+                        std::to_string(request_.step()));
+      }
+      return Event::kReply;
+    case Operation::kFinish:
+      return Event::kFinished;
+  }
+  return Event::kNothing;
+}
+
+}  // namespace torchbeast

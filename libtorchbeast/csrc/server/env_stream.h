@@ -1,0 +1,91 @@
+// The client's end of one stream of environments, as operations on a completion queue.
+//
+// Every operation's tag is a Tag*; whoever takes it off the queue calls its handler, which asks
+// Advance() what the completion means. At most one of Open(), Step(), Finish() is under way at a
+// time; Cancel() may be called from any thread and ends it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "pool/dynamic_batcher.h"
+#include "rpcenv.grpc.pb.h"
+#include "wire/transport.h"
+#include "wire/wire.h"
+
+namespace torchbeast {
+
+class EnvStream {
+ public:
+  enum class Operation { kStart, kWrite, kRead, kFinish };
+  static constexpr int kNumOperations = 4;
+  // What a completed operation means.
+  enum class Event {
+    kNothing,   // Another completion of the same operation is to come.
+    kReply,     // Follows Open() and Step(): reply() is new. Not yet checked, but for its number.
+    kBroken,    // Follows Open() and Step(): go on with Finish().
+    kFinished,  // Follows Finish(): status() says why.
+  };
+  // Takes the stream's completed operations.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    // `ok`: as gRPC says. Returns what is to be submitted for inference once the calling thread
+    // holds no locks: submitting may call back.
+    virtual std::optional<DynamicBatcher::Submission> OnCompletion(Operation operation,
+                                                                   bool ok) = 0;
+  };
+  // What the completion queue returns for an operation.
+  struct Tag {
+    Handler* handler = nullptr;
+    Operation operation = Operation::kStart;
+  };
+
+  // `handler` goes into all tags.
+  EnvStream(const std::string& address, const Tls& tls, int64_t num_environments, bool newest_plane,
+            grpc::CompletionQueue* queue, Handler* handler);
+  EnvStream(const EnvStream&) = delete;
+  EnvStream& operator=(const EnvStream&) = delete;
+
+  // Connects and opens the environments; their first observations follow. Breaks at once if nobody
+  // listens.
+  void Open();
+  // Sends the actions in `request()`; their results follow.
+  void Step();
+  // Asks for the status of a broken stream, or of one that the caller gives up, after Cancel().
+  void Finish();
+  void Cancel() { context_.TryCancel(); }
+
+  // Takes in a completed operation. WireError if the reply answers another step.
+  Event Advance(Operation operation, bool ok);
+
+  const rpcenv::Reply& reply() const { return reply_; }
+  rpcenv::Request& request() { return request_; }
+  const grpc::Status& status() const { return status_; }
+
+ private:
+  Tag* TagOf(Operation operation);
+  void SendAndReceive();
+
+  const int64_t num_environments_;
+  const bool newest_plane_;
+  grpc::CompletionQueue* const queue_;
+  Tag tags_[kNumOperations];
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
+  // Operations that have not completed.
+  std::atomic<int> num_pending_{0};
+  std::atomic<bool> broken_{false};
+  rpcenv::Request request_;
+  rpcenv::Reply reply_;
+  grpc::Status status_;
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,160 @@
+#include "server/environment_batch.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "core/text.h"
+
+namespace torchbeast {
+
+namespace {
+
+constexpr size_t kMaxFailureBytes = 64 << 10;
+constexpr char kReplacementFailed[] = "\nIts replacement failed, too:\n";
+
+// Closes and destroys. What is wrong with an environment that goes is of no interest, except
+// Interrupted, which is returned.
+std::optional<Interrupted> CloseQuietly(std::unique_ptr<Environment> environment) {
+  if (!environment) return std::nullopt;
+  try {
+    environment->Close();
+  } catch (const Interrupted& interrupted) {
+    return interrupted;
+  } catch (const std::exception&) {
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments,
+                                   bool newest_plane)
+    : factory_(std::move(factory)),
+      encoder_(num_environments, newest_plane),
+      slots_(static_cast<size_t>(num_environments)) {}
+
+EnvironmentBatch::~EnvironmentBatch() {
+  for (Slot& slot : slots_) CloseQuietly(std::move(slot.environment));
+}
+
+void EnvironmentBatch::Close() {
+  std::optional<Interrupted> interrupted;
+  for (Slot& slot : slots_) {
+    if (auto i = CloseQuietly(std::move(slot.environment))) interrupted = i;
+  }
+  if (interrupted) throw Interrupted(*interrupted);
+}
+
+TensorNest EnvironmentBatch::Start(Slot* slot) {
+  *slot = Slot();
+  slot->environment = factory_();
+  if (!slot->environment) throw std::runtime_error("the factory made no environment");
+  TensorNest observation = slot->environment->Reset();
+  encoder_.Check(observation);
+  return observation;
+}
+
+void EnvironmentBatch::Open(rpcenv::Reply* reply) {
+  encoder_.Begin(reply);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    try {
+      const TensorNest observation = Start(&slots_[i]);
+      Append(slots_[i], observation, {}, reply);
+    } catch (const std::exception& error) {
+      throw EnvironmentFailure(MakeFailure(i, error.what()));
+    }
+  }
+  *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
+}
+
+void EnvironmentBatch::Step(const Actions& actions, rpcenv::Reply* reply) {
+  encoder_.Begin(reply);
+  for (size_t i = 0; i < slots_.size(); ++i) StepOne(i, actions, reply);
+}
+
+TensorNest EnvironmentBatch::Advance(Slot* slot, const LeafSpec& spec, const std::byte* action,
+                                     Outcome* outcome) {
+  if (slot->cut_off) {
+    outcome->done = true;
+    outcome->game_over = *slot->cut_off;
+    slot->cut_off.reset();
+    return slot->environment->Reset();
+  }
+  ++slot->num_steps;
+  Environment::Result result = slot->environment->Step(spec, action);
+  outcome->reward = static_cast<float>(result.reward);
+  if (!std::isfinite(outcome->reward)) {
+    throw std::runtime_error("its reward is " + std::to_string(result.reward));
+  }
+  ++slot->episode_step;
+  slot->episode_return += result.reward;
+  if (result.terminated) {
+    outcome->done = true;
+    outcome->game_over = result.game_over;
+    return slot->environment->Reset();
+  }
+  outcome->truncated = result.truncated;
+  if (result.truncated) slot->cut_off = result.game_over;
+  return std::move(result.observation);
+}
+
+void EnvironmentBatch::StepOne(size_t index, const Actions& actions, rpcenv::Reply* reply) {
+  Slot& slot = slots_[index];
+  std::string reason;
+  try {
+    const std::byte* action = actions.data + static_cast<int64_t>(index) * actions.spec.NumBytes();
+    Outcome outcome;
+    const TensorNest observation = Advance(&slot, actions.spec, action, &outcome);
+    encoder_.Check(observation);
+    Append(slot, observation, outcome, reply);
+    if (outcome.game_over) {
+      slot.episode_step = 0;
+      slot.episode_return = 0.0;
+    }
+    return;
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  Replace(index, reason, reply);
+}
+
+void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::Reply* reply) {
+  const rpcenv::Failure failure = MakeFailure(index, reason);
+  if (auto interrupted = CloseQuietly(std::move(slots_[index].environment))) {
+    throw Interrupted(*interrupted);
+  }
+  TensorNest observation;
+  try {
+    observation = Start(&slots_[index]);
+  } catch (const std::exception& error) {
+    rpcenv::Failure both = failure;
+    both.set_text(CleanText(reason + kReplacementFailed + error.what(), kMaxFailureBytes));
+    throw EnvironmentFailure(both);
+  }
+  Outcome outcome;
+  outcome.done = outcome.truncated = true;
+  Append(slots_[index], observation, outcome, reply);
+  *reply->add_failures() = failure;
+}
+
+rpcenv::Failure EnvironmentBatch::MakeFailure(size_t index, const std::string& reason) const {
+  rpcenv::Failure failure;
+  failure.set_environment(static_cast<uint32_t>(index));
+  failure.set_step(slots_[index].num_steps);
+  failure.set_text(CleanText(reason, kMaxFailureBytes));
+  return failure;
+}
+
+void EnvironmentBatch::Append(const Slot& slot, const TensorNest& observation,
+                              const Outcome& outcome, rpcenv::Reply* reply) {
+  encoder_.Append(observation, /*episode_start=*/outcome.done, reply);
+  reply->add_reward(outcome.reward);
+  reply->add_done(outcome.done);
+  reply->add_truncated(outcome.truncated);
+  reply->add_game_over(outcome.game_over);
+  reply->add_episode_step(slot.episode_step);
+  reply->add_episode_return(static_cast<float>(slot.episode_return));
+}
+
+}  // namespace torchbeast

@@ -1,0 +1,121 @@
+// The environments of one stream: stepped together, each replaced on its own when it fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "rpcenv.pb.h"
+#include "wire/wire.h"
+
+namespace torchbeast {
+
+// Thrown by environments for what is no failure of theirs, such as Ctrl-C. Ends the server.
+struct Interrupted {
+  // What the environment threw.
+  std::exception_ptr cause;
+};
+
+// One environment. What it throws, other than Interrupted, is a failure of its own.
+class Environment {
+ public:
+  // What a step returns.
+  struct Result {
+    // Not used if the episode terminated: Reset() has the next one.
+    TensorNest observation;
+    // Raw.
+    double reward = 0.0;
+    // The episode ended in a terminal state.
+    bool terminated = false;
+    // The episode was cut off by a limit. Does not count if it terminated, too.
+    bool truncated = false;
+    // With the episode the full game ended. Counts only if it did end.
+    bool game_over = true;
+  };
+
+  virtual ~Environment() = default;
+  // Starts an episode and returns its first observation.
+  virtual TensorNest Reset() = 0;
+  // `action`: an array as `spec` says.
+  virtual Result Step(const LeafSpec& spec, const std::byte* action) = 0;
+  // Called once, before destruction.
+  virtual void Close() = 0;
+};
+
+using EnvironmentFactory = std::function<std::unique_ptr<Environment>()>;
+
+// An environment failed and could not be replaced.
+class EnvironmentFailure : public std::runtime_error {
+ public:
+  explicit EnvironmentFailure(rpcenv::Failure failure)
+      : std::runtime_error(failure.text()), failure_(std::move(failure)) {}
+  const rpcenv::Failure& failure() const { return failure_; }
+
+ private:
+  rpcenv::Failure failure_;
+};
+
+// Not thread-safe.
+class EnvironmentBatch {
+ public:
+  // Makes no environment yet.
+  EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments, bool newest_plane);
+  // Closes what Close() did not.
+  ~EnvironmentBatch();
+  EnvironmentBatch(const EnvironmentBatch&) = delete;
+  EnvironmentBatch& operator=(const EnvironmentBatch&) = delete;
+
+  // Makes the environments and fills `reply` with their first observations and the structure of
+  // these. Throws EnvironmentFailure and Interrupted.
+  void Open(rpcenv::Reply* reply);
+  // Fills `reply` with the results of `actions`. An environment that fails is replaced. Throws
+  // EnvironmentFailure if that fails, too, and Interrupted.
+  void Step(const Actions& actions, rpcenv::Reply* reply);
+  // Closes all environments, then throws Interrupted if one of them did.
+  void Close();
+
+ private:
+  struct Slot {
+    std::unique_ptr<Environment> environment;
+    // Steps since it was made.
+    uint64_t num_steps = 0;
+    // Agent steps and return of the full game so far. In double: a float loses unit rewards beyond
+    // 2^24.
+    int32_t episode_step = 0;
+    double episode_return = 0.0;
+    // After the last step of a truncated episode: whether the full game ended with it.
+    std::optional<bool> cut_off;
+  };
+  // What goes into the reply beside the observation.
+  struct Outcome {
+    float reward = 0.0F;
+    bool done = false;
+    bool truncated = false;
+    bool game_over = false;
+  };
+
+  // Makes the environment of `slot` and returns its first observation, checked.
+  TensorNest Start(Slot* slot);
+  // Steps the environment of `slot`, or resets it after a truncated episode. Returns what is to be
+  // observed then.
+  TensorNest Advance(Slot* slot, const LeafSpec& spec, const std::byte* action, Outcome* outcome);
+  void StepOne(size_t index, const Actions& actions, rpcenv::Reply* reply);
+  // Replaces an environment that failed because of `reason`.
+  void Replace(size_t index, const std::string& reason, rpcenv::Reply* reply);
+  rpcenv::Failure MakeFailure(size_t index, const std::string& reason) const;
+  void Append(const Slot& slot, const TensorNest& observation, const Outcome& outcome,
+              rpcenv::Reply* reply);
+
+  const EnvironmentFactory factory_;
+  StepEncoder encoder_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace torchbeast

@@ -1,0 +1,89 @@
+// Between nests of tensors and the messages of rpcenv.proto.
+//
+// StepEncoder (server) and StepDecoder (client) hold the two ends of one stream. Where the client
+// allowed it, a frame stack is sent as its newest plane only: the encoder compares each array with
+// the last one and leaves out planes only if they are the last one's, moved up by one, to the byte.
+// Neither class is thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/spec.h"
+#include "core/tensor.h"
+#include "rpcenv.pb.h"
+
+namespace torchbeast {
+
+inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kMaxEnvironmentsPerStream = 1024;
+
+class StepEncoder {
+ public:
+  StepEncoder(int64_t num_environments, bool newest_plane)
+      : num_environments_(num_environments), newest_plane_(newest_plane) {}
+
+  // Clears `reply` for the next step.
+  void Begin(rpcenv::Reply* reply);
+  // WireError, naming the array, if `observation` differs from the first one in structure, type or
+  // shape. The first call fixes these.
+  void Check(const TensorNest& observation);
+  // Appends the observation of the next environment in turn, after Check(). `episode_start`: its
+  // planes are not a continuation.
+  void Append(const TensorNest& observation, bool episode_start, rpcenv::Reply* reply);
+  // Valid after the first Check().
+  const SpecNest& spec() const { return spec_; }
+
+ private:
+  struct LeafState {
+    bool try_newest_only = false;
+    // Per environment the planes that the client has, as a ring: the oldest is at `oldest`.
+    struct Planes {
+      std::string data;
+      int64_t oldest = 0;
+    };
+    std::vector<Planes> previous;
+  };
+  void FixSchema(const TensorNest& observation);
+  // Whether `data` is the previous stack moved up by one plane. Remembers `data`.
+  static bool IsMovedUp(LeafState::Planes* previous, const char* data, int64_t num_planes,
+                        int64_t plane_bytes);
+
+  const int64_t num_environments_;
+  const bool newest_plane_;
+  bool has_schema_ = false;
+  int64_t next_environment_ = 0;
+  SpecNest spec_;
+  std::vector<LeafSpec> leaf_specs_;
+  std::vector<LeafState> leaves_;
+};
+
+class StepDecoder {
+ public:
+  explicit StepDecoder(int64_t num_environments) : num_environments_(num_environments) {}
+
+  // Takes the schema of a stream's first reply. WireError if there is none.
+  void ReadSchema(const rpcenv::Reply& reply);
+  // WireError if a size in `reply` disagrees with the schema, or a reward or an array is not
+  // finite.
+  void Check(const rpcenv::Reply& reply) const;
+  // Writes leaf `leaf` of environment `environment` to `target`. `previous`: that leaf one step
+  // earlier, null if there is none; WireError if it is needed and missing. After Check().
+  void ReadLeaf(const rpcenv::Reply& reply, int leaf, int64_t environment,
+                const std::byte* previous, std::byte* target) const;
+
+  const SpecNest& spec() const { return spec_; }
+  // Of one environment's observation.
+  int64_t RowBytes() const;
+  int32_t task() const { return task_; }
+
+ private:
+  const int64_t num_environments_;
+  SpecNest spec_;
+  std::vector<LeafSpec> leaf_specs_;
+  int32_t task_ = 0;
+};
+
+}  // namespace torchbeast
