@@ -16,7 +16,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # side all the same.
 .NOTPARALLEL:
 
-.PHONY: train test build lint docs pdf figures report format sanitize fuzz soak bench models wheel fresh clean help
+.PHONY: train test build lint docs pdf figures report format sanitize fuzz bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -25,13 +25,12 @@ help:
 	@echo "make lint      check style and types"
 	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make pdf       a page of the documentation as PDF, into build (PAGE=docs/popart.md)"
-	@echo "make figures   make the stored figures, films and notebooks anew (ARGS=\"--stale\")"
-	@echo "make report    make the figures and tables of docs/report.md anew, and the report as PDF"
+	@echo "make figures   make the figures and films of the pages whose inputs changed"
+	@echo "make report    make the figures of docs/report.md whose inputs changed, and the report as PDF"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
-	@echo "make soak      train while servers are killed and environments fail (ARGS=\"--minutes 120\")"
 	@echo "make bench     run all benchmarks"
-	@echo "make models    train the agents of models/models.toml in the background (ARGS=\"--status\")"
+	@echo "make models    train the agents of models/models.toml, one after the other (ARGS=\"Pong\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
 	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
 	@echo "make clean     remove everything that the above made"
@@ -117,12 +116,12 @@ pdf: $(STAMPS)/system-pdf
 	    --metadata document-css=false --pdf-engine=weasyprint --css="$(CURDIR)/tools/pdf.css" \
 	    --output="$(CURDIR)/build/$(notdir $(PAGE:.md=.pdf))"
 
-figures: build $(STAMPS)/python-test
-	$(PYTHON) tools/figures.py $(ARGS)
+include docs/figures.mk
 
-# Its figures need the processors for a quarter of an hour.
-report: build $(STAMPS)/python-test
-	$(PYTHON) tools/figures.py --page docs/report.md
+# All films together take an hour on two cores.
+figures: build $(FIGURES)
+
+report: build $(REPORT_FIGURES)
 	$(MAKE) --no-print-directory pdf PAGE=docs/report.md
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
@@ -141,9 +140,6 @@ fuzz: $(STAMPS)/system-fuzz
 	        -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/$$end- \
 	        $(FUZZ_BUILD)/corpus/$$end tests/cpp/fuzz/corpus/$$end || exit 1; \
 	done
-
-soak: build $(STAMPS)/python-test
-	$(PYTHON) tools/soak.py $(ARGS)
 
 bench: build $(STAMPS)/python-test
 	for script in benchmarks/[a-z]*.py; do $(PYTHON) $$script || exit 1; done

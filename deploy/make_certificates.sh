@@ -3,10 +3,9 @@
 #
 #   make_certificates.sh DIRECTORY NAME...
 #
-# NAME: the host names by which the learner reaches the environment servers, and the name by which hosts
-# that join reach the learner. DIRECTORY gets root.pem, cert.pem and key.pem, which all hosts need
-# (--tls_dir), and root.key, which no host needs: keep it to
-# make further certificates, or delete it. They are valid for a year, root.pem for ten.
+# NAME: the host names by which the learner reaches the environment servers. DIRECTORY gets root.pem,
+# cert.pem and key.pem, which all hosts need (--tls_dir), and root.key, which no host needs: keep it to
+# make further certificates, or delete it. cert.pem is valid for a year, root.pem for ten.
 set -eu
 
 [ $# -ge 2 ] || { echo "usage: make_certificates.sh DIRECTORY NAME..." >&2; exit 2; }

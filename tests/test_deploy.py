@@ -56,15 +56,12 @@ def check_plan(learner, servers, hosts):
     assert addresses == [f"{h}:{port + i}" for h in hosts for i in range(servers.num_servers)]
 
 
-def test_compose_has_a_place_for_each_server_of_its_hosts():
+def test_compose_connects_the_learner_with_both_hosts():
     commands, services = compose_services()
-    learner, host = commands["learner"], commands["env"]
-    config = TrainingConfig.from_flags(vars(learner))
-    setup = prepare(config)
-    assert len(setup.servers) == host.num_servers * services["env"]["scale"]
-    assert len(set(setup.shares)) == 1
-    assert host.join == f"learner:{config.servers.join_address.rpartition(':')[2]}"
-    assert host.tls_dir == config.servers.tls_dir
+    learner, hosts = commands.pop("learner"), list(commands)
+    for host in hosts:
+        assert commands[host].tls_dir == learner.tls_dir
+        check_plan(learner, commands[host], hosts)
     build = services["learner"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).exists()
 

@@ -21,7 +21,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 EXTERNAL = re.compile(r"[a-z]+:")
 # The roles of reStructuredText, which docstrings use and Markdown does not know.
 ROLE = re.compile(r":(?:attr|class|func|meth|mod):(?=<code>)")
-# In the site docs/index.md takes the place of the README.
+# The README is the first page of the site.
 README, INDEX = "README.md", "index.md"
 
 
@@ -34,6 +34,8 @@ def site_path(path: str) -> str:
 
 def repository_path(path: str) -> str:
     """Returns which file of the repository a page of the site is; both relative."""
+    if path == INDEX:
+        return README
     return f"docs/{path}" if (ROOT / "docs" / path).exists() else path
 
 

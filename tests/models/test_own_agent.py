@@ -1,4 +1,4 @@
-"""The example in docs/agents.md."""
+"""The example in docs/popart.md."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.records import checkpoint
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "agents.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "popart.md"
 TYPE = "tiny_example:Tiny"
 
 

@@ -1,0 +1,120 @@
+# How the figures and films of the pages are made: `make figures`, or one of them: `make docs/images/six_games.png`.
+#
+# A fresh clone's files have one age: `make -t figures` marks what is stored as up to date.
+
+GAMES := AirRaid Carnival DemonAttack NameThisGame Pong SpaceInvaders
+SIX := MultiTask MultiTaskPopArt
+MULTI := $(SIX) MultiTask3Games
+SEEDS := Pong-s2 MultiTaskPopArt-s2
+PAPER := docs/reference/torchbeast_paper_curves_2019.csv
+REFERENCES := $(PAPER) docs/reference/single_task_curves_2019.csv
+
+comma := ,
+commas = $(subst $() ,$(comma),$(strip $(1)))
+directories = $(addprefix models/,$(1))
+agents = $(patsubst %,models/%/model.tar,$(1))
+curves = $(patsubst %,models/%/logs.csv,$(1))
+ONE_GAME := "one game=$(call commas,$(call directories,$(GAMES)))"
+
+COMPARE = $(PYTHON) -m torchbeast.analysis.compare --table logs.csv
+FILTERS = $(PYTHON) -m torchbeast.analysis.analyze_resnet
+# Figures of plot_runs go to a directory of the target's name.
+SCRATCH = build/$(basename $(@F))
+PLOT = $(PYTHON) -m torchbeast.analysis.plot_runs --output $(SCRATCH)
+SALIENCY = $(PYTHON) -m torchbeast.saliency --savedir models --saliencydir $(SCRATCH)
+
+# AGENT_STEPS_GAME, from which the rules of the films take agent and game.
+FILMS := $(foreach game,$(GAMES),$(game)_2500000_$(game) MultiTaskPopArt_6000000_$(game) MultiTask_6000000_$(game)) \
+    $(foreach game,AirRaid Carnival DemonAttack,MultiTask3Games_4000000_$(game))
+PLAYS := $(FILMS:%=movies/%NoFrameskip-v4.gif)
+LOOKS := $(FILMS:%=movies/%NoFrameskip-v4.saliency.gif)
+agent = $(firstword $(subst _, ,$(1)))
+game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
+
+SHEETS := $(GAMES:%=docs/images/report_saliency_%.png)
+REPORT_FIGURES := $(SHEETS) $(patsubst %,docs/images/report_%.png, \
+    learning by_steps by_game_steps popart seeds filters_same filters_other)
+FIGURES := $(patsubst %,docs/images/%.png, \
+    Pong_curve popart_statistics six_games Pong_attention SpaceInvaders_saliency Carnival_check) \
+    $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.gif \
+    $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif
+
+.DELETE_ON_ERROR:
+.SECONDEXPANSION:
+
+docs/images/Pong_curve.png: $(call curves,PongShallow Pong PongAttention) $(PAPER)
+	$(PLOT) models/PongShallow models/Pong models/PongAttention --reference $(PAPER)
+	cp $(SCRATCH)/returns_by_steps.png $@
+
+docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
+	$(PLOT) models/MultiTaskPopArt
+	cp $(SCRATCH)/popart.png $@
+
+SIX_GAMES := $(patsubst %,docs/reference/six_games/%,popart-s1 popart-s2 clipped-s1 clipped-s2)
+docs/images/six_games.png: $(SIX_GAMES:%=%/logs.csv)
+	$(COMPARE) $(SIX_GAMES) --output $@
+
+docs/images/Pong_attention.png: $(call agents,PongAttention)
+	$(PYTHON) -m torchbeast.analysis.visualize_aaa --savedir models --xpid PongAttention --first_frame 153 --num_frames 1 \
+	    --save_dir $(SCRATCH)
+	cp $(SCRATCH)/PongAttention/PongNoFrameskip-v4/000153.png $@
+
+docs/images/SpaceInvaders_saliency.png: $(call agents,SpaceInvaders MultiTaskPopArt)
+	$(SALIENCY) --xpid SpaceInvaders --compare MultiTaskPopArt --env SpaceInvadersNoFrameskip-v4 \
+	    --first_frame 130 --num_frames 16 --sheet $@ --movie movies/SpaceInvaders_saliency.gif
+
+movies/SpaceInvaders_saliency.gif: docs/images/SpaceInvaders_saliency.png ;
+
+docs/images/Carnival_check.png: $(call agents,MultiTaskPopArtShallow)
+	$(SALIENCY) --xpid MultiTaskPopArtShallow --env CarnivalNoFrameskip-v4 --num_frames 30 --density 3 \
+	    --score policy value action advantage task:Pong task:SpaceInvaders --check --html docs/examples/carnival.html
+	cp $(SCRATCH)/MultiTaskPopArtShallow/CarnivalNoFrameskip-v4/check.png $@
+
+docs/examples/carnival.html: docs/images/Carnival_check.png ;
+
+movies/Pong_saliency.gif: $(call agents,Pong)
+	$(SALIENCY) --xpid Pong --first_frame 160 --num_frames 40 --movie $@
+
+# The report.
+
+docs/images/report_learning.png: $(call curves,$(GAMES)) $(REFERENCES)
+	$(PLOT) $(ONE_GAME) $(REFERENCES:%=--reference %) --games $(call commas,$(GAMES))
+	cp $(SCRATCH)/returns_by_steps.png $@
+
+docs/images/report_by_steps.png: $(call curves,$(GAMES) $(MULTI))
+	$(PLOT) $(ONE_GAME) $(call directories,$(MULTI))
+	for name in by_steps by_game_steps; do cp $(SCRATCH)/returns_$$name.png docs/images/report_$$name.png; done
+	cp $(SCRATCH)/popart.png docs/images/report_popart.png
+
+docs/images/report_by_game_steps.png docs/images/report_popart.png: docs/images/report_by_steps.png ;
+
+docs/images/report_seeds.png: $(call curves,$(SIX) MultiTaskPopArt-s2)
+	$(PLOT) $(call directories,$(SIX) MultiTaskPopArt-s2)
+	cp $(SCRATCH)/returns_by_game_steps.png $@
+
+$(SHEETS): docs/images/report_saliency_%.png: models/%/model.tar $(call agents,$(SIX))
+	$(SALIENCY) --xpid $* --compare $(call commas,$(SIX)) --env $*NoFrameskip-v4 --first_frame 130 --num_frames 16 --sheet $@
+
+# --comp_seeds: agents of one seed began with the same weights.
+NAMES := $(GAMES) $(SEEDS) $(MULTI)
+CONTROL_same := time_steps
+CONTROL_other := same_games
+docs/images/report_filters_%.png: $(call agents,$(NAMES))
+	$(FILTERS) --load_path models --models $(call commas,$(foreach name,$(NAMES),$(name)=$(name))) \
+	    --comp_between single_single single_multi single_multipop multi_multipop $(CONTROL_$*) untrained --comp_seeds $* \
+	    --metric default optimal rebasin cka --cka_frames 96 --save_dir $(SCRATCH)
+	$(FILTERS) --mode filter_comp_plot --save_dir $(SCRATCH) --plot_summary --save_figures --hide_plots
+	cp $(SCRATCH)/summary_relative.png $@
+
+# Films. The film of a game has its actions beside it.
+
+$(PLAYS): movies/%NoFrameskip-v4.gif: $$(call agents,$$(call agent,$$*))
+	$(PYTHON) -m torchbeast.polybeast --mode record --savedir models --xpid $(call agent,$*) --env $(call game,$*) \
+	    --movie $@ --movie_steps 200
+
+$(LOOKS): movies/%NoFrameskip-v4.saliency.gif: $$(call agents,$$(call agent,$$*))
+	$(SALIENCY) --xpid $(call agent,$*) --env $(call game,$*) --precision auto --first_frame 150 --num_frames 12 --movie $@
+
+SIX_FILMS := $(GAMES:%=movies/MultiTaskPopArt_6000000_%NoFrameskip-v4.gif)
+movies/MultiTaskPopArt.gif: $(SIX_FILMS)
+	$(PYTHON) tools/mosaic.py $(SIX_FILMS) --shrink 2 --output $@
