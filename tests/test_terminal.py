@@ -56,7 +56,7 @@ def test_a_run_in_a_terminal(terminal, process, tmp_path):
     wait_for(lambda: any("steps/s" in line for line in terminal.screen))
     assert any("Unequal numbers of environments per game: Pong 2, Breakout 1" in line
                for line in terminal.text)  # fmt: skip
-    assert any(line.split()[:3] == ["game", "steps", "return"] for line in terminal.screen)
+    assert any(line.split()[:3] == ["game", "steps", "share"] for line in terminal.screen)
     assert [line.split()[0] for line in terminal.screen if line[:4] in ("Pong", "Brea")] == [
         "Pong",
         "Breakout",

@@ -24,6 +24,7 @@ from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, amount
 from torchbeast.core.types import UsageError
 from torchbeast.records.scores import POLICIES
+from torchbeast.runtime.text import format_rows
 
 STATISTICS = {
     "mean": aggregates.mean,
@@ -92,15 +93,6 @@ def format_value(
     if interval is not None:
         text += f" [{interval.low:{form}}, {interval.high:{form}}]"
     return text
-
-
-def format_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Formats a table with aligned columns: names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
 
 
 def format_comparison(common: CommonScores, point: float) -> list[str]:

@@ -26,6 +26,7 @@ from torchbeast.analysis.saliency.objects import (
     check_objects,
     find_background,
 )
+from torchbeast.runtime.text import format_rows
 
 CHECKED_STEPS = 6
 COLUMNS = (
@@ -95,11 +96,8 @@ def run_checks(
 
 def format_table(checks: Sequence[Check]) -> str:
     """Formats a row per score, and what the columns mean."""
-    width = max(len("score"), *(len(check.score) for check in checks))
-    lines = [f"{COLUMNS[0]:{width}}" + "".join(f"{name:>16}" for name in COLUMNS[1:])]
-    for check in checks:
-        lines.append(f"{check.score:{width}}" + "".join(f"{_text(x):>16}" for x in check.row()))
-    return "\n".join([*lines, *LEGEND])
+    rows = [COLUMNS, *([check.score, *map(_text, check.row())] for check in checks)]
+    return "\n".join([*format_rows(rows), *LEGEND])
 
 
 def _text(number: float | None) -> str:
