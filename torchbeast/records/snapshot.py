@@ -1,4 +1,4 @@
-"""What is known of a run at one moment. The terminal, the tables and the loggers all show this."""
+"""What is known of a run at one moment. The terminal, the tables and TensorBoard show this."""
 
 from __future__ import annotations
 
