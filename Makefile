@@ -22,7 +22,7 @@ help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
 	@echo "make test      run all tests"
 	@echo "make build     build the extension modules and install the package into .venv"
-	@echo "make lint      check style and types"
+	@echo "make lint      check style, types and who imports whom"
 	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make pdf       a page of the documentation as PDF, into build (PAGE=docs/popart.md)"
 	@echo "make figures   make the figures and films of the pages whose inputs changed"
@@ -95,6 +95,7 @@ lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS)
 	$(MAKE) --silent --no-print-directory -C tests/cpp annotations
 

@@ -372,7 +372,7 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--xpid=../x"], "cannot be the name of a run"),
         (["--game_weights=Breakout=2"], "'Breakout' is none of the games, which are Pong"),
         (["--game_weights=Pong=-1"], "Pong needs a number greater than 0"),
-        (["--logger=no_such_module:Logger"], "No module named 'no_such_module'"),
+        (["--logger=mlflow"], "invalid choice: 'mlflow'"),
         (["--mode=test", "--intermediate_model_id=x"], "not a number: x"),
         (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),
         (["--mode=test", "--json=/none/x.json"], "--json /none/x.json: there is no directory"),

@@ -10,6 +10,7 @@ import pytest
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.file_writer import FileWriter, check_writable, git_revision
+from torchbeast.records.scalars import ScalarWriter
 
 FIELDS = ["step", "loss"]
 
@@ -153,25 +154,11 @@ def test_records_that_cannot_be_written_do_not_end_the_run(make, tmp_path, caplo
     assert len(said) == 2
 
 
-def test_loggers_get_flags_and_scalars(tmp_path):
-    calls = []
-
-    class Logger:
-        def open(self, run):
-            calls.append((run.name, run.directory, run.config["batch_size"], run.config["seed"]))
-
-        def scalars(self, values, step):
-            calls.append((values, step))
-
-        def close(self):
-            calls.append("close")
-
-    meta = {"args": {"batch_size": 8, "seed": None}, "seed": 3}
-    writer = FileWriter(str(tmp_path), "run", meta, FIELDS, loggers={"own": Logger()})
-    writer.gradients({"a/norm": 1.5}, step=20)
-    writer.close()
-    opened = ("run", tmp_path / "run", 8, 3)
-    assert calls == [opened, ({"gradients/a/norm": 1.5}, 20), "close"]
+def test_gradients_are_scalars_too(make, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(ScalarWriter, "write", lambda self, *call: written.append(call))
+    make().gradients({"a/norm": 1.5}, step=20)
+    assert written == [({"gradients/a/norm": 1.5}, 20)]
 
 
 def test_only_the_revision_of_the_checkout_itself_is_recorded(tmp_path, monkeypatch):

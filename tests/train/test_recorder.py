@@ -21,7 +21,7 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
     assert meta["threads"]["learner_threads"] == 1
 
 
-def test_loggers_get_the_first_and_the_last_learner_step_and_one_a_second(
+def test_tensorboard_gets_the_first_and_the_last_learner_step_and_one_a_second(
     make_config, finished_run, monkeypatch
 ):
     plan = prepare(make_config())

@@ -24,6 +24,7 @@ from torchbeast.cli.parsing import Parser, amount
 from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.scores import POLICIES
+from torchbeast.runtime.text import format_rows
 
 # Flags that say where a run is written, how it is watched and where its servers are, not what it
 # learns; and those of other modes, which every command line has.
@@ -313,15 +314,6 @@ def format_value(
     if interval is not None:
         text += f" [{interval.low:{form}}, {interval.high:{form}}]"
     return text
-
-
-def format_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Formats a table with aligned columns: names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
 
 
 def format_comparison(common: CommonScores, point: float) -> list[str]:

@@ -372,7 +372,7 @@ def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -
         concurrent.futures.ThreadPoolExecutor(workers) as executor,
     ):
         results = executor.map(lambda pair: compare(pair, measures), pairs)
-        return [row for rows in track(results, total=len(pairs), unit="pair") for row in rows]
+        return [row for rows in track(results, total=len(pairs), unit="pairs") for row in rows]
 
 
 def save(rows: list[Row], directory: Path) -> list[Path]:

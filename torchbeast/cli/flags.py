@@ -59,8 +59,8 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--logger",
-        help="Log to wandb, mlflow or a custom logger module:Class, too. Several are separated by "
-        "commas. (default: only logs.csv and TensorBoard)",
+        choices=["wandb"],
+        help="Log to Weights & Biases, too. (default: only logs.csv and TensorBoard)",
     )
     add(
         "--write_profiler_trace",

@@ -13,6 +13,7 @@ from torchbeast.play.agents import Trained, choose_games, load_trained
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode, play, read_actions
 from torchbeast.records.scores import GameScore, normalize
+from torchbeast.runtime.text import format_rows
 
 
 def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
@@ -102,26 +103,17 @@ def format_table(scores: Sequence[GameScore]) -> str:
     """Formats a row per game, then the median and mean human-normalised score and what they
     are of.
     """
-    width = max(4, *(len(short_name(score.env)) for score in scores))
-    columns = (
-        "games",
-        "different",
-        "mean",
-        "std",
-        "min",
-        "max",
-        "steps",
-        "random",
-        "human",
-        "% human",
-    )
-    lines = [f"{'game':{width}}" + "".join(f"{name:>10}" for name in columns)]
+    names = "game,games,different,mean,std,min,max,steps,random,human,% human"
+    rows = [names.split(",")]
     for s in scores:
-        lines.append(
-            f"{short_name(s.env):{width}}{s.episodes:10}{s.different:10}{s.mean:10.2f}{s.std:10.2f}"
-            f"{s.min:10g}{s.max:10g}{s.mean_steps:10.0f}"
-            f"{_number(s.random)}{_number(s.human)}{_percent(s.human_normalized)}"
+        values = (
+            *(s.episodes, s.different, f"{s.mean:.2f}", f"{s.std:.2f}", f"{s.min:g}", f"{s.max:g}"),
+            f"{s.mean_steps:.0f}",
+            *("-" if x is None else f"{x:g}" for x in (s.random, s.human)),
+            "-" if s.human_normalized is None else f"{s.human_normalized:.0%}",
         )
+        rows.append([short_name(s.env), *map(str, values)])
+    lines = format_rows(rows)
     normalized = normalize(scores)
     if normalized is not None:
         lines.append(
@@ -133,11 +125,3 @@ def format_table(scores: Sequence[GameScore]) -> str:
     if blank:
         lines.append(f"No human score is published for {', '.join(blank)}")
     return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return f"{'-':>10}" if value is None else f"{value:10g}"
-
-
-def _percent(value: float | None) -> str:
-    return f"{'-':>10}" if value is None else f"{value:10.0%}"

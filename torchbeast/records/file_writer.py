@@ -1,4 +1,4 @@
-"""The files of a run: meta.json, tables (logs, scores, gradients), out.log; and its loggers."""
+"""The files of a run: meta.json, tables (logs, scores, gradients), out.log; and its scalars."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import run_files
-from torchbeast.records.loggers import Logger, Loggers, RunInfo
-from torchbeast.records.loggers.tensorboard import TensorBoardLogger
+from torchbeast.records.scalars import ScalarWriter
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.records.tables import resume_table
 from torchbeast.runtime.text import EscapingFormatter
@@ -61,8 +60,8 @@ class FileWriter:
     run are resumed at that step: rows that a killed run wrote after its last checkpoint are
     dropped. Without it the files of earlier records are renamed.
 
-    Scalars go to TensorBoard and to ``loggers``, which are given by name. A logger's configuration
-    is ``meta`` with the flags of ``meta["args"]`` beside the other entries.
+    Scalars go to TensorBoard and, with ``use_wandb``, to Weights & Biases. Their configuration is
+    ``meta`` with the flags of ``meta["args"]`` beside the other entries.
 
     Records never end a run: what cannot be written is said once and left out. But a run whose
     directory is deleted or replaced ends: see :meth:`check`.
@@ -75,7 +74,7 @@ class FileWriter:
         meta: dict[str, Any],
         fields: list[str],
         last_step: int | None = None,
-        loggers: Mapping[str, Logger] | None = None,
+        use_wandb: bool = False,
     ) -> None:
         self.path = Path(savedir).expanduser().absolute() / xpid
         self._fields = fields
@@ -84,10 +83,7 @@ class FileWriter:
         check_writable(savedir, xpid)
         try:
             self._open(meta, last_step)
-            self._loggers = Loggers(
-                {"tensorboard": TensorBoardLogger(), **(loggers or {})},
-                RunInfo(xpid, self.path, config, last_step),
-            )
+            self._scalars = ScalarWriter(self.path, config, last_step, use_wandb=use_wandb)
         except OSError as error:  # The disk is full, for example.
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
 
@@ -132,17 +128,17 @@ class FileWriter:
         self._append("scores.csv", SCORE_FIELDS, row)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
-        """Hands scalars at agent step ``step`` to TensorBoard and the other loggers."""
-        self._loggers.scalars(values, step)
+        """Writes scalars at agent step ``step`` for TensorBoard."""
+        self._scalars.write(values, step)
 
     def gradients(self, statistics: dict[str, float], step: int) -> None:
-        """Appends a row to gradients.csv, and hands the same to the loggers."""
+        """Appends a row to gradients.csv, and the same as scalars."""
         self._append("gradients.csv", ["step", *statistics], {"step": step, **statistics})
         self.scalars({f"gradients/{name}": x for name, x in statistics.items()}, step)
 
     def close(self) -> None:
-        """Closes the loggers and out.log."""
-        self._loggers.close()
+        """Closes the scalars and out.log."""
+        self._scalars.close()
         logging.getLogger().removeHandler(self._handler)
         with self._records("out.log"):
             self._handler.close()

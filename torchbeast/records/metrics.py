@@ -1,4 +1,4 @@
-"""Names and values of what a run logs: the columns of logs.csv, and the scalars for loggers.
+"""Names and values of what a run logs: the columns of logs.csv, and the scalars.
 
 Scalars are named as CleanRL and Stable-Baselines3 name theirs. Losses are means per agent step and
 without the weights of the total loss. The columns of logs.csv hold the weighted sums over a batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 
 def counted(number: int, noun: str) -> str:
@@ -86,3 +87,12 @@ def human_return(value: float, *, signed: bool = False) -> str:
     ('17.5', '-17098', '+2.0')
     """
     return f"{value:{'+' if signed else ''}.{0 if abs(value) >= 1000 else 1}f}"
+
+
+def format_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Formats a table with aligned columns: names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]

@@ -27,7 +27,7 @@ class OutputConfig(NamedTuple):
     track_gradients: bool
     write_profiler_trace: bool
     logger: str | None
-    """Names of the loggers beside TensorBoard, separated by commas."""
+    """``wandb``, if Weights & Biases gets what TensorBoard gets."""
 
 
 class EvaluationSchedule(NamedTuple):

@@ -11,7 +11,6 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
-from torchbeast.records.loggers import load_loggers
 from torchbeast.records.metrics import (
     game_scalars,
     log_fields,
@@ -21,6 +20,7 @@ from torchbeast.records.metrics import (
 )
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import EvaluatedReturns, Progress, Snapshot
+from torchbeast.records.scalars import check_logger
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
 from torchbeast.runtime.devices import is_gpu
 from torchbeast.runtime.threads import available_cores
@@ -34,7 +34,7 @@ log = logging.getLogger("torchbeast")
 REPORT_INTERVAL_S = 5.0
 # Seconds between two looks at the run: the display is refreshed, silent games are noticed.
 LOOK_INTERVAL_S = 1.0
-# Between two learner steps that go to TensorBoard and the other loggers.
+# Between two learner steps that go to TensorBoard.
 SCALARS_INTERVAL_S = 1.0
 # Learner steps between two rows of gradients.csv.
 GRADIENT_INTERVAL = 20
@@ -61,14 +61,14 @@ class Recorder:
         """
         config = plan.config
         names = [short_name(game) for game in config.games]
-        loggers = load_loggers(config.output.logger)  # Before anything is written.
+        check_logger(config.output.logger)  # Before anything is written.
         self._writer = FileWriter(
             config.output.savedir,
             plan.xpid,
             _describe_run(plan, state),
             log_fields(names, config.network.use_popart),
             last_step=state.steps,
-            loggers=loggers,
+            use_wandb=config.output.logger == "wandb",
         )
         self.path = self._writer.path
         self.check = self._writer.check
@@ -122,7 +122,7 @@ class Recorder:
             self._writer.scalars(game_scalars(game, self._names), stats.steps)
 
     def _write_step(self) -> None:
-        """Hands the newest learner step to the loggers, unless that was done.
+        """Writes the scalars of the newest learner step, unless that was done.
 
         With it goes what is measured of single games in some steps only, the newest of each.
         """
@@ -201,7 +201,7 @@ class Recorder:
         return self.progress.summary()
 
     def close(self) -> None:
-        """Closes the files, the loggers and the display."""
+        """Closes the files, the scalars and the display."""
         self._display.close()
         self._writer.close()
 

@@ -35,6 +35,7 @@ from torchbeast.analysis.saliency.objects import (
 )
 from torchbeast.analysis.saliency.perturbation import Evaluation, Outputs, Perturbation, blur
 from torchbeast.models import Agent
+from torchbeast.runtime.text import format_rows
 
 DENSITY = 6  # Of the masks of the maps that are checked, in pixels.
 POINTS = 33  # Of a curve.
@@ -336,11 +337,8 @@ def run_checks(
 
 def format_table(checks: Sequence[Check]) -> str:
     """Formats a row per score, and what the columns mean."""
-    width = max(len("score"), *(len(check.score) for check in checks))
-    lines = [f"{COLUMNS[0]:{width}}" + "".join(f"{name:>16}" for name in COLUMNS[1:])]
-    for check in checks:
-        lines.append(f"{check.score:{width}}" + "".join(f"{_text(x):>16}" for x in check.row()))
-    return "\n".join([*lines, *LEGEND])
+    rows = [COLUMNS, *([check.score, *map(_text, check.row())] for check in checks)]
+    return "\n".join([*format_rows(rows), *LEGEND])
 
 
 def _text(number: float | None) -> str:

@@ -251,7 +251,7 @@ def remove_earlier(directory: Path) -> None:
 
 def save_pictures(directory: Path, film: Film, peaks: Peaks, resolution: int) -> None:
     """Writes ``<step>.png`` for each step."""
-    for index, step in enumerate(track(film.steps, unit="picture")):
+    for index, step in enumerate(track(film.steps, total=len(film.steps), unit="pictures")):
         image = Image.fromarray(draw_step(film, index, peaks))
         image.save(directory / f"{step.step:06d}.png", dpi=(resolution, resolution))
 

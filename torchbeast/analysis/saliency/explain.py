@@ -379,7 +379,7 @@ def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) ->
     """
     frames = []
     views = zip(*(watcher.steps for watcher in watchers), strict=False)
-    for frame in track(views, total=num_frames, unit="frame"):
+    for frame in track(views, total=num_frames, unit="frames"):
         frames.append(frame)
         if signals.received is not None:
             break

@@ -1,0 +1,263 @@
+import contextlib
+import io
+import logging
+import os
+import sys
+
+import pytest
+from rich.console import Console
+
+from tests.terminal import Terminal
+from torchbeast.envs import all_games
+from torchbeast.envs.games import SIX, short_name
+from torchbeast.records.display import (
+    TABLE_INTERVAL_S,
+    BlockDisplay,
+    LineDisplay,
+    make_block,
+    make_display,
+    most_interesting,
+    run_parts,
+)
+from torchbeast.records.progress import Limit
+
+GAMES = {1: SIX[:1], 6: SIX, 62: all_games()[:62]}
+LIMIT = Limit("learner", "try more --cores")
+
+
+@pytest.fixture
+def make_terminal():
+    with contextlib.ExitStack() as stack:
+
+        def make(*size):
+            terminal = Terminal(*size)
+            stack.callback(terminal.close)
+            return terminal
+
+        yield make
+
+
+@pytest.fixture
+def make_run(make_game, make_snapshot):
+    """A run of so many games, with all that is known of games."""
+
+    def make(number, **changes):
+        names = map(short_name, GAMES[number])
+        games = (make_game(n, human=0.05, trend=1.25, mu=12.345, sigma=25.1) for n in names)
+        return make_snapshot(*games, limit=LIMIT, **changes)
+
+    return make
+
+
+@pytest.fixture
+def show(make_terminal, make_run, monkeypatch):
+    """Shows a block of six games in a terminal, to which Python's output goes, too."""
+    handlers = []
+
+    def show():
+        terminal = make_terminal()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stdout", terminal.stream)
+        monkeypatch.setattr(sys, "stderr", terminal.stream)
+        handlers.append(logging.StreamHandler())
+        logging.getLogger().addHandler(handlers[-1])
+        display = make_display()
+        display.refresh(make_run(6))
+        return terminal, display
+
+    yield show
+    for handler in handlers:
+        logging.getLogger().removeHandler(handler)
+
+
+def draw(snapshot, width, height):
+    console = Console(file=io.StringIO(), width=500, soft_wrap=True)
+    console.print(make_block(snapshot, width, height))
+    return console.file.getvalue().splitlines()
+
+
+def block_of(text):
+    """The lines of the last block, and those above it."""
+    start = max(i for i, line in enumerate(text) if line.startswith("game "))
+    assert text[start - 1] == ""
+    return text[start:], text[: start - 1]
+
+
+@pytest.mark.parametrize("number", GAMES)
+@pytest.mark.parametrize("size", [(79, 21), (119, 37), (79, 5), (79, 1), (30, 10), (8, 8)])
+def test_a_block_has_the_size_that_it_may_have(make_run, number, size):
+    width, height = size
+    lines = draw(make_run(number), width, height)
+    assert 1 <= len(lines) <= height
+    assert max(map(len, lines)) <= width
+    names = {short_name(game) for game in GAMES[number]}
+    shown = sum(line.split()[0] in names for line in lines)
+    hidden = [line for line in lines if line.startswith("and ")]
+    if width >= 79 and height >= 21:
+        assert lines[0].split()[-2:] == ["mu", "sigma"]
+        assert any("1413 steps/s  16m14s left" in line for line in lines)
+        assert lines[-1].endswith("bottleneck: learner; try more --cores")
+        assert shown == number or f"and {number - shown} more games" in hidden[0]
+
+
+def test_a_game_shows_its_returns_and_statistics(make_game, make_snapshot):
+    games = (make_game(human=0.05, trend=1.25, sigma=25.1, silent_s=75.0), make_game("Carnival"))
+    heading, pong, carnival, *_ = draw(make_snapshot(*games), 79, 21)
+    names = ["game", "steps", "share", "return", "%human", "trend", "sigma", "silent"]
+    assert heading.split() == names
+    assert pong.split() == ["Pong", "104k", "50%", "17.5", "5", "+1.2", "25.1", "1m15s"]
+    assert carnival.split() == ["Carnival", "104k", "50%", "17.5"]
+    heading, line, *_ = draw(make_snapshot(make_game("A" * 50, mu=1.0, human=0.1)), 40, 21)
+    assert heading.split() == ["game", "steps", "return"]  # Where it is narrow.
+    assert line.split() == ["A" * 18 + "..", "104k", "17.5"]
+
+
+def test_the_run_says_how_fast_it_is_and_what_helps(make_snapshot, make_game):
+    games = (make_game(human=0.5, evaluated_human=0.6), make_game("Carnival"))
+    snapshot = make_snapshot(*games, sps=0.0, stalled_s=75.0, evaluation_step=500_000, limit=LIMIT)
+    assert run_parts(snapshot) == [
+        "623,360 of 2,000,000 steps",
+        "0 steps/s",
+        "? left",
+        "no steps for 1m15s",
+        "median 50 % of human",
+        "evaluated at 500k steps: median 60 % of human",
+        "bottleneck: learner; try more --cores",
+    ]
+
+
+def test_silent_games_and_those_that_change_are_shown_first(make_game):
+    games = [make_game(str(i), trend=0.1 * i, std_return=1.0) for i in range(10)]
+    games[2] = games[2]._replace(silent_s=90.0)
+    games[5] = games[5]._replace(trend=-3.0)
+    games[7] = games[7]._replace(trend=5.0, std_return=100.0)  # Small for its spread.
+    assert [game.name for game in most_interesting(games, 4)] == ["2", "5", "8", "9"]
+
+
+def test_the_block_is_redrawn_in_place(make_terminal, make_run):
+    terminal = make_terminal()
+    terminal.stream.write("$ make train\n")
+    display = BlockDisplay(terminal.stream)
+    for number, step in ((62, 1000), (6, 2000), (1, 3000)):
+        display.refresh(make_run(number, steps=step))
+        block, above = block_of(terminal.text)
+        assert above == ["$ make train"]
+        assert sum(f"{step:,} of" in line for line in block) == 1
+        assert len(block) <= 21
+    display.close()
+
+
+def test_what_python_says_scrolls_above_the_block(show):
+    terminal, display = show()
+    block, _ = block_of(terminal.text)
+    said = ["a long message " * 8]
+    logging.getLogger("torchbeast").warning(said[0])
+    for i in range(20):
+        print("result", i)
+    print("first half,", end="")
+    print(" second half")
+    logging.getLogger("torchbeast").error("Traceback\n  a\nError")
+    said += [*(f"result {i}" for i in range(20)), "first half, second half"]
+    below, above = block_of(terminal.text)
+    assert below == block
+    assert "".join(above[:2]).split() == said[0].split()
+    assert above[2:] == [*said[1:], "Traceback", "  a", "Error"]
+    print("no end", end="")
+    display.close()
+    assert sys.stdout is sys.stderr is terminal.stream
+    print("after")
+    below, above = block_of(terminal.text)
+    assert above[-1] == "no end"
+    assert below == [*block, "after"]
+    display.close()
+    assert block_of(terminal.text)[0] == below
+
+
+def test_lines_of_other_processes_and_keys_do_no_harm(make_terminal, make_run):
+    terminal = make_terminal()
+    display = BlockDisplay(terminal.stream)
+    display.refresh(make_run(6))
+    block, _ = block_of(terminal.text)
+    said = [f"server {i} ended; restarting it" for i in range(40)]
+    for line in said:
+        display.refresh(make_run(6))
+        terminal.write_directly(f"{line}\n")
+    display.refresh(make_run(6))
+    terminal.write_directly("\n^C")  # What a terminal echoes.
+    display.refresh(make_run(6))
+    below, above = block_of(terminal.text)
+    assert below == block
+    assert [line for line in above if line] == said
+
+
+@pytest.mark.parametrize("size", [(40, 24), (80, 10), (120, 40), (20, 4), (5, 2)])
+def test_the_block_follows_the_size_of_the_terminal(make_terminal, make_run, size):
+    terminal = make_terminal()
+    display = BlockDisplay(terminal.stream)
+    display.refresh(make_run(62))
+    terminal.resize(*size)
+    for _ in range(2):
+        display.refresh(make_run(62))
+        assert sum(line.startswith("game ") for line in terminal.screen) <= 1
+        assert sum("623,360" in line for line in terminal.screen) <= 1
+        last = terminal.screen[-1]
+        assert last == draw(make_run(62), size[0] - 1, max(1, size[1] - 3))[-1][: size[0] - 1]
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_run(make_terminal, make_snapshot):
+    terminal = make_terminal()
+    display = BlockDisplay(terminal.stream)
+    display.refresh(make_snapshot())
+    terminal.stream.close()
+    display.refresh(make_snapshot())
+    display.close()
+
+
+def test_files_and_dumb_terminals_get_plain_lines(make_terminal, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    with open(tmp_path / "out", "w") as file:
+        assert isinstance(make_display(file), LineDisplay)
+    for term in ("dumb", ""):
+        monkeypatch.setenv("TERM", term)
+        assert isinstance(make_display(make_terminal().stream), LineDisplay)
+
+
+def test_one_game_takes_a_line_per_report(make_snapshot):
+    stream = io.StringIO()
+    display = LineDisplay(stream)
+    for _ in range(3):
+        display.report(make_snapshot(steps=0, last=None))
+    display.report(make_snapshot(limit=LIMIT))
+    display.refresh(make_snapshot())
+    display.close()
+    assert stream.getvalue().splitlines() == [
+        "0 of 2,000,000 steps  waiting for the first batch",
+        "623,360 of 2,000,000 steps  1413 steps/s  16m14s left  Pong 17.5  "
+        "bottleneck: learner; try more --cores",
+    ]
+
+
+def test_all_games_are_listed_once_a_minute_and_at_the_end(make_run, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream, now = io.StringIO(), [0.0]
+    display = LineDisplay(stream, lambda: now[0])
+    for _ in range(26):  # Two minutes and five seconds.
+        now[0] += TABLE_INTERVAL_S / 12
+        display.report(make_run(62))
+    display.close()
+    display.close()
+    said = stream.getvalue().splitlines()
+    assert "\x1b" not in stream.getvalue()
+    assert sum("steps/s" in line for line in said) == 26
+    assert said[12].split()[0] == "game"
+    for name in map(short_name, GAMES[62]):
+        assert sum(line.split()[0] == name for line in said) == 3
+
+
+def test_a_reader_that_went_away_does_not_end_the_run(make_snapshot):
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w")
+    LineDisplay(stream).report(make_snapshot())
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
