@@ -9,9 +9,8 @@ import pytest
 import libtorchbeast
 from tests.processes import nothing_left, wait_until
 from torchbeast.polybeast_env import main, make_parser, read_config
-from torchbeast.runtime import threads
-from torchbeast.servers import workers
-from torchbeast.servers.allocation import default_num_actors, default_num_servers, divide
+from torchbeast.runtime import threads, workers
+from torchbeast.runtime.allocation import default_num_actors, default_num_servers, divide
 from torchbeast.servers.supervisor import serve
 
 

@@ -16,11 +16,11 @@ from torchbeast.cli.command import default_interrupt, open_streams, print_error
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_server_flags
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.workers import follow_parent
 from torchbeast.servers import addresses as servers_lib
-from torchbeast.servers.allocation import default_num_servers, task_of
 from torchbeast.servers.supervisor import Supervisor, SupervisorConfig
-from torchbeast.servers.workers import follow_parent
 
 if TYPE_CHECKING:
     pass

@@ -13,7 +13,7 @@ import torch
 
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.servers import workers
+from torchbeast.runtime import workers
 from torchbeast.train import actors as training_actors
 from torchbeast.train.acting import ActorConfig, RolloutBuffers, SharedWeights
 from torchbeast.train.actors import ActorProcesses

@@ -7,9 +7,9 @@ from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.loading import find_agent_type
+from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.devices import Devices
 from torchbeast.runtime.threads import available_cores
-from torchbeast.servers.allocation import environments_per_task
 from torchbeast.train import prepare
 
 THREE_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"

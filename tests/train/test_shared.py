@@ -3,7 +3,7 @@ import torch
 
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.servers.workers import fork_context, start_worker
+from torchbeast.runtime.workers import fork_context, start_worker
 from torchbeast.train.acting import RolloutBuffers, SharedWeights
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive, positive_amount
 from torchbeast.core.types import SIGMA_FLOOR
-from torchbeast.servers.allocation import DEFAULT_NUM_ACTORS
+from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from torchbeast.envs.environment import ObservationConfig, make_env
 from torchbeast.envs.stream import check_reward, check_truncated
-from torchbeast.servers.isolation import DEADLINE_S, run_isolated
+from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
 FRAME_STEPS = range(100, 500, 4)

@@ -17,7 +17,7 @@ from torchbeast.envs.environment import DEFAULT_OBSERVATION, ObservationConfig, 
 from torchbeast.envs.games import games_by_name, is_atari, parse_games
 from torchbeast.envs.stream import describe_array
 from torchbeast.envs.wrappers import FRAME_FORMATS, PROFILES
-from torchbeast.servers.isolation import DEADLINE_S, run_isolated
+from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Every game's when the full action space is used.
 FULL_ACTIONS = tuple(action.name for action in map(ale_py.Action, range(18)))

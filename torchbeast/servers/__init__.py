@@ -1,1 +1,1 @@
-"""Processes that run environments: where they listen, who starts, watches and replaces them."""
+"""Environment servers: where they listen, and the process that starts and replaces them."""

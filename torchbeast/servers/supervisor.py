@@ -9,9 +9,9 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core.types import RunError
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import Restarts, begin_worker, fork_context, start_worker
 from torchbeast.servers import addresses
-from torchbeast.servers.watchdog import Watchdog
-from torchbeast.servers.workers import Restarts, begin_worker, fork_context, start_worker
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig

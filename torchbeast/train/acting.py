@@ -17,10 +17,10 @@ from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
 from torchbeast.envs import EnvStream, derive_seed, make_env
 from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.text import first_line
-from torchbeast.servers.allocation import actor_tasks
-from torchbeast.servers.watchdog import Watchdog
-from torchbeast.servers.workers import begin_worker
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import begin_worker
 from torchbeast.train.plan import RunPlan
 
 

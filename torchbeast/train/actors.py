@@ -18,8 +18,8 @@ import torch
 from torchbeast.core.learner import Learner, LearnerClosed
 from torchbeast.envs.games import short_name
 from torchbeast.runtime.devices import DeviceStream
-from torchbeast.servers.watchdog import Watchdog
-from torchbeast.servers.workers import FailureBudget, Restarts, fork_context, start_worker
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import FailureBudget, Restarts, fork_context, start_worker
 from torchbeast.train.acting import ActorConfig, RolloutBuffers, SharedWeights, act, join_buffers
 
 # How long environments get to close.

@@ -13,7 +13,7 @@ from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.core.learner import OptimizerConfig
 from torchbeast.core.losses import LossConfig
 from torchbeast.envs import ObservationConfig, parse_game_weights, parse_games
-from torchbeast.servers.allocation import default_num_actors
+from torchbeast.runtime.allocation import default_num_actors
 
 
 class OutputConfig(NamedTuple):

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from torchbeast.runtime.text import typed_line
-from torchbeast.servers.workers import begin_worker
+from torchbeast.runtime.workers import begin_worker
 from torchbeast.train.evaluation import Alive, Failure, Finished, Notice, Request
 
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.records.run_files import run_path
 from torchbeast.records.typed import read
-from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
-from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
-from torchbeast.servers.allocation import (
+from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
     ServerLoad,
     allocate,
     default_num_servers,
     divide,
 )
+from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
+from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
 from torchbeast.train.config import TrainingConfig
 
 log = logging.getLogger("torchbeast")

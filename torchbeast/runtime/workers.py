@@ -76,7 +76,7 @@ def fork_context(*modules: str) -> ForkServerContext:
     """
     raise_file_limit()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torchbeast.servers.fork_server", *modules])
+    context.set_forkserver_preload(["torchbeast.runtime.fork_server", *modules])
     return context
 
 

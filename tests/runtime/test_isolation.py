@@ -12,7 +12,7 @@ from tests.runtime.tasks import SlowToImport, hang, live_slowly, succeed
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig
 from torchbeast.envs.random_play import measure_game
-from torchbeast.servers.isolation import run_isolated
+from torchbeast.runtime.isolation import run_isolated
 
 
 def modules_and_pid(alive):

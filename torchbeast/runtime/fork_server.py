@@ -1,10 +1,10 @@
 """Importing this module makes the process end with the one that started it.
 
-For the fork servers of ``multiprocessing`` (:func:`torchbeast.servers.workers.fork_context`): a
+For the fork servers of ``multiprocessing`` (:func:`torchbeast.runtime.workers.fork_context`): a
 fork server and its children hold a pipe that keeps each other alive, and would outlive a parent
 that is killed. The children end with the fork server by :func:`begin_worker`.
 """
 
-from torchbeast.servers.workers import end_with_parent
+from torchbeast.runtime.workers import end_with_parent
 
 end_with_parent()

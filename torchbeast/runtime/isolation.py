@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.servers.workers import begin_worker
+from torchbeast.runtime.workers import begin_worker
 
 Result = TypeVar("Result")
 

@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from torchbeast.servers.watchdog import Watchdog
-from torchbeast.servers.workers import fork_context
+from torchbeast.runtime.watchdog import Watchdog
+from torchbeast.runtime.workers import fork_context
 
 
 class Env:

@@ -1,7 +1,7 @@
 import pytest
 
 from torchbeast.core.types import RunError
-from torchbeast.servers import workers
+from torchbeast.runtime import workers
 
 
 @pytest.fixture

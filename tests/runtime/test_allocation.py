@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from torchbeast.servers.allocation import (
+from torchbeast.runtime.allocation import (
     DEFAULT_NUM_ACTORS,
     actor_tasks,
     allocate,
