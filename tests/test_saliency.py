@@ -7,8 +7,7 @@ from PIL import Image
 
 from tests.interrupting import Interrupt, interrupt_at
 from torchbeast import saliency
-from torchbeast.analysis.saliency import Explainer, drawing
-from torchbeast.analysis.saliency import checks as report
+from torchbeast.analysis.saliency import Explainer, drawing, report
 from torchbeast.analysis.saliency import drawing as files
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained

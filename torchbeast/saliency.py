@@ -13,9 +13,8 @@ from torchbeast.cli.parsing import Parser, positive, positive_amount
 
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import SaliencyConfig
-    from torchbeast.analysis.saliency.checks import Check
-    from torchbeast.analysis.saliency.drawing import Film
-    from torchbeast.analysis.saliency.explain import Watcher
+    from torchbeast.analysis.saliency.drawing import Film, Watcher
+    from torchbeast.analysis.saliency.report import Check
     from torchbeast.play.agents import Trained
     from torchbeast.runtime.threads import StopSignals
 
@@ -182,7 +181,7 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     Makes a directory for the pictures of each before that. Raises UsageError.
     """
     from torchbeast.analysis.saliency import Explainer, parse_scores
-    from torchbeast.analysis.saliency.explain import Watcher
+    from torchbeast.analysis.saliency.drawing import Watcher
     from torchbeast.play.agents import choose_game
     from torchbeast.play.games import play_actions, read_actions, translate_actions
 
@@ -247,7 +246,7 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
 
     Raises UsageError.
     """
-    from torchbeast.analysis.saliency.explain import watch
+    from torchbeast.analysis.saliency.drawing import watch
     from torchbeast.core.precision import keep_freed_pages
 
     outputs = check_outputs(flags)  # At once, not when the work is done.
@@ -266,9 +265,8 @@ def save(
     signals: StopSignals,
 ) -> None:
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""
-    from torchbeast.analysis.saliency import checks as report
     from torchbeast.analysis.saliency import drawing as files
-    from torchbeast.analysis.saliency import viewer
+    from torchbeast.analysis.saliency import report, viewer
     from torchbeast.analysis.saliency.drawing import find_peaks
     from torchbeast.runtime.threads import StopRequestedError
 

@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.core.checks import MAX_SKIPPED_IN_A_ROW, SkippedUpdates, describe_fault
+from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW, SkippedUpdates, describe_fault
 from torchbeast.core.stats import BatchStats
 from torchbeast.core.types import RunError
 

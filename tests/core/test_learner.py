@@ -4,7 +4,7 @@ import threading
 import pytest
 import torch
 
-from torchbeast.core.checks import MAX_SKIPPED_IN_A_ROW
+from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW
 from torchbeast.core.learner import (
     Learner,
     LearnerClosed,

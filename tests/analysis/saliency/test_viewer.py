@@ -11,8 +11,9 @@ from PIL import Image
 from tests.analysis.saliency import browser
 from tests.analysis.saliency.known import Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
-from torchbeast.analysis.saliency.checks import Check, Curves, Faithfulness, Randomisation
+from torchbeast.analysis.saliency.checks import Curves, Faithfulness, Randomisation
 from torchbeast.analysis.saliency.drawing import find_peaks, make_film
+from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
 
 PLACES = [(10, 10), (10, 66), (60, 40)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -15,9 +16,11 @@ from scipy.special import softmax
 from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
 from torchbeast.analysis.progress import track
 from torchbeast.analysis.results import write_arrays
-from torchbeast.analysis.saliency.explain import Score, Step
+from torchbeast.analysis.saliency.explain import Explainer, Score, Step
 from torchbeast.core.types import UsageError
 from torchbeast.play.films import MovieWriter, caption, magnify, side_by_side
+from torchbeast.runtime.text import counted
+from torchbeast.runtime.threads import StopSignals
 
 # By name and unit of a score: what is drawn brightest.
 Peaks = Mapping[tuple[str, str], float]
@@ -289,3 +292,40 @@ def write_sheet(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
         Image.fromarray(sheet).save(path)
     except OSError as error:
         raise UsageError(f"--sheet {path}: {error}") from error
+
+
+class Watcher(NamedTuple):
+    """An agent that watches a game, what is shown of it, and where that goes."""
+
+    explainer: Explainer
+    scores: tuple[Score, ...]
+    steps: Iterator[Step]
+    directory: Path
+
+
+def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[Film]:
+    """Makes the maps of all agents, frame by frame, until a signal comes.
+
+    Args:
+        watchers: the agents.
+        num_frames: how many frames they watch at most.
+        signals: entered; looked at after each frame.
+
+    Returns:
+        A film of each agent, equally long, of at least one frame.
+
+    Raises:
+        UsageError: the game ends before the first frame.
+    """
+    frames = []
+    views = zip(*(watcher.steps for watcher in watchers), strict=False)
+    for frame in track(views, total=num_frames, unit="frames"):
+        frames.append(frame)
+        if signals.received is not None:
+            break
+    if signals.received is not None:
+        print(f"Saving {counted(len(frames), 'frame')} ({signals.HINT})", file=sys.stderr)
+    return [
+        make_film(watcher.explainer.trained.xpid, steps, watcher.scores)
+        for watcher, steps in zip(watchers, zip(*frames, strict=True), strict=False)
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +14,12 @@ from scipy.special import entr, log_softmax, softmax
 from torch import Tensor
 
 from torchbeast.analysis.overlays import Grid
-from torchbeast.analysis.progress import track
-from torchbeast.analysis.saliency.drawing import Film, make_film
 from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, choose_game, read_agents
 from torchbeast.play.games import GameLoop, action_names, watch_game
-from torchbeast.runtime.text import counted
-from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")
 
@@ -352,40 +347,3 @@ def saliency(
     (trained,) = read_agents(Path(path), agent_type=agent_type)
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)
-
-
-class Watcher(NamedTuple):
-    """An agent that watches a game, what is shown of it, and where that goes."""
-
-    explainer: Explainer
-    scores: tuple[Score, ...]
-    steps: Iterator[Step]
-    directory: Path
-
-
-def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[Film]:
-    """Makes the maps of all agents, frame by frame, until a signal comes.
-
-    Args:
-        watchers: the agents.
-        num_frames: how many frames they watch at most.
-        signals: entered; looked at after each frame.
-
-    Returns:
-        A film of each agent, equally long, of at least one frame.
-
-    Raises:
-        UsageError: the game ends before the first frame.
-    """
-    frames = []
-    views = zip(*(watcher.steps for watcher in watchers), strict=False)
-    for frame in track(views, total=num_frames, unit="frames"):
-        frames.append(frame)
-        if signals.received is not None:
-            break
-    if signals.received is not None:
-        print(f"Saving {counted(len(frames), 'frame')} ({signals.HINT})", file=sys.stderr)
-    return [
-        make_film(watcher.explainer.trained.xpid, steps, watcher.scores)
-        for watcher, steps in zip(watchers, zip(*frames, strict=True), strict=False)
-    ]

@@ -15,8 +15,8 @@ from PIL import Image
 from scipy.special import softmax
 
 from torchbeast.analysis.overlays import scale_to
-from torchbeast.analysis.saliency.checks import COLUMNS, LEGEND, Check
 from torchbeast.analysis.saliency.drawing import Film, Peaks
+from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
 from torchbeast.core.types import UsageError
 
 
