@@ -1,4 +1,4 @@
-"""Faults of real processes: what dies, what hangs, what collides (docs/reliability.md)."""
+"""Faults of real processes: what dies, what hangs, what collides (docs/runs.md)."""
 
 import signal
 import subprocess

@@ -1,7 +1,7 @@
 """Writes docs/flags.md, the flags of every program: ``python tools/flag_reference.py``.
 
 The page is made from the parsers, so that it says what ``--help`` says. ``make docs`` writes it
-anew; ``tests/test_flag_reference.py`` fails if it is older than the parsers.
+anew; ``tests/test_docs.py`` fails if it is older than the parsers.
 """
 
 from __future__ import annotations
