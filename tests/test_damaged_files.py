@@ -192,7 +192,6 @@ PROGRAMS = {
     "init_from": (monobeast.main, ["--env=Mock", "--init_from=run"]),
     "checkpoint": (checkpoint.main, None),
     "filters": (analyze_resnet.main, ["--mode=filter_vis"]),
-    "similarity": (analyze_resnet.main, ["--mode=similarity"]),
 }
 
 
@@ -208,7 +207,6 @@ def assert_refused(tmp_path, monkeypatch, assert_misuse):
         main, arguments = PROGRAMS[program]
         if main is analyze_resnet.main:
             arguments = [*arguments, f"--load_path={path}"]
-            arguments += [f"--other={path}"] if program == "similarity" else []
         elif arguments is None:
             arguments = [path]
         else:
@@ -246,15 +244,14 @@ def test_control_characters_in_names_of_games_are_escaped(assert_refused, progra
     assert_refused(program, contents, "Unknown game", f"--env={name}")
 
 
-@pytest.mark.parametrize("program", ["test", "record", "test_render", "saliency", "similarity"])
+@pytest.mark.parametrize("program", ["test", "record", "test_render", "saliency"])
 def test_a_checkpoint_does_not_make_a_program_import_a_module(
     assert_refused, tmp_path, monkeypatch, program
 ):
     monkeypatch.syspath_prepend(ROOT)
     contents = torch.load(GOOD, weights_only=True)
     contents["agent"]["tasks"] = ("tests.evil:Evil-v0",)
-    flag = "--cka_game" if program == "similarity" else "--env"
-    allowed = f"allow its import with {flag} tests.evil:Evil-v0"
+    allowed = "allow its import with --env tests.evil:Evil-v0"
     assert_refused(program, contents, allowed)
     assert "tests.evil" not in sys.modules
 

@@ -14,7 +14,7 @@ from torchbeast.runtime.allocation import default_num_actors, default_num_server
 from torchbeast.servers.supervisor import serve
 
 
-@pytest.mark.parametrize("arguments", [[], ["--join=localhost:1"], ["--parent_pid=1"]])
+@pytest.mark.parametrize("arguments", [[], ["--parent_pid=1"]])
 @pytest.mark.parametrize(
     ("error", "message"),
     [

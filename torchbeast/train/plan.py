@@ -14,7 +14,6 @@ from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
-from torchbeast.envs.wrappers import PROFILES
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
@@ -116,7 +115,6 @@ def prepare(
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )
-    _log_choices(config, spec)
     agent = AgentConfig(
         agent_type=config.network.agent_type,
         observation_shape=spec.observation_shape,
@@ -147,20 +145,6 @@ def prepare(
         devices=devices,
         ranks=ranks,
     )
-
-
-def _log_choices(config: TrainingConfig, spec: EnvSpec) -> None:
-    """Logs what names of games may hide from their user."""
-    if any(":" in game for game in config.games):
-        log.info("Observations: %d channels of %d x %d", *spec.observation_shape)
-    namespaced = [game for game in config.games if game.startswith("ALE/")]
-    profile = config.observation.preprocessing
-    if namespaced and PROFILES[profile].sticky_action_probability == 0:
-        log.info(
-            "%s: --preprocessing %s has no sticky actions; machado has them, with probability 0.25",
-            namespaced[0],
-            profile,
-        )
 
 
 def is_run_name(xpid: str) -> bool:

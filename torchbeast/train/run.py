@@ -17,6 +17,7 @@ from torchbeast.core.learner import Learner, StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import short_name
+from torchbeast.envs.wrappers import PROFILES
 from torchbeast.runtime.text import counted, typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.train.bottleneck import find_expectation
@@ -163,6 +164,12 @@ class RunOutputs(NoOutputs):
             names = map(short_name, config.games)
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
             log.info("Unequal numbers of environments per game: %s", counts)
+        if any(":" in game for game in config.games):
+            log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
+        profile = config.observation.preprocessing
+        sticky = PROFILES[profile].sticky_action_probability > 0
+        for game in [g for g in config.games if g.startswith("ALE/") and not sticky][:1]:
+            log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
         log.info("Curves: tensorboard --logdir %s", self._path.parent)
         expected = find_expectation(config, plan.ranks.count)
         if expected is not None:
