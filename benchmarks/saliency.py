@@ -1,4 +1,4 @@
-"""Saliency: masks in batches that recompute what they change, beside other ways.
+"""Saliency: masks in batches, beside one picture at a time.
 
     python benchmarks/saliency.py [--model models/Pong] [--masks 40] [--repeats 5]
 

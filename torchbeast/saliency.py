@@ -72,8 +72,7 @@ def make_parser() -> Parser:
         "--batch_size",
         type=positive,
         default=64,
-        help="Masks per forward pass, at most: where a pass recomputes only what masks reach, they "
-        "are (16 / density)^2. (default: %(default)s)",
+        help="Masks per forward pass. (default: %(default)s)",
     )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add_output_flags(parser)
