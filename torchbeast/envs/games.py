@@ -82,7 +82,7 @@ def short_name(env_id: str) -> str:
     ['Catch-v1', 'Maze-visual']
     """
     name = env_id.split(":")[-1].split("/")[-1]
-    version = "-v0" if ":" in env_id else r"-v\d+"
+    version = "-v0" if is_custom(env_id) else r"-v\d+"
     return re.sub(f"{version}$", "", name).removesuffix("NoFrameskip")
 
 

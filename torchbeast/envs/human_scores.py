@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torchbeast.envs.games import short_name
+from torchbeast.envs.games import is_custom, short_name
 
 # Game: (random, human).
 PUBLISHED = {
@@ -99,7 +99,7 @@ def find_reference(env_id: str) -> Reference:
     The human's is None where it is not published. The random agent's is published, else measured,
     and None for environments of the user's.
     """
-    if ":" in env_id:  # It may have the name of a game.
+    if is_custom(env_id):  # It may have the name of a game.
         return Reference(None, None)
     name = short_name(env_id)
     if name in PUBLISHED:

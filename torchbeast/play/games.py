@@ -16,7 +16,7 @@ import torch
 
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
-from torchbeast.envs.games import find_game, is_atari
+from torchbeast.envs.games import find_game, is_atari, is_custom
 from torchbeast.envs.specs import check_actions, check_first_observation, name_actions
 from torchbeast.play.agents import Trained
 from torchbeast.runtime.text import first_line
@@ -98,8 +98,8 @@ def make_games(
                 )
                 stack.callback(env.close)
                 envs.append(env if is_atari(find_game(env_id)) else GameLimit(env, env_id))
-                if ":" in env_id:
-                    check_first_observation(env_id, env)
+            if is_custom(find_game(env_id)):
+                check_first_observation(env_id, envs[0])
             numbers.append(check_actions(env_id, envs[0]))
             shape = envs[0].observation_space.shape
             if shape != tuple(config.observation_shape):

@@ -16,7 +16,7 @@ import torch
 from torchbeast.core.learner import Learner, StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
-from torchbeast.envs.games import short_name
+from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.wrappers import PROFILES
 from torchbeast.runtime.text import counted, typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
@@ -164,7 +164,7 @@ class RunOutputs(NoOutputs):
             names = map(short_name, config.games)
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
             log.info("Unequal numbers of environments per game: %s", counts)
-        if any(":" in game for game in config.games):
+        if any(map(is_custom, config.games)):
             log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
         profile = config.observation.preprocessing
         sticky = PROFILES[profile].sticky_action_probability > 0
