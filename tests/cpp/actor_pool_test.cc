@@ -106,7 +106,7 @@ class ActorPoolTest : public ::testing::Test {
 };
 
 TEST_F(ActorPoolTest, RolloutsAreConsecutiveAndOverlapInOneRow) {
-  CountingServer server(directory_.Address(), {}, /*task=*/2);
+  CountingServer server(ServerOptions{directory_.Address(), /*task=*/2});
   PoolRun run({{directory_.Address(), 2}});
   for (int32_t r = 0; r < 5; ++r) {
     for (int e = 0; e < 2; ++e) {

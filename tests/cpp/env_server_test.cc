@@ -100,7 +100,9 @@ TEST_F(EnvServerTest, RefusesOtherVersionsByName) {
 }
 
 TEST_F(EnvServerTest, RefusesMoreEnvironmentsThanItMayHave) {
-  CountingServer server(directory_.Address(), {}, /*task=*/0, /*max_environments=*/5);
+  ServerOptions options{directory_.Address()};
+  options.max_environments = 5;
+  CountingServer server(options);
   RawClient first(directory_.Address());
   ASSERT_TRUE(first.Open(3));
   {
@@ -131,11 +133,13 @@ TEST_F(EnvServerTest, RefusesStepsOutOfOrder) {
 }
 
 TEST_F(EnvServerTest, RefusesMessagesAboveTheLimit) {
-  CountingServer server(directory_.Address());
+  ServerOptions options{directory_.Address()};
+  options.max_message_bytes = 1 << 16;
+  CountingServer server(options);
   RawClient client(directory_.Address());
   ASSERT_TRUE(client.Open(1));
   rpcenv::Request request;
-  request.set_actions(std::string(kMaxMessageBytes + 1, '\0'));
+  request.set_actions(std::string(options.max_message_bytes, '\0'));
   EXPECT_FALSE(client.Send(request));
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }

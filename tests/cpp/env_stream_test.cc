@@ -22,8 +22,8 @@ class EnvStreamTest : public ::testing::Test, public EnvStream::Handler {
   }
 
   void Make(int64_t num_environments = 1) {
-    stream_.emplace(directory_.Address(), Tls{}, num_environments, /*newest_plane=*/true, &queue_,
-                    this);
+    stream_.emplace(directory_.Address(), Tls{}, num_environments, /*newest_plane=*/true,
+                    kMaxMessageBytes, &queue_, this);
   }
 
   // The next event that is more than part of an operation.
@@ -57,7 +57,7 @@ class EnvStreamTest : public ::testing::Test, public EnvStream::Handler {
 };
 
 TEST_F(EnvStreamTest, OpensAndSteps) {
-  CountingServer server(directory_.Address(), {}, /*task=*/3);
+  CountingServer server(ServerOptions{directory_.Address(), /*task=*/3});
   Make(2);
   stream_->Open();
   ASSERT_EQ(NextEvent(), EnvStream::Event::kReply);
@@ -87,7 +87,9 @@ TEST_F(EnvStreamTest, BreaksAtOnceWhereNobodyListens) {
 }
 
 TEST_F(EnvStreamTest, BreaksWithTheServersStatus) {
-  CountingServer server(directory_.Address(), {}, /*task=*/0, /*max_environments=*/2);
+  ServerOptions options{directory_.Address()};
+  options.max_environments = 2;
+  CountingServer server(options);
   Make(3);
   stream_->Open();
   ASSERT_EQ(NextEvent(), EnvStream::Event::kBroken);

@@ -107,11 +107,12 @@ class CountingEnvironment final : public Environment {
 // A server of counting environments, from construction to destruction.
 class CountingServer {
  public:
-  explicit CountingServer(std::string address, CountingEnvironment::OnStep on_step = {},
-                          int32_t task = 0, int64_t max_environments = 1024)
+  explicit CountingServer(const std::string& address, CountingEnvironment::OnStep on_step = {})
+      : CountingServer(ServerOptions{address}, std::move(on_step)) {}
+  explicit CountingServer(const ServerOptions& options, CountingEnvironment::OnStep on_step = {})
       : server_(
             [this, on_step] { return std::make_unique<CountingEnvironment>(on_step, &num_alive_); },
-            ServerOptions{std::move(address), task, Tls{}, max_environments}),
+            options),
         thread_([this] { server_.Run({}); }) {
     const std::string path = server_.address().substr(std::strlen("unix:"));
     WaitFor([&] { return access(path.c_str(), F_OK) == 0; });

@@ -81,9 +81,9 @@ void Actor::Release() {
 
 void Actor::Connect() {
   if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
-  stream_ =
-      std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
-                                  actor_options_.newest_plane, queue_, this);
+  stream_ = std::make_unique<EnvStream>(options_.address, actor_options_.tls,
+                                        options_.num_environments, actor_options_.newest_plane,
+                                        actor_options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
   deadline_ = recovery_.OnConnect();

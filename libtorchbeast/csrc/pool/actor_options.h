@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "core/spec.h"
 #include "core/tensor.h"
 #include "wire/transport.h"
 
@@ -41,6 +42,8 @@ struct ActorOptions {
   std::chrono::milliseconds failure_window{600'000};
   // Of a stream's rollouts: what a server may make this side allocate.
   int64_t max_rollout_bytes = int64_t{8} << 30;
+  // Of one message, in either direction.
+  int max_message_bytes = kMaxMessageBytes;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
 };

@@ -141,11 +141,12 @@ class EnvServer::Session final : public ServerCall {
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
     const size_t bytes = reply_.ByteSizeLong();
-    if (bytes > static_cast<size_t>(kMaxMessageBytes)) {
+    const int limit = server_->options_.max_message_bytes;
+    if (bytes > static_cast<size_t>(limit)) {
       throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
                     "the observations of " + std::to_string(num_environments_) +
                         " environments are larger than max (" + std::to_string(bytes) +
-                        " bytes, at most " + std::to_string(kMaxMessageBytes) + ")"};
+                        " bytes, at most " + std::to_string(limit) + ")"};
     }
   }
 
@@ -186,7 +187,9 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
   }
   int port = 0;
   builder->AddListeningPort(options_.address, MakeServerCredentials(options_.tls), &port);
-  for (const auto& [name, value] : ServerSettings()) builder->AddChannelArgument(name, value);
+  for (const auto& [name, value] : ServerSettings(options_.max_message_bytes)) {
+    builder->AddChannelArgument(name, value);
+  }
   builder->RegisterService(&service_);
   builder->RegisterAsyncGenericService(&other_methods_);
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();

@@ -5,11 +5,12 @@
 namespace torchbeast {
 
 EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-                     bool newest_plane, grpc::CompletionQueue* queue, Handler* handler)
+                     bool newest_plane, int max_message_bytes, grpc::CompletionQueue* queue,
+                     Handler* handler)
     : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
   for (int i = 0; i < kNumOperations; ++i) tags_[i] = {handler, static_cast<Operation>(i)};
   grpc::ChannelArguments arguments;
-  for (const auto& [name, value] : ClientSettings()) arguments.SetInt(name, value);
+  for (const auto& [name, value] : ClientSettings(max_message_bytes)) arguments.SetInt(name, value);
   channel_ = grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
   stub_ = rpcenv::EnvironmentService::NewStub(channel_);
 }

@@ -48,7 +48,7 @@ class EnvStream {
 
   // `handler` goes into all tags.
   EnvStream(const std::string& address, const Tls& tls, int64_t num_environments, bool newest_plane,
-            grpc::CompletionQueue* queue, Handler* handler);
+            int max_message_bytes, grpc::CompletionQueue* queue, Handler* handler);
   EnvStream(const EnvStream&) = delete;
   EnvStream& operator=(const EnvStream&) = delete;
 

@@ -8,8 +8,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "wire/wire.h"
-
 namespace torchbeast {
 
 namespace {
@@ -40,10 +38,10 @@ bool IsReadOtherwise(const std::string& path) {
   return false;
 }
 
-ChannelSettings CommonSettings() {
+ChannelSettings CommonSettings(int max_message_bytes) {
   return {
-      {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes},
-      {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxMessageBytes},
+      {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, max_message_bytes},
+      {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, max_message_bytes},
       // A small compressed message could be a huge one.
       {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
       {GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0},
@@ -90,8 +88,8 @@ bool CheckAddressIsLocal(const std::string& address) {
   return host == "localhost" || IsLoopback(host);
 }
 
-ChannelSettings ClientSettings() {
-  ChannelSettings settings = CommonSettings();
+ChannelSettings ClientSettings(int max_message_bytes) {
+  ChannelSettings settings = CommonSettings(max_message_bytes);
   // How long one attempt to connect may take. Actors try again on a new channel.
   settings.emplace_back(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   // One connection per stream: streams that share one also share its single writer.
@@ -103,8 +101,8 @@ ChannelSettings ClientSettings() {
   return settings;
 }
 
-ChannelSettings ServerSettings() {
-  ChannelSettings settings = CommonSettings();
+ChannelSettings ServerSettings(int max_message_bytes) {
+  ChannelSettings settings = CommonSettings(max_message_bytes);
   // A second server on one port fails instead of taking half of its clients.
   settings.emplace_back(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // The environments of a client whose machine vanished are closed after this. The server does not

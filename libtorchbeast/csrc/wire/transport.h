@@ -33,9 +33,10 @@ bool CheckAddressIsLocal(const std::string& address);
 std::optional<std::string> SocketPath(const std::string& address);
 
 using ChannelSettings = std::vector<std::pair<std::string, int>>;
-// Settings of either end, as (name, value) pairs for channel arguments.
-ChannelSettings ClientSettings();
-ChannelSettings ServerSettings();
+// Settings of either end, as (name, value) pairs for channel arguments. Messages of more than
+// `max_message_bytes` are refused.
+ChannelSettings ClientSettings(int max_message_bytes);
+ChannelSettings ServerSettings(int max_message_bytes);
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls);
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls);
