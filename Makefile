@@ -52,15 +52,26 @@ build: $(STAMPS)/build
 
 # The packages of the system that a target needs: train, test, lint, fuzz or pdf.
 $(STAMPS)/system-%: tools/install_system_packages.sh
-	sh tools/install_system_packages.sh $*
+	@sh tools/install_system_packages.sh $*
 	mkdir -p $(STAMPS)
 	touch $@
 
-PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# In a terminal pip shows what it downloads.
+QUIET := $(shell [ -t 2 ] || echo --quiet)
+PIP := $(PYTHON) -m pip $(QUIET) --disable-pip-version-check
 # Python compiles a module when it is first imported. pip would compile all of torch, for a minute.
 INSTALL := $(PIP) install --no-compile
-# Editable: the checkout is what any program and any directory imports.
-BUILD := $(INSTALL) --no-build-isolation --no-deps --editable .
+# Without a GPU the CPU build of torch saves gigabytes. Whoever has configured an index has chosen.
+CPU_TORCH := https://download.pytorch.org/whl/cpu
+TORCH_INDEX = { [ "$$(uname -s)" != Linux ] || command -v nvidia-smi || [ -e /dev/nvidiactl ] || \
+    [ -e /dev/dxg ] || [ -e /dev/kfd ] || $(PYTHON) -m pip config list | grep index-url; \
+    } >/dev/null 2>&1 || index="--extra-index-url $(CPU_TORCH)"
+# Editable: the checkout is what any program and any directory imports. The first command compiles,
+# and says how far it is; pip hides what is printed.
+BUILD := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
+    $(PYTHON) setup.py --quiet build_ext --inplace && \
+    $(PYTHON) -m pip --quiet --disable-pip-version-check install --no-compile \
+        --no-build-isolation --no-deps --editable .
 CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 15) \
     else "error: Python 3.10 to 3.14 is needed; %s is %d.%d" % (sys.executable, *v))
 
@@ -68,7 +79,8 @@ $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	@{ $(PYTHON) -c '$(CHECK_VERSION)' && $(PYTHON) -m pip --version; } >/dev/null 2>&1 || { \
 	    python3 -c '$(CHECK_VERSION)' && python3 -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
 	}
-	$(INSTALL) -r requirements.txt
+	@echo "Installing Python packages: torch is a download of 200 MB to 6 GB" >&2
+	@$(TORCH_INDEX); $(INSTALL) $$index -r requirements.txt
 	touch $@
 
 $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
@@ -80,7 +92,7 @@ $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train
 	touch $@
 
 $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
-	$(BUILD)
+	@$(BUILD)
 	touch $@
 
 CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/cpp/fuzz/*.h)

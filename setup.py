@@ -57,13 +57,21 @@ def pkg_config(option: str) -> list[str]:
 
 
 def compile_in_parallel(compiler: Any) -> None:
-    """Makes ``compiler`` compile as many source files at a time as there are cores."""
+    """Makes ``compiler`` compile as many source files at a time as there are cores.
+
+    In a terminal a line that changes says how far it is.
+    """
     compile_one_by_one = compiler.compile
 
     def compile_all(sources: list[str], *args: Any, **kwargs: Any) -> list[str]:
+        objects: list[str] = []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = pool.map(lambda s: compile_one_by_one([s], *args, **kwargs), sources)
-            return [name for names in objects for name in names]
+            for names in pool.map(lambda s: compile_one_by_one([s], *args, **kwargs), sources):
+                objects += names
+                if sys.stderr.isatty():
+                    end = "\n" if len(objects) == len(sources) else "\r"
+                    print(f"Compiled {len(objects)} of {len(sources)}", end=end, file=sys.stderr)
+        return objects
 
     compiler.compile = compile_all
 

@@ -370,8 +370,6 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--learning_rate=nan"], "must be a number from 0 on"),
         (["--discounting=1.1"], "must be a number from 0 to 1"),
         (["--xpid=../x"], "cannot be the name of a run"),
-        (["--game_weights=Breakout=2"], "'Breakout' is none of the games, which are Pong"),
-        (["--game_weights=Pong=-1"], "Pong needs a number greater than 0"),
         (["--logger=mlflow"], "invalid choice: 'mlflow'"),
         (["--mode=test", "--intermediate_model_id=x"], "not a number: x"),
         (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),

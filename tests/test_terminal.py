@@ -28,7 +28,7 @@ def process(terminal, tmp_path, monkeypatch):
         [
             sys.executable, "-m", "torchbeast.polybeast", "--agent_type=atari",
             "--unroll_length=10", "--batch_size=2", "--num_actors=3",
-            "--env=Pong,Breakout", "--game_weights=Pong=2",
+            "--env=Pong,Breakout",
             "--use_popart", f"--savedir={tmp_path}", "--xpid=run",
             "--total_steps=1e9",
         ],

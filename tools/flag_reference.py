@@ -34,11 +34,12 @@ INTRODUCTION = """\
 # Flags
 
 This page lists every flag of every program with its default. `python tools/flag_reference.py`
-writes it from the programs' parsers, so `--help` of a program says the same.
+writes it from the programs' parsers, so `--help` says the same. `--help` of `polybeast` and
+`monobeast` shows the flags that matter in the `--mode` before it; `--help_all` shows all.
 
 - Flags cannot be abbreviated.
 - Whole numbers can be written as `3e8` or `300_000_000`, too.
-- `--preset` changes some defaults; `python -m torchbeast.polybeast --preset small --help` lists
+- `--preset` changes some defaults; `python -m torchbeast.polybeast --preset small --help_all` lists
   those of a preset.
 - Every program also has `--help` and `--version`.
 - `python -m torchbeast.polybeast_learner` takes the flags of `polybeast`. Two of its defaults are
@@ -102,7 +103,7 @@ def list_groups(parser: argparse.ArgumentParser) -> list[tuple[str, list[argpars
             action
             for action in group._group_actions
             if action.help is not argparse.SUPPRESS
-            and not {"--help", "--version"} & set(action.option_strings)
+            and not {"--help", "--help_all", "--version"} & set(action.option_strings)
         ]
         if actions:
             groups.append((group.title or "", actions))

@@ -63,6 +63,7 @@ packages() { printf '%s' "$missing" | cut -d '|' -f "$1" | sort -u | tr '\n' ' '
 
 find_missing
 [ -n "$missing" ] || exit 0
+echo "Installing system packages: $(printf '%s' "$missing" | cut -d '|' -f 1 | paste -s -d ',' - | sed 's/,/, /g')" >&2
 
 root=
 [ "$(id -u)" -eq 0 ] || root=sudo

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from torchbeast import play
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.parsing import Parser, positive
-from torchbeast.cli.training_flags import add_failure_flags
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 
 def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.monobeast``."""
-    parser = Parser("monobeast", "Trains and tests agents without compiled code.")
+    parser = Parser(
+        "monobeast", "Trains and tests agents without compiled code.", flags_lib.SHOWN_FLAGS
+    )
     group = flags_lib.add_training_flags(parser)
     group.add_argument(
         "--num_actors",
@@ -36,7 +37,6 @@ def make_parser() -> Parser:
         type=positive,
         help="Rollouts in shared memory. (default: the number of actors plus --batch_size)",
     )
-    add_failure_flags(group)
     flags_lib.add_test_flags(parser)
     return parser
 

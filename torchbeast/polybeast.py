@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 def make_parser() -> Parser:
     """Builds the parser of ``python -m torchbeast.polybeast``."""
-    parser = Parser("polybeast", "Trains and tests agents on one or many Atari games.")
+    parser = Parser(
+        "polybeast", "Trains and tests agents on one or many Atari games.", flags_lib.SHOWN_FLAGS
+    )
     flags_lib.add_training_flags(parser)
     add_pool_flags(parser)
     group = add_server_flags(parser)

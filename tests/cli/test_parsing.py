@@ -71,3 +71,36 @@ def test_values_that_cannot_train_are_refused(arguments, message, capsys):
         polybeast.make_parser().parse_args(arguments)
     assert message in capsys.readouterr().err
     assert polybeast.make_parser().parse_args([f"--seed={2**63 - 1}"]).seed == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--total_step", "5"], "perhaps you meant --total_steps"),
+        (["--use-popart"], "perhaps you meant --use_popart"),
+        (["--env", "Pong", "Breakout"], "separated by commas"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_hint(capsys, arguments, hint):
+    with pytest.raises(SystemExit) as exit_info:
+        polybeast.make_parser().parse_args(arguments)
+    assert exit_info.value.code == 2
+    error = capsys.readouterr().err
+    assert hint in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown", "hidden"),
+    [
+        (["--help"], "--total_steps", "--num_episodes"),
+        (["--mode=test", "--help"], "--num_episodes", "--total_steps"),
+        (["--help_all"], "--max_learner_queue_size", None),
+    ],
+)
+def test_help_shows_what_matters_in_the_mode(capsys, arguments, shown, hidden):
+    with pytest.raises(SystemExit):
+        polybeast.make_parser().parse_args(arguments)
+    text = capsys.readouterr().out
+    assert shown in text
+    assert hidden is None or hidden not in text

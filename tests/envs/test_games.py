@@ -2,7 +2,7 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import SIX, THREE, all_games, make_env, parse_games
-from torchbeast.envs.games import parse_game_weights, short_name
+from torchbeast.envs.games import short_name
 
 
 def test_groups():
@@ -84,23 +84,6 @@ def test_games_of_one_namespace_alone_are_found():
 
 def test_both_spellings_have_one_name():
     assert {short_name(g) for g in ("PongNoFrameskip-v4", "ALE/Pong-v5")} == {"Pong"}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("Breakout=2", "'Breakout' is none of the games, which are Pong, AirRaid"),
-        ("Pong", "Pong needs a number greater than 0, not ''"),
-        ("Pong=0", "Pong needs a number greater than 0, not '0'"),
-        ("Pong=inf", "Pong needs a number"),
-        ("Pong=much", "Pong needs a number"),
-        ("Pong=1,pong=2", "names Pong twice"),
-        ("Pong=1,", "'' is none of the games"),
-    ],
-)
-def test_weights_that_are_none_are_refused(text, message):
-    with pytest.raises(UsageError, match=message):
-        parse_game_weights(text, ["PongNoFrameskip-v4", "ALE/AirRaid-v5"])
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ def test_a_value_that_is_given_arrives():
         ((), 16),
         (("--env=six",), 18),
         (("--env=six", "--num_actors=16"), 16),
-        (("--env=six", "--game_weights=Pong=2"), 21),
     ],
 )
 def test_by_default_every_game_has_the_environments_that_it_should(arguments, num_actors):

@@ -30,16 +30,6 @@ def test_every_game_has_equally_many_environments(make_config):
     assert environments_per_task(plan.servers) == [4, 4, 4]
 
 
-def test_wanted_inequality_reaches_servers_and_actors(make_config):
-    arguments = [f"--env={THREE_GAMES}", "--game_weights=breakout=2", "--num_actors=8"]
-    plan = prepare(make_config(*arguments))
-    assert plan.shares == (2, 4, 2)
-    assert environments_per_task(plan.servers) == [2, 4, 2]
-    plan = prepare(make_config(*arguments[:2], "--num_actors=4"), has_pool=False)
-    assert plan.shares == (3, 6, 3)
-    assert plan.num_actors == 12
-
-
 def test_there_are_no_more_servers_than_environments(make_config):
     assert prepare(make_config("--num_servers=9")).threads.servers == 4
 
@@ -65,7 +55,6 @@ def test_without_a_pool_the_actors_are_per_game(make_config):
     [
         (["--num_actors=2"], "3 games need at least as many actors"),
         (["--num_servers=2"], "3 games need at least as many servers"),
-        (["--game_weights=Pong=9", "--num_servers=6", "--num_actors=9"], "Pong 7, Breakout 1"),
         (["--num_actions=5"], "contradicts the games, which have 18"),
         (["--xpid=latest"], "cannot be the name of a run"),
         (["--xpid=a\nb"], r"--xpid 'a\\nb' cannot be the name of a run"),

@@ -35,7 +35,7 @@ IGNORED_FLAGS = {
     *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
     *("movie_steps", "intermediate_model_id"),
     *("logger", "start_servers", "join_address", "env_addresses", "tls_dir"),
-    *("step_timeout_s", "max_environment_failures", "failure_window_s"),
+    *("step_timeout_s", "max_environment_failures", "failure_window_s", "game_weights"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from torchbeast.cli.parsing import agent_type, directory, natural, positive, seed
-from torchbeast.cli.presets import PRESETS
+from torchbeast.cli.presets import DESCRIPTIONS, PRESETS
 from torchbeast.cli.training_flags import (
     add_agent_flags,
     add_evaluation_flags,
@@ -17,6 +17,23 @@ from torchbeast.cli.training_flags import (
 )
 
 DEFAULT_SAVEDIR = "~/logs/torchbeast"
+
+# What --help of the trainers shows, by --mode.
+_PLAYING = (
+    *("mode", "env", "seed", "xpid", "savedir", "intermediate_model_id", "agent_type", "actions"),
+    *("num_episodes", "greedy", "json"),
+)
+SHOWN_FLAGS = {
+    "": (
+        *("mode", "preset", "env", "seed", "xpid", "savedir", "save_model_every_nsteps"),
+        *("agent_type", "use_lstm", "use_popart", "init_from", "total_steps", "reward_clipping"),
+        *("evaluate_every", "num_actors", "cores"),
+    ),
+    "test": _PLAYING,
+    "test_render": _PLAYING,
+    "record": (*_PLAYING, "movie", "movie_steps"),
+    "env_info": ("mode", "env", "json"),
+}
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -91,11 +108,8 @@ def add_preset_flag(parser: argparse.ArgumentParser) -> None:
         choices=list(PRESETS),
         default="default",
         help="A set of defaults for the other flags; a flag that is given wins. "
-        + "; ".join(
-            f"{name}: " + (", ".join(f"{k} {v}" for k, v in preset.items()) or "as listed here")
-            for name, preset in PRESETS.items()
-        )
-        + ". (default: %(default)s)",
+        + " ".join(f"{name}: {text}" for name, text in DESCRIPTIONS.items())
+        + " (default: %(default)s)",
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,13 +25,30 @@ AGENT_TYPES = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without reciting all flags. No abbreviations."""
+    """Says what is wrong in one line, without reciting all flags. No abbreviations.
 
-    def __init__(self, prog: str, description: str) -> None:
+    Args:
+        prog: the program's name.
+        description: what it does.
+        shown: the flags that ``--help`` shows, by the value of ``--mode``, and for any other mode
+            under "". ``--help_all`` shows all. Without this ``--help`` does.
+    """
+
+    def __init__(
+        self, prog: str, description: str, shown: Mapping[str, Collection[str]] | None = None
+    ) -> None:
         super().__init__(
-            prog=f"python -m torchbeast.{prog}", description=description, allow_abbrev=False
+            prog=f"python -m torchbeast.{prog}",
+            description=description,
+            allow_abbrev=False,
+            add_help=False,
         )
         self._name = prog
+        self._shown = shown
+        what = "all" if shown is None else "the most used"
+        self.add_argument("-h", "--help", action=_Help, help=f"Show {what} flags.")
+        if shown is not None:
+            self.add_argument("--help_all", action=_Help, help="Show all flags.")
         self.add_argument(
             "--version", action="version", version=f"TorchBeast PopArt {torchbeast.__version__}"
         )
@@ -54,9 +72,58 @@ class Parser(argparse.ArgumentParser):
         flags = self.parse_args(args, argparse.Namespace(**dict.fromkeys(names, unset)))
         return {name for name, value in vars(flags).items() if value is not unset}
 
+    def format_usage(self) -> str:
+        """Formats the usage without the names of all flags."""
+        arguments = [str(a.metavar) for a in self._actions if not a.option_strings]
+        self.usage = " ".join(["%(prog)s", *arguments, "[flags]"])
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        """Formats the help of all flags that are not hidden."""
+        self.format_usage()
+        return super().format_help()
+
+    def print_shown_help(self, mode: str) -> None:
+        """Prints the help of the flags that matter most in a mode."""
+        if self._shown is None:
+            return self.print_help()
+        shown = {"help", "help_all", *self._shown.get(mode, self._shown[""])}
+        for action in self._actions:
+            if action.dest not in shown:
+                action.help = argparse.SUPPRESS
+        return self.print_help()
+
     def error(self, message: str) -> NoReturn:
         """Prints a mistake in one line and ends the program with exit code 2."""
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            message += self._suggest(unknown.split(" ")[0].partition("=")[0])
         self.exit(2, f"{self._name}: error: {escape(message)} (see --help)\n")
+
+    def _suggest(self, argument: str) -> str:
+        """Says what an argument that no flag takes may have meant."""
+        if not argument.startswith("-"):
+            return "; names of games are separated by commas" if "env" in self._names() else ""
+        name = argument.lstrip("-").replace("-", "_")
+        near = difflib.get_close_matches(name, self._names(), n=1)
+        return f" (perhaps you meant --{near[0]})" if near else ""
+
+    def _names(self) -> list[str]:
+        return [name[2:] for name in self._option_string_actions if name.startswith("--")]
+
+
+class _Help(argparse.Action):
+    """``--help`` of the mode that the command line names before it, and ``--help_all``."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments, nargs=0, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        if option == "--help_all":
+            parser.print_help()
+        else:
+            parser.print_shown_help(getattr(namespace, "mode", ""))
+        parser.exit()
 
 
 def natural(text: str) -> int:

@@ -30,6 +30,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+# For --help; docs/popart.md and docs/migrating.md say more.
+DESCRIPTIONS = {
+    "default": "the IMPALA ResNet, for many cores or a GPU.",
+    "small": "a shallow network with small, frequent updates, 2 million steps; for two cores.",
+    "many": "the same for many games, with PopArt, 6 million steps.",
+    "2019": "the learning rules of 2019.",
+}
+
 # What the runs of a preset on a single game reached, with all defaults of that preset: mean return
 # of the last hundred games by agent steps.
 EXPECTATIONS = {

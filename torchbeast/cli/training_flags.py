@@ -41,8 +41,8 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--num_actions",
         type=positive,
-        help="Accepted as in 2019: an error if the games have another number of actions. "
-        "(default: no check)",
+        # Accepted as in 2019: an error if the games have another number of actions.
+        help=argparse.SUPPRESS,
     )
     add(
         "--init_from",
@@ -61,7 +61,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--total_steps",
         type=positive,
-        default=100000,
+        default=3_000_000,
         help="Agent steps to train for. (default: %(default)s)",
     )
     add(
@@ -148,9 +148,7 @@ def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
     """Adds how often the agent in training plays full games, and what that may cost."""
-    group = parser.add_argument_group(
-        "evaluation while training", "A separate process does this. 0 means never."
-    )
+    group = parser.add_argument_group("evaluation while training, in a separate process")
     add = group.add_argument
     add(
         "--evaluate_every",
@@ -158,7 +156,7 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="STEPS",
         help="Agent steps between evaluations. Every game is played with the most probable actions "
-        "and with sampled actions; scores.csv gets the scores. (default: %(default)s)",
+        "and with sampled actions; scores.csv gets the scores. 0: never. (default: %(default)s)",
     )
     add(
         "--evaluation_episodes",
@@ -172,7 +170,8 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
         type=natural,
         default=0,
         metavar="STEPS",
-        help="Agent steps between films of every game, in movies/. (default: %(default)s)",
+        help="Agent steps between films of every game, in movies/. 0: never. "
+        "(default: %(default)s)",
     )
 
 
@@ -205,11 +204,6 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add(
-        "--game_weights",
-        help="Divide the environments unequally among the games: Pong=2,Breakout=1 gives Pong "
-        "twice as many. A game that is not named has the weight 1. (default: equal shares)",
-    )
-    add(
         "--num_learner_threads",
         "--num_threads",
         type=positive,
@@ -227,18 +221,6 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
     return group
 
 
-def add_failure_flags(group: argparse._ArgumentGroup) -> None:
-    """Adds how often environments may fail."""
-    group.add_argument(
-        "--max_environment_failures",
-        type=positive,
-        default=3,
-        help="The run ends at this number of exceptions of one environment within ten "
-        "minutes. In PolyBeast also at this number of one server's protocol errors. "
-        "(default: %(default)s)",
-    )
-
-
 def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     """Adds how the actor pool feeds inference and learner."""
     group = parser.add_argument_group("actor pool")
@@ -247,7 +229,7 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
         "--num_actors",
         type=positive,
         help=f"Environments that run in parallel. (default: {DEFAULT_NUM_ACTORS}, rounded up so "
-        "that the games have equal shares, or those of --game_weights)",
+        "that the games have equal shares)",
     )
     add(
         "--num_inference_threads",
@@ -259,7 +241,6 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="Most rollouts that wait for the learner. (default: --batch_size)",
     )
-    add_failure_flags(group)
     add(
         "--synchronous",
         action="store_true",

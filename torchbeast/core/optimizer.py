@@ -113,7 +113,7 @@ class OptimizerConfig(NamedTuple):
     momentum: float = 0.0
     epsilon: float = 0.01
     grad_norm_clipping: float = 40.0
-    total_steps: int = 100000
+    total_steps: int = 3_000_000
 
 
 def _without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:

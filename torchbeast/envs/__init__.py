@@ -6,7 +6,7 @@ from torchbeast.envs.environment import (
     derive_seed,
     make_env,
 )
-from torchbeast.envs.games import SIX, THREE, all_games, parse_game_weights, parse_games
+from torchbeast.envs.games import SIX, THREE, all_games, parse_games
 from torchbeast.envs.random_play import GameStatistics, PlayConfig, measure_games
 from torchbeast.envs.specs import EnvSpec, atari_actions, plan_envs
 from torchbeast.envs.stream import EnvStream
@@ -25,7 +25,6 @@ __all__ = [
     "derive_seed",
     "make_env",
     "measure_games",
-    "parse_game_weights",
     "parse_games",
     "plan_envs",
 ]

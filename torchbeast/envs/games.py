@@ -9,9 +9,7 @@ import collections
 import difflib
 import functools
 import importlib
-import math
 import re
-from collections.abc import Sequence
 
 import gymnasium
 
@@ -113,48 +111,6 @@ def parse_games(env: str) -> tuple[str, ...]:
     if repeated:
         raise UsageError(f"--env names a game twice, or two that share a name: {repeated[0]}")
     return tuple(games)
-
-
-def parse_game_weights(text: str, games: Sequence[str]) -> tuple[float, ...]:
-    """Parses the weights that ``--game_weights`` gives to games.
-
-    Args:
-        text: ``Pong=2,Breakout=1``. A game that is not named has the weight 1.
-        games: ids of the games.
-
-    Returns:
-        A weight greater than 0 for each game.
-
-    Raises:
-        UsageError: an unknown or repeated name, or something that is no weight.
-
-    >>> parse_game_weights("pong=2", ["ALE/Breakout-v5", "PongNoFrameskip-v4"])
-    (1.0, 2.0)
-    """
-    names = [short_name(game) for game in games]
-    indices = {name.lower(): index for index, name in enumerate(names)}
-    weights: dict[int, float] = {}
-    for part in text.split(","):
-        name, _, value = (piece.strip() for piece in part.partition("="))
-        index = indices.get(short_name(name).lower())
-        if index is None:
-            raise UsageError(
-                f"--game_weights: '{name}' is none of the games, which are {', '.join(names)}"
-            )
-        if index in weights:
-            raise UsageError(f"--game_weights names {names[index]} twice")
-        weights[index] = _parse_weight(names[index], value)
-    return tuple(weights.get(index, 1.0) for index in range(len(games)))
-
-
-def _parse_weight(name: str, text: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = 0.0
-    if not 0 < weight < math.inf:
-        raise UsageError(f"--game_weights: {name} needs a number greater than 0, not '{text}'")
-    return weight
 
 
 def find_game(name: str) -> str:

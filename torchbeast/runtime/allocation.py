@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 # Environments of a run that does not ask for a number. Runs of many games have more.
 DEFAULT_NUM_ACTORS = 16
-# More are not chosen for the sake of weights, such as percentages.
-MOST_DEFAULT_ACTORS = 4 * DEFAULT_NUM_ACTORS
 # Of one connection of the actor pool, of which a server has one.
 MAX_ENVIRONMENTS_PER_STREAM = 1024
 
@@ -23,57 +20,31 @@ class ServerLoad(NamedTuple):
     """Environments of that game that the server steps."""
 
 
-def default_num_actors(weights: Sequence[float]) -> int:
-    """Returns how many environments a run has if its user names no number.
+def default_num_actors(num_tasks: int) -> int:
+    """Returns the smallest number from ``DEFAULT_NUM_ACTORS`` on that gives equal shares.
 
-    It is the smallest number from ``DEFAULT_NUM_ACTORS`` on that divides as the weights ask.
-    Weights that are not whole numbers, or need more than ``MOST_DEFAULT_ACTORS``, are treated as
-    equal ones here.
-
-    Args:
-        weights: of the games.
-
-    >>> [default_num_actors([1] * num_tasks) for num_tasks in (1, 3, 6, 16, 104)]
+    >>> [default_num_actors(num_tasks) for num_tasks in (1, 3, 6, 16, 104)]
     [16, 18, 18, 16, 104]
-    >>> default_num_actors([2, 1]), default_num_actors([67, 33])
-    (18, 16)
     """
-    parts = len(weights)
-    if all(float(weight).is_integer() for weight in weights):
-        whole = [int(weight) for weight in weights]
-        wanted = sum(whole) // math.gcd(*whole)
-        parts = wanted if wanted <= MOST_DEFAULT_ACTORS else parts
-    return parts * -(-DEFAULT_NUM_ACTORS // parts)
+    return num_tasks * -(-DEFAULT_NUM_ACTORS // num_tasks)
 
 
-def divide(num_actors: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """Divides environments among games in proportion to weights.
-
-    Every game has at least one. Two games of equal weight differ by at most one environment, and
-    the first one has it.
+def divide(num_actors: int, num_tasks: int) -> tuple[int, ...]:
+    """Divides environments equally among games; the first games have those that are left over.
 
     Args:
         num_actors: environments of the run, at least one per game.
-        weights: of the games, greater than 0.
+        num_tasks: number of games.
 
     Returns:
         The number of environments of each game.
 
-    >>> divide(16, [1] * 6), divide(18, [2, 1]), divide(4, [100, 1, 1])
-    ((3, 3, 3, 3, 2, 2), (12, 6), (2, 1, 1))
+    >>> divide(16, 6)
+    (3, 3, 3, 3, 2, 2)
     """
-    if not 1 <= len(weights) <= num_actors:
-        raise ValueError(f"{len(weights)} games cannot share {num_actors} environments")
-    largest = max(weights)  # The sum of the weights themselves may be infinite.
-    relative = [weight / largest for weight in weights]
-    wanted = [num_actors * weight / sum(relative) for weight in relative]
-    shares = [max(1, math.floor(share)) for share in wanted]
-    while sum(shares) < num_actors:
-        shares[_largest([w - s for w, s in zip(wanted, shares, strict=True)])] += 1
-    while sum(shares) > num_actors:
-        excess = [s - w if s > 1 else -math.inf for w, s in zip(wanted, shares, strict=True)]
-        shares[_largest(excess)] -= 1
-    return tuple(shares)
+    if not 1 <= num_tasks <= num_actors:
+        raise ValueError(f"{num_tasks} games cannot share {num_actors} environments")
+    return tuple(_part(num_actors, num_tasks, task) for task in range(num_tasks))
 
 
 def actor_tasks(shares: Sequence[int]) -> tuple[int, ...]:
@@ -156,8 +127,3 @@ def environments_per_task(loads: Sequence[ServerLoad]) -> list[int]:
 def _part(total: int, parts: int, index: int) -> int:
     """Part ``index`` of ``total`` in ``parts`` parts, the larger ones first."""
     return total // parts + (index < total % parts)
-
-
-def _largest(values: Sequence[float]) -> int:
-    """The index of the largest value, the first of equal ones."""
-    return max(range(len(values)), key=values.__getitem__)

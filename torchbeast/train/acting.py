@@ -21,6 +21,7 @@ from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.text import first_line
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker
+from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
 
 
@@ -212,7 +213,7 @@ def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
         compute_dtype=choose_dtype(config.machine.precision, torch.device("cpu")),
         seed=seed,
         step_timeout_s=config.step_timeout_s,
-        max_failures=config.pool.max_environment_failures,
+        max_failures=MAX_ENVIRONMENT_FAILURES,
     )
 
 

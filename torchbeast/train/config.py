@@ -12,7 +12,7 @@ from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.core.learner import OptimizerConfig
 from torchbeast.core.losses import LossConfig
-from torchbeast.envs import ObservationConfig, parse_game_weights, parse_games
+from torchbeast.envs import ObservationConfig, parse_games
 from torchbeast.runtime.allocation import default_num_actors
 
 
@@ -88,12 +88,15 @@ class LearningConfig(NamedTuple):
         )
 
 
+# The run ends at this number of exceptions of one environment, or protocol errors of one server,
+# within ten minutes.
+MAX_ENVIRONMENT_FAILURES = 3
+
+
 class MachineConfig(NamedTuple):
     """How the machine is used. None leaves the choice to the program."""
 
     num_actors: int
-    game_weights: tuple[float, ...] | None
-    """Of each game, for the division of the environments; None: equal shares."""
     num_learner_threads: int | None
     cores: int | None
     disable_cuda: bool
@@ -107,7 +110,6 @@ class PoolConfig(NamedTuple):
     num_inference_threads: int | None = None
     max_learner_queue_size: int | None = None
     synchronous: bool = False
-    max_environment_failures: int = 3
 
 
 class ServersConfig(NamedTuple):
@@ -150,18 +152,15 @@ class TrainingConfig(NamedTuple):
         """Builds the configuration from the values of a trainer's flags.
 
         Raises:
-            UsageError: ``--env`` names no game, or ``--game_weights`` no weights.
+            UsageError: ``--env`` names no game.
         """
         games = parse_games(DEFAULT_ENV if flags["env"] is None else flags["env"])
-        named_weights = flags["game_weights"]
-        weights = parse_game_weights(named_weights, games) if named_weights else None
         default_clipping = "none" if flags["use_popart"] else "abs_one"
         resolved = {
             "games": games,
             "lstm_reset": flags["lstm_reset"] or "life",
             "reward_clipping": flags["reward_clipping"] or default_clipping,
-            "game_weights": weights,
-            "num_actors": flags["num_actors"] or default_num_actors(weights or [1] * len(games)),
+            "num_actors": flags["num_actors"] or default_num_actors(len(games)),
             "args": dict(flags),
         }
         return build(cls, {**flags, **resolved})

@@ -15,6 +15,7 @@ from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.runtime.devices import DeviceStream, is_gpu
 from torchbeast.servers.addresses import load_tls, server_addresses
+from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.run import TrainingRun
 
@@ -22,8 +23,6 @@ from torchbeast.train.run import TrainingRun
 CONNECT_TIMEOUT_S = 600.0
 # Observations per forward pass of the acting network, at most.
 MAX_INFERENCE_BATCH = 512
-# As many failures as the pool can count.
-MAX_FAILURES = 2**31 - 1
 
 
 def make_batcher(num_actors: int) -> Any:
@@ -127,7 +126,7 @@ class Pipeline:
             environments_per_stream=[server.num_environments for server in servers],
             tls=load_tls(config.servers.tls_dir),
             connect_timeout_s=CONNECT_TIMEOUT_S,
-            max_environment_failures=min(config.pool.max_environment_failures, MAX_FAILURES),
+            max_environment_failures=MAX_ENVIRONMENT_FAILURES,
             # Servers replace an environment that hangs. This is for those that cannot.
             step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
         )

@@ -105,7 +105,7 @@ def prepare(
         raise UsageError(
             f"{num_tasks} games need at least as many actors: --num_actors {num_actors}"
         )
-    shares = divide(num_actors, machine.game_weights or [1] * num_tasks)
+    shares = divide(num_actors, num_tasks)
     servers = _allocate_servers(config, shares, cores) if has_pool else ()
     threads = plan_threads(
         cores,
