@@ -81,16 +81,6 @@ def test_nothing_of_an_earlier_game_stays_among_the_new_pictures(make_run, tmp_p
     assert names == ["000007.png", "000008.png", "scores.npz"]
 
 
-def test_the_same_seed_gives_the_same_scores(make_run, tmp_path):
-    make_run("mine")
-    results = []
-    for name in ("a", "b"):
-        assert run(tmp_path, "--xpid=mine", f"--saliencydir={name}", "--seed=3") == 0
-        results.append(np.load(tmp_path / name / "mine" / PONG / "scores.npz"))
-    for field in ("policy", "value", "action"):
-        assert np.array_equal(results[0][field], results[1][field])
-
-
 @pytest.mark.parametrize("others", [[], ["--compare=other"]])
 def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, capsys, others):
     def interrupt(explainer, **options):
@@ -212,16 +202,6 @@ def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
         assert scores[name].shape == (2, 9, 9)
 
 
-def test_checkpoints_of_one_agent_do_not_overwrite_each_other(make_run, tmp_path):
-    make_run("mine")
-    path = run_files.intermediate_path(tmp_path / "mine", 400)
-    make_run("mine", path=path)
-    assert run(tmp_path, "--xpid=mine") == 0
-    assert run(tmp_path, "--xpid=mine", "--intermediate_model_id=400") == 0
-    found = [np.load(p) for p in sorted(tmp_path.glob("*/saliency/**/scores.npz"))]
-    assert sorted(str(scores["model"]) for scores in found) == ["400", "model"]
-
-
 def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, tmp_path):
     make_run("mine", shown={"steps": 500})
     path = run_files.intermediate_path(tmp_path / "mine", 400)
@@ -232,14 +212,6 @@ def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, t
     assert run(tmp_path, "--xpid=mine", f"--compare={path}") == 0
     found = [np.load(p) for p in sorted((tmp_path / "mine").glob("saliency/**/scores.npz"))]
     assert sorted(str(scores["model"]) for scores in found) == ["400", "500"]
-
-
-def test_one_directory_is_one_however_it_is_spelled(make_run, tmp_path, monkeypatch, assert_misuse):
-    make_run("mine")
-    (tmp_path / "latest").symlink_to("mine")
-    monkeypatch.chdir(tmp_path.parent)
-    arguments = ["--savedir", tmp_path.name, *QUICK, "--compare=mine"]
-    assert_misuse(saliency.main, arguments, "would have one directory")
 
 
 def test_maps_of_a_run_elsewhere_are_written_beside_it(make_run, tmp_path):
@@ -284,18 +256,6 @@ def test_a_directory_that_cannot_be_made_is_named_before_the_game_is_watched(
     monkeypatch.setattr(Explainer, "watch", lambda *_, **__: pytest.fail("It was watched"))
     arguments = ["--savedir", tmp_path, *QUICK, "--xpid=mine", "--saliencydir=file"]
     assert_misuse(saliency.main, arguments, "Not a directory")
-
-
-def test_an_agent_of_one_game_is_shown_another_with_a_warning(make_run, tmp_path, caplog):
-    make_run("mine")
-    assert run(tmp_path, "--xpid=mine", "--env=SpaceInvadersNoFrameskip-v4") == 0
-    assert "mine was trained on Pong, not on SpaceInvaders" in caplog.text
-
-
-def test_a_game_without_a_value_head_is_refused(make_run, tmp_path, assert_misuse):
-    make_run("both", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True)
-    arguments = ["--savedir", tmp_path, *QUICK, "--xpid=both", "--env=QbertNoFrameskip-v4"]
-    assert_misuse(saliency.main, arguments, "both was not trained on Qbert")
 
 
 def test_density_and_radius_at_their_limits(make_run, tmp_path):

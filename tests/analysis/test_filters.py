@@ -2,24 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
-from tests.analysis.permuted import permute_agent, random_permutations, weights
+from tests.analysis.permuted import random_permutations, weights
 from torchbeast.analysis import filters
-from torchbeast.models import AgentConfig, make_agent
-
-
-def test_there_are_fifteen_layers_in_the_order_of_the_data():
-    names = filters.LAYER_NAMES
-    assert len(names) == 15
-    assert names[:6] == [
-        "feat_conv0",
-        "resnet1_0_1",
-        "resnet1_0_3",
-        "resnet2_0_1",
-        "resnet2_0_3",
-        "feat_conv1",
-    ]
 
 
 def test_distances_equal_a_plain_loop():
@@ -48,56 +33,15 @@ def test_kernels_are_compared_for_themselves():
     assert filters.optimal(one, other).sum == 0 < filters.optimal(a, b).sum
 
 
-def test_the_relative_distance_is_blind_to_scale():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 50, 20, 3, 3))
-    assert filters.in_order(a, a).relative == 0
-    assert filters.in_order(a, b).relative == pytest.approx(1, abs=0.05)
-    assert filters.in_order(a, -a).relative == pytest.approx(2)
-    assert filters.in_order(9 * a, 9 * b).relative == pytest.approx(filters.in_order(a, b).relative)
-
-
-def test_a_network_with_other_channel_order_computes_the_same():
-    torch.manual_seed(0)
-    agent = make_agent(AgentConfig()).eval()
-    inputs = {
-        "frame": torch.randint(256, (1, 2, 4, 84, 84), dtype=torch.uint8),
-        "reward": torch.zeros(1, 2),
-        "done": torch.zeros(1, 2, dtype=torch.bool),
-    }
-    before, _ = agent(inputs)
-    permute_agent(agent, random_permutations(1))
-    after, _ = agent(inputs)
-    torch.testing.assert_close(after.policy_logits, before.policy_logits, atol=1e-5, rtol=1e-4)
-
-
-def test_permutations_are_found_again_through_the_whole_network():
-    a = weights(0)
-    b = filters.permute(a, random_permutations(1))
-    assert filters.in_order(a["feat_conv1"], b["feat_conv1"]).sum > 1
-    # Its input has one order only, so the first layer can be matched for itself.
-    assert filters.optimal(a["feat_conv0"], b["feat_conv0"]).sum == pytest.approx(0, abs=1e-20)
-    assert filters.optimal(a["feat_conv1"], b["feat_conv1"]).sum > 1
-    for distance in filters.carried(a, b).values():
-        assert distance.sum == pytest.approx(0, abs=1e-20)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_permuted_copy_is_found_again_under_noise_that_can_hide_it_from_one_start(seed):
-    a, order = weights(0), random_permutations(seed)
-    rng = np.random.default_rng(seed + 100)
+def test_a_permuted_copy_is_found_again_under_noise_that_hides_it_from_one_start():
+    a, order = weights(0), random_permutations(2)
+    rng = np.random.default_rng(102)
     noisy = {name: w + 3 * w.std() * rng.normal(size=w.shape) for name, w in a.items()}
-    found = filters.match_weights(a, filters.permute(noisy, order))
-    assert {name: order[name][found[name]].tolist() for name in order} == {
-        name: list(range(len(order[name]))) for name in order
-    }
-
-
-def test_matching_only_brings_unrelated_networks_closer():
-    a, b = weights(0), weights(1)
-    matched = filters.carried(a, b)
-    straight = {name: filters.in_order(a[name], b[name]) for name in filters.LAYER_NAMES}
-    assert sum(d.sum for d in matched.values()) < sum(d.sum for d in straight.values())
+    for starts, is_found in ((1, False), (2, True)):
+        found = filters.match_weights(a, filters.permute(noisy, order), starts)
+        assert is_found == all(
+            order[name][found[name]].tolist() == list(range(len(order[name]))) for name in order
+        )
 
 
 def test_a_layer_of_another_shape_has_no_say_in_the_matching():

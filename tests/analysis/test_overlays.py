@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from torchbeast.analysis.overlays import Grid, enlarge, heat, overlay, scale_to
+from torchbeast.analysis.overlays import Grid, enlarge, overlay, scale_to
 
 
-@pytest.mark.parametrize("density", [1, 2, 3, 5, 10])
-@pytest.mark.parametrize("screen", [(210, 160), (84, 84), (168, 252)])
+@pytest.mark.parametrize("density", [1, 3, 10])
+@pytest.mark.parametrize("screen", [(210, 160), (168, 252)])
 def test_a_cell_is_drawn_on_its_pixel(density, screen):
     row, column = 30 // density, 60 // density
     scores = np.zeros((-(-84 // density), -(-84 // density)), np.float32)
@@ -23,11 +23,6 @@ def test_scores_are_drawn_in_proportion_up_to_the_peak():
     scores = np.array([[0.0, 1.0, 2.0, 8.0]])
     assert scale_to(scores, 4).tolist() == [[0, 0.25, 0.5, 1]]
     assert scale_to(scores, 0).tolist() == [[0, 0, 0, 0]]
-
-
-def test_brightness_grows_with_the_score():
-    brightness = heat(np.linspace(0, 1, 20)[None])[0].sum(axis=-1).astype(int)
-    assert (np.diff(brightness) > 0).all()
 
 
 def test_only_maps_are_coloured():

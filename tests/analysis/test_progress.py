@@ -41,9 +41,3 @@ def test_a_pipe_gets_a_line_every_half_a_minute(monkeypatch):
     lines = stream.getvalue().splitlines()
     assert lines[0] == "3 of 20 frames, 2m50s left"
     assert 5 <= len(lines) <= 8
-
-
-def test_a_pipe_gets_nothing_of_what_is_done_at_once(monkeypatch):
-    stream = io.StringIO()
-    pass_items(monkeypatch, stream, 0.1)
-    assert stream.getvalue() == ""

@@ -9,11 +9,11 @@ from torchbeast.play.films import HEADER_HEIGHT
 from torchbeast.records import checkpoint
 
 
-def save(path, agent_type, name="model.tar"):
+def save(path, agent_type):
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(agent_type=agent_type))
     checkpoint.save(
-        path / name,
+        path / "model.tar",
         {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()},
     )
 
@@ -31,23 +31,6 @@ def test_shows_each_query_over_the_game(tmp_path, capsys):
     with Image.open(paths[0]) as image:
         assert image.size == (2 * 5 * 160 + 4 * 8, 2 * 210 + HEADER_HEIGHT)
     assert (tmp_path / "film.mp4").stat().st_size > 1000
-
-
-def test_an_intermediate_checkpoint_has_a_directory_of_its_own(tmp_path):
-    for name in ("model.tar", "intermediate/model.000000100.tar"):
-        save(tmp_path / "mine", "aaa", name)
-    output = tmp_path / "out"
-    arguments = [
-        "--savedir",
-        str(tmp_path),
-        "--xpid=mine",
-        "--num_frames=1",
-        f"--save_dir={output}",
-    ]
-    assert visualize_aaa.main(arguments) == 0
-    assert visualize_aaa.main([*arguments, "--intermediate_model_id=100"]) == 0
-    pictures = {str(path.parent.relative_to(output / "mine")) for path in output.rglob("*.png")}
-    assert pictures == {"PongNoFrameskip-v4", "model.000000100/PongNoFrameskip-v4"}
 
 
 def test_a_query_that_looks_at_one_place_lights_up_what_that_place_sees():

@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from torchbeast import monobeast, polybeast, polybeast_env
-from torchbeast.cli.parsing import Parser, agent_type, directory
+from torchbeast.cli.parsing import agent_type, directory
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,6 @@ def test_agents_have_the_names_of_2019_too(text, expected):
     assert agent_type(text) == expected
     for module in (polybeast, monobeast):
         assert module.make_parser().parse_args(["--agent_type", text]).agent_type == expected
-
-
-def test_a_flag_counts_as_given_also_with_its_default():
-    parser = Parser("test", "A test.")
-    parser.add_argument("--number", type=int, default=3)
-    parser.add_argument("--text", default="a")
-    parser.add_argument("--switch", action="store_true")
-    assert parser.given(["--number=3", "--switch"]) == {"number", "switch"}
-    assert parser.given([]) == set()
-
-
-def test_an_unknown_agent_is_refused():
-    with pytest.raises(argparse.ArgumentTypeError, match="choose resnet, atari, aaa or"):
-        agent_type("alexnet")
 
 
 def test_variables_in_a_directory_are_expanded(monkeypatch):

@@ -73,6 +73,26 @@ def test_close_wakes_threads_that_wait():
     assert [type(error) for error in errors] == [LearnerClosed]
 
 
+@pytest.mark.parametrize("place", ["computing", "learning"])
+def test_one_failure_wakes_all_threads(place):
+    def fail(_):
+        raise ArithmeticError("no")
+
+    def enter():
+        with gate.part(1):
+            waiting.append(start(add, gate, ["b"]))
+            gate.deliver(["a"], 1) if place == "learning" else fail(None)
+
+    gate, waiting = make_gate(1, fail), []
+    with pytest.raises(ArithmeticError):
+        enter()
+    ((thread, errors),) = waiting
+    thread.join()
+    with pytest.raises(RuntimeError, match="another learner thread failed"):
+        add(gate, ["c"])
+    assert [str(error) for error in errors] == ["another learner thread failed"]
+
+
 def test_nobody_is_admitted_when_all_is_done():
     batches = []
     gate = make_gate(1, batches.append, is_over=lambda: bool(batches))
@@ -80,14 +100,3 @@ def test_nobody_is_admitted_when_all_is_done():
     with pytest.raises(LearnerClosed):
         add(gate, ["b"])
     assert batches == [["a"]]
-
-
-def test_a_failure_while_learning_reaches_all_threads():
-    def learn(batch):
-        raise ArithmeticError("no")
-
-    gate = make_gate(1, learn)
-    with pytest.raises(ArithmeticError):
-        add(gate, ["a"])
-    with pytest.raises(RuntimeError, match="another learner thread failed"):
-        add(gate, ["b"])

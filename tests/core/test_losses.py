@@ -59,12 +59,28 @@ def losses(agent, env, actor, **config):
     return rollout_losses(agent, env, actor, (), LossConfig(**options))
 
 
-def test_targets_of_an_on_policy_rollout():
+@pytest.mark.parametrize(
+    ("rewards", "done", "truncated", "vs"),
+    [
+        ([99.0, 1.0, 0.5], [], [], [3.25, 4.5]),  # v_1 = 0.5 + 0.5 * 8, v_0 = 1 + 0.5 * v_1
+        ([99.0, 1.0, 0.75], [2], [], [1.375, 0.75]),  # A terminal step has no bootstrap.
+        ([99.0, 1.0, 77.0], [2], [1], [1.25, 0.5]),  # Row 1 is the final one.
+        ([99.0, 1.0, 77.0], [2], [2], [1.25, 0.5]),  # The step from row 1 failed.
+        # After a failure an episode of one step is like any other.
+        ([99.0, 1.0, 77.0], [1, 2], [1], [0.25, 77.0]),
+    ],
+)
+def test_targets_of_an_on_policy_rollout(rewards, done, truncated, vs):
     agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
-    env, actor = rollout([99.0, 1.0, 0.5], [1, 0, 1])
-    result = losses(agent, env, actor)
-    # v_1 = 0.5 + 0.5 * 8, v_0 = 1 + 0.5 * v_1
-    assert result.vs.flatten().tolist() == [3.25, 4.5]
+    env, actor = rollout(rewards, [1, 0, 1], done=done, truncated=truncated)
+    result = losses(agent, env, actor, clip_rewards=False)
+    assert result.vs.flatten().tolist() == vs
+    result.total.backward()
+    # Neither policy nor value learn from a transition into another episode.
+    for step, is_step in enumerate(result.is_step.flatten().tolist()):
+        assert is_step == (vs[step] != agent.values[step])
+        assert (agent.values.grad[step] != 0) == is_step
+        assert (agent.logits.grad[step].abs().sum() != 0) == is_step
 
 
 def test_error_and_entropy_are_known_without_their_weights():
@@ -77,34 +93,6 @@ def test_error_and_entropy_are_known_without_their_weights():
         assert result.policy_entropy.flatten().tolist() == pytest.approx([math.log(2)] * 2)
         assert torch.equal(result.baseline, weight * result.value_error)
         assert result.entropy.sum().item() == pytest.approx(-weight * 2 * math.log(2))
-
-
-def test_terminal_step_has_no_bootstrap():
-    agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
-    env, actor = rollout([99.0, 1.0, 0.5], [1, 0, 1], done=[2])
-    assert losses(agent, env, actor).vs.flatten().tolist() == [1.25, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("rewards", "done", "truncated", "vs"),
-    [
-        ([99.0, 1.0, 77.0], [2], [1], [1.25, 0.5]),  # Row 1 is the final one.
-        ([99.0, 1.0, 77.0], [2], [2], [1.25, 0.5]),  # The step from row 1 failed.
-        # After a failure an episode of one step is like any other.
-        ([99.0, 1.0, 77.0], [1, 2], [1], [0.25, 77.0]),
-    ],
-)
-def test_what_follows_a_limit_or_a_failure_is_unknown(rewards, done, truncated, vs):
-    agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
-    env, actor = rollout(rewards, [1, 0, 1], done=done, truncated=truncated)
-    result = losses(agent, env, actor, clip_rewards=False)
-    assert result.vs.flatten().tolist() == vs
-    result.total.backward()
-    # Neither policy nor value learn from a transition into another episode.
-    for step, is_step in enumerate(result.is_step.flatten().tolist()):
-        assert is_step == (vs[step] != agent.values[step])
-        assert (agent.values.grad[step] != 0) == is_step
-        assert (agent.logits.grad[step].abs().sum() != 0) == is_step
 
 
 def cut_into_episodes(env):
@@ -183,41 +171,12 @@ def test_statistics_of_popart_leave_out_what_is_no_step():
     torch.testing.assert_close(result.targets, counted)
 
 
-def test_actions_meet_the_logits_of_the_row_before():
-    behaviour = [[9.0, 9.0], [0.5, -0.5], [-1.0, 2.0]]
-    target = [[0.3, -0.7], [1.1, 0.2], [55.0, 66.0]]
-    agent = Table(target, [0.0, 0.0, 0.0])
-    env, actor = rollout([99.0, 0.25, -0.5], [1, 0, 1], logits=behaviour)
-    result = losses(agent, env, actor)
-    expected = vtrace.from_logits(
-        torch.tensor(behaviour)[1:].view(2, 1, 2),
-        torch.tensor(target)[:2].view(2, 1, 2),
-        torch.tensor([[0], [1]]),
-        torch.full((2, 1), GAMMA),
-        torch.tensor([[0.25], [-0.5]]),
-        torch.zeros(2, 1),
-        torch.zeros(1),
-    )
-    torch.testing.assert_close(result.vs, expected.vs)
-    log_probs = torch.log_softmax(torch.tensor(target), -1)[[0, 1], [0, 1]]
-    pg = -(log_probs * expected.pg_advantages.flatten()).sum()
-    torch.testing.assert_close(result.policy_gradient.sum(), pg)
-
-
 def test_rewards_are_clipped_for_learning_only_if_asked():
     agent = Table([[0.0, 0.0]] * 2, [0.0, 0.0])
     env, actor = rollout([0.0, 50.0], [0, 0])
     assert losses(agent, env, actor).vs.item() == 1.0
     assert losses(agent, env, actor, clip_rewards=False).vs.item() == 50.0
     assert env.reward[1].item() == 50.0
-
-
-def test_no_gradient_through_targets():
-    agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
-    env, actor = rollout([0.0, 1.0, 0.5], [1, 0, 1])
-    losses(agent, env, actor).total.backward()
-    assert agent.values.grad[2] == 0  # The bootstrap.
-    torch.testing.assert_close(agent.values.grad[:2], torch.tensor([0.25 - 3.25, 0.5 - 4.5]))
 
 
 class Tiny(Agent):

@@ -1,8 +1,8 @@
-"""Learning and acting on a device other than the CPU: no operation mixes devices.
+"""Learning and acting on a device other than the CPU mix no devices and wait for no value.
 
-torch's meta device has shapes and types but no data, and exists everywhere. An operation on its
-tensors and the CPU's fails, as one on a GPU's and the CPU's does. Agents with memory are left out:
-the pieces that their rollouts are cut into depend on data.
+torch's meta device has shapes and types but no data. An operation on its tensors and the CPU's is
+an error, and so is reading a value. Agents with memory are left out: the pieces that their rollouts
+are cut into depend on data.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import torch
 from tests.core.test_learner import CONFIG, make_rollout
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.stats import collect_part
+from torchbeast.core.stats import collect_part, read_stats
 from torchbeast.core.update import UpdateRule
 from torchbeast.models import make_agent
 
@@ -52,6 +52,8 @@ def test_a_learner_step_stays_on_its_device(monkeypatch, config, optimizer):
     rule.apply(1e-3)
     tensors = [*gradients.total, *stats, norms.total, *agent.state_dict().values()]
     assert {tensor.device for tensor in tensors} == {META}
+    with pytest.raises(NotImplementedError):  # The first time that a value is read.
+        read_stats(stats, norms)
 
 
 @pytest.mark.parametrize("config", AGENTS, ids=lambda c: " ".join(map(str, c.values())))
@@ -61,10 +63,3 @@ def test_acting_stays_on_its_device(monkeypatch, config):
     row = to_meta(type(env)(*(leaf[:1] for leaf in env)))
     output, state = agent(row, agent.initial_state(3), sample=True)
     assert {tensor.device for tensor in (*output, *state)} == {META}
-
-
-def test_a_mixture_of_devices_is_found(monkeypatch):
-    agent = make_meta_agent(monkeypatch, agent_type="atari")
-    env, actor = make_rollout(0, batch=2)
-    with pytest.raises(RuntimeError, match="device"):
-        rollout_losses(agent, to_meta(env), actor, agent.initial_state(2), LossConfig())

@@ -4,8 +4,8 @@ import sys
 import pytest
 import torch
 
-from tests.kernels import HAS_KERNELS, count_calls, needs_kernels
-from torchbeast.core.optimizer import OptimizerConfig, check_optimizer_state, make_optimizer
+from tests.kernels import HAS_KERNELS
+from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.runtime import kernels
 
 CONFIGS = {
@@ -60,16 +60,6 @@ def test_steps_and_state_are_those_of_torch(name):
             torch.testing.assert_close(ours_value, value, rtol=1e-6, atol=1e-7)
 
 
-@needs_kernels
-def test_parameters_of_another_type_do_not_keep_the_others_from_the_kernel(monkeypatch):
-    calls = count_calls(monkeypatch, "step_rmsprop")
-    parameters = make_parameters()
-    for parameter in parameters[:2]:
-        parameter.grad = torch.ones_like(parameter)
-    make_optimizer(parameters, OptimizerConfig()).step()
-    assert len(calls) == 1
-
-
 @pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_gradients_and_averages_may_lie_in_memory_in_another_order(momentum):
@@ -92,23 +82,17 @@ def test_gradients_and_averages_may_lie_in_memory_in_another_order(momentum):
     assert other.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_nothing_imports_the_compiler(name):
-    script = f"""
+def test_nothing_imports_the_compiler():
+    script = """
 import sys, torch
 from torchbeast.core import optimizer
-parameter = torch.nn.Parameter(torch.ones(2))
-made = optimizer.{name}([parameter], lr=0.1)
-parameter.grad = torch.ones(2)
-made.step()
-made.zero_grad()
-made.load_state_dict(made.state_dict())
+for name in ("RMSprop", "Adam"):
+    parameter = torch.nn.Parameter(torch.ones(2))
+    made = getattr(optimizer, name)([parameter], lr=0.1)
+    parameter.grad = torch.ones(2)
+    made.step()
+    made.zero_grad()
+    made.load_state_dict(made.state_dict())
 sys.exit("torch._dynamo" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@pytest.mark.parametrize("state", [None, {}, {"param_groups": [], "state": {}}, {"state": {}}])
-def test_what_is_no_optimizer_state_is_refused(state):
-    with pytest.raises(ValueError, match="is not an optimizer's state"):
-        check_optimizer_state(state, [])

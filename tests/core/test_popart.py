@@ -41,17 +41,6 @@ def test_moments_equal_a_plain_float64_reference(beta_per):
     torch.testing.assert_close(layer.sigma, layer.variance.sqrt())
 
 
-def test_a_step_per_target_is_as_far_as_the_same_target_many_times():
-    targets = torch.full((20, 4), 9.0)
-    together = PopArtLayer(1, 1, beta=0.01)
-    update(together, targets, torch.zeros(20, 4, dtype=torch.int64))
-    one_by_one = PopArtLayer(1, 1, beta=0.01)
-    for target in targets.flatten():
-        update(one_by_one, target.view(1, 1), torch.zeros(1, 1, dtype=torch.int64))
-    torch.testing.assert_close(together.mu, one_by_one.mu)
-    torch.testing.assert_close(together.variance, one_by_one.variance)
-
-
 def test_sums_of_parts_add_up_to_those_of_the_batch():
     generator = torch.Generator().manual_seed(0)
     layer = PopArtLayer(2, 3)
@@ -95,20 +84,15 @@ def test_gradients_are_rescaled_with_the_parameters():
         torch.testing.assert_close(a, b)
 
 
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match="target, batch"):
-        PopArtLayer(1, 1, beta_per="step")
-
-
 def test_outputs_are_preserved_by_every_update():
     generator = torch.Generator().manual_seed(0)
     layer = PopArtLayer(8, 3, beta=0.1)
     inputs = torch.randn(16, 8, generator=generator, dtype=torch.float64)
     before, _ = layer(inputs)
-    for i in range(5000):
+    for i in range(1000):
         # Tasks come and go, and each has a scale of its own that changes now and then.
-        task = torch.randint(1 + i // 100 % 3, (4, 2), generator=generator)
-        scale = 10.0 ** (-3 + 8 * ((i // 500 * 7 + task) % 5) / 4)
+        task = torch.randint(1 + i // 20 % 3, (4, 2), generator=generator)
+        scale = 10.0 ** (-3 + 8 * ((i // 100 * 7 + task) % 5) / 4)
         targets = (torch.randn(4, 2, generator=generator, dtype=torch.float64) + 1) * scale
         update(layer, targets, task)
         after, normalized = layer(inputs)
@@ -127,26 +111,10 @@ def test_a_single_sample_and_a_task_never_seen():
     assert layer.variance.tolist() == [1.0, 4.5]
 
 
-def test_constant_targets_become_the_mean():
-    layer = PopArtLayer(1, 1, beta=0.1, sigma_floor=0.0)
-    for _ in range(400):
-        update(layer, torch.full((2, 2), 7.0), torch.zeros(2, 2, dtype=torch.int64))
-    assert layer.mu.item() == pytest.approx(7.0)
-    assert layer.sigma.item() == SIGMA_MIN
-
-
-def test_alternating_batches_give_their_true_spread():
-    layer = PopArtLayer(1, 1, beta=0.0025)
-    for i in range(5000):
-        update(layer, torch.full((2, 2), 10.0 * (i % 2)), torch.zeros(2, 2, dtype=torch.int64))
-    assert layer.mu.item() == pytest.approx(5.0, abs=0.1)
-    assert layer.sigma.item() == pytest.approx(5.0, abs=0.01)
-
-
 def test_small_spread_of_large_values_is_resolved():
     torch.manual_seed(0)
     layer = PopArtLayer(1, 1, beta=0.05, sigma_floor=0.0)
-    for _ in range(2000):
+    for _ in range(300):
         targets = (30000 + 0.01 * torch.randn(8, 8, dtype=torch.float64)).unsqueeze(-1)
         layer.update_parameters(targets, torch.ones_like(targets))
     assert layer.sigma.item() == pytest.approx(0.01, rel=0.2)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.core import rank
 from tests.core.rank import STEPS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -14,7 +15,7 @@ PARTS = 4
 
 
 def learn(directory, count):
-    """What each of ``count`` ranks saved."""
+    """Returns what each of ``count`` ranks saved."""
     outputs = [directory / f"{rank}.pt" for rank in range(count)]
     command = [sys.executable, "-m", "tests.core.rank", str(directory / "store")]
     ranks = [
@@ -22,10 +23,10 @@ def learn(directory, count):
         for i, o in enumerate(outputs)
     ]
     try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0] * count
+        assert [process.wait(timeout=120) for process in ranks] == [0] * count
     finally:
-        for rank in ranks:
-            rank.kill()
+        for process in ranks:
+            process.kill()
     return [torch.load(output) for output in outputs]
 
 
@@ -37,15 +38,10 @@ def tensors(state):
             yield f"{parameter} {name}", torch.as_tensor(value)
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    (result,) = learn(tmp_path_factory.mktemp("alone"), 1)
-    return result
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_ranks_learn_as_one_process_and_stop_together(alone, count, tmp_path):
-    results = learn(tmp_path, count)
+def test_ranks_learn_as_one_process_and_stop_together(tmp_path):
+    rank.main(None, tmp_path / "alone.pt", 0, 1, PARTS)
+    alone = torch.load(tmp_path / "alone.pt")
+    results = learn(tmp_path, 2)
     expected = dict(tensors(alone["state"]))
     assert "baseline.mu" in expected
     for result in results:

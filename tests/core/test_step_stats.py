@@ -1,12 +1,10 @@
 import pytest
 import torch
 
-from torchbeast.core.losses import LossConfig, Losses, rollout_losses
-from torchbeast.core.optimizer import OptimizerConfig
+from torchbeast.core.losses import Losses
 from torchbeast.core.stats import collect_part, join_parts, read_stats
-from torchbeast.core.types import AgentOutput, EnvOutput
-from torchbeast.core.update import GradientNorms, UpdateRule
-from torchbeast.models import Agent, AgentConfig
+from torchbeast.core.types import EnvOutput
+from torchbeast.core.update import GradientNorms
 
 T, B = 4, 2
 TASKS = ("A", "B", "C")
@@ -64,43 +62,6 @@ def test_games_are_found_by_their_end():
     part = collect(make_env()._replace(game_over=over))
     games = read_stats(part, GradientNorms(torch.tensor(0.0), {})).games
     assert games == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
-
-
-class Tiny(Agent):
-    def __init__(self, config):
-        super().__init__(config)
-        self.fc = torch.nn.Linear(9, 4)
-        self.build_heads(num_features=4, hidden_size=0, num_layers=1)
-
-    def encode(self, frames):
-        return torch.relu(self.fc(frames.flatten(1)))
-
-    def precision(self, device):
-        return super().precision(torch.device("cpu"))
-
-
-@pytest.mark.parametrize("use_popart", [False, True])
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
-def test_nothing_is_read_from_the_device_before_the_statistics(use_popart, optimizer):
-    """Tensors on the meta device have no values: reading one is an error."""
-    config = AgentConfig(
-        observation_shape=(1, 3, 3), num_actions=3, tasks=TASKS, use_popart=use_popart
-    )
-    agent = Tiny(config).to("meta")
-    env = make_env("meta")
-    logits = torch.zeros(T + 1, B, 3, device="meta")
-    action = torch.zeros(T + 1, B, 1, dtype=torch.int64, device="meta")
-    actor = AgentOutput(action, logits, logits[..., :1], logits[..., :1])
-    versions = torch.zeros(T + 1, B, dtype=torch.int64, device="meta")
-
-    rule = UpdateRule(agent, OptimizerConfig(optimizer=optimizer), lambda: None)
-    losses = rollout_losses(agent, env, actor, (), LossConfig())
-    gradients = rule.gradients(losses)
-    part = collect_part(losses, env, versions, 3, len(TASKS))
-    norms = rule.prepare(gradients, losses.targets)
-    rule.apply(0.1)
-    with pytest.raises(NotImplementedError):
-        read_stats(join_parts(part, part), norms)
 
 
 def test_what_is_no_step_of_a_game_is_not_counted():

@@ -9,7 +9,7 @@ from torchbeast.models import Agent, AgentConfig
 
 SCALES = torch.tensor([1.0, 1000.0])
 ROWS = 21
-UPDATES = 600
+UPDATES = 400
 
 
 class Tiny(Agent):

@@ -78,10 +78,6 @@ def rows_of_server(path, actions, task):
     return EnvOutput(*env_output)
 
 
-def test_a_step_has_the_fields_of_a_batch():
-    assert EnvStep._fields == EnvOutput._fields
-
-
 def test_rows_of_a_scripted_environment():
     rows = rows_of_stream([0] * (len(SCRIPT) + 2), task=3)
     assert [row.task for row in rows] == [3] * len(rows)
@@ -99,13 +95,6 @@ def test_rows_of_a_scripted_environment():
     assert [int(row.frame[0]) for row in rows] == [1, 2, 4, 5, 7, 8, 9, 10, 12, 13, 14, 16]
 
 
-def test_a_number_in_the_place_of_truncated_is_an_error():
-    env = Scripted()
-    env.step = lambda action: (np.zeros(1, np.uint8), 0.0, False, 0, {})
-    with pytest.raises(ValueError, match="returned 0 for `truncated`, which is no bool"):
-        EnvStream(env, task=0).step(0)
-
-
 def test_a_server_yields_the_same_rows(tmp_path):
     actions = [(7 * i) % 5 for i in range(NUM_STEPS)]
     expected = rows_of_stream(actions, task=2)
@@ -119,21 +108,27 @@ def test_a_server_yields_the_same_rows(tmp_path):
         assert torch.equal(column[first:], wanted[first:]), name
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e39])
-def test_a_reward_that_is_not_finite_is_an_error(reward):
+@pytest.mark.parametrize(
+    ("reward", "truncated", "message"),
+    [
+        (float("nan"), False, "its reward is"),
+        (1e39, False, "its reward is"),
+        (0.0, 0, "returned 0 for `truncated`, which is no bool"),
+    ],
+)
+def test_what_a_step_must_not_return_is_an_error(reward, truncated, message):
     env = Scripted()
-    env.step = lambda action: (env._observe(), reward, False, False, {})
+    env.step = lambda action: (env._observe(), reward, False, truncated, {})
     stream = EnvStream(env, task=0)
     stream.initial()
-    with pytest.raises(ValueError, match="its reward is"):
+    with pytest.raises(ValueError, match=message):
         stream.step(0)
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_an_observation_that_is_not_finite_is_an_error(number):
+def test_an_observation_that_is_not_finite_is_an_error():
     env = Scripted()
     env.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    env.reset = lambda **_: (np.array([0, number], np.float32), {})
+    env.reset = lambda **_: (np.array([0, np.nan], np.float32), {})
     with pytest.raises(ValueError, match="its observation is not finite"):
         EnvStream(env, task=0).initial()
 

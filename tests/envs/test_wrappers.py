@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.envs import make_env
-from torchbeast.envs.games import games_by_name
-from torchbeast.envs.mock import Mock
+from torchbeast.envs import all_games, make_env
 from torchbeast.envs.wrappers import WRONG_GRAY
 
 AIR_RAID = "AirRaidNoFrameskip-v4"
@@ -80,7 +78,7 @@ def test_equals_the_classical_chain_step_by_step(game):
     np.testing.assert_array_equal(env.reset()[0], reference.reset())
     rng = np.random.default_rng(0)
     ends = {True: 0, False: 0}
-    for _ in range(2500):
+    for _ in range(1500):
         action = int(rng.integers(env.action_space.n))
         observation, reward, terminated, truncated, info = env.step(action)
         expected = reference.step(action)
@@ -97,7 +95,7 @@ def test_equals_the_classical_chain_step_by_step(game):
 
 def test_gray_is_the_luminance_of_the_colours_but_where_it_is_known_not_to_be():
     wrong = set()
-    for game in games_by_name().values():
+    for game in (AIR_RAID, "ALE/LaserGates-v5", *all_games()[::8]):  # All take ten seconds.
         ale = ale_py.ALEInterface()
         rom = gymnasium.spec(game).kwargs["game"]
         ale.loadROM(ale_py.roms.get_rom_path(rom))
@@ -148,8 +146,8 @@ def play(game, steps=1500, **options):
 
 def test_seed_decides_everything():
     game = "BreakoutNoFrameskip-v4"
-    assert play(game, seed=1) == play(game, seed=1)
-    assert play(game, seed=1) != play(game, seed=2)
+    first, same, other = (play(game, 300, seed=seed) for seed in (1, 1, 2))
+    assert first == same != other
 
 
 def test_both_spellings_are_the_same_game():
@@ -224,14 +222,6 @@ def test_an_environment_that_cannot_be_drawn_is_one_clear_line():
             make_env("torchbeast.envs.mock:TestBlind-v0", render_mode="rgb_array")
     finally:
         del gymnasium.registry["TestBlind-v0"]
-
-
-def test_mock_episodes():
-    env = Mock(episode_length=2, truncate=True)
-    env.reset()
-    assert env.step(0)[1:4] == (1.0, False, False)
-    assert env.step(0)[1:4] == (1.0, False, True)
-    assert make_env("Mock").action_space.n == 4
 
 
 def watch(frame_format, **size):

@@ -1,14 +1,11 @@
 import pytest
 
-from torchbeast.core.stats import Game
 from torchbeast.records.metrics import (
-    game_scalars,
     log_fields,
     log_row,
     snapshot_scalars,
     step_scalars,
 )
-from torchbeast.records.progress import Limit
 
 NAMES = ["Pong", "Breakout"]
 
@@ -22,15 +19,6 @@ def test_a_row_has_every_column(make_game, make_snapshot, names, use_popart):
     assert ("mu/Pong" in row) == use_popart
 
 
-def test_a_row_keeps_the_sums_of_a_batch_and_the_bottleneck(make_game, make_snapshot):
-    game = make_game(mean_return=2.0, std_return=1.0)
-    limit = Limit("learner", "try more --cores")
-    row = log_row(make_snapshot(game, limit=limit))
-    assert (row["step"], row["pg_loss"], row["entropy_loss"]) == (623_360, 40.0, -0.5)
-    assert (row["mean_episode_return/Pong"], row["std_episode_return/Pong"]) == (2.0, 1.0)
-    assert row["held_back_by"] == "learner"
-
-
 def test_losses_are_means_per_step_and_the_entropy_is_positive(make_stats):
     stats = make_stats(
         40, task_steps=[12, 8], task_grad_norms={1: 7.0}, task_entropies={0: 1.0, 1: 2.25}
@@ -40,18 +28,6 @@ def test_losses_are_means_per_step_and_the_entropy_is_positive(make_stats):
     assert (scalars["losses/value_loss"], scalars["losses/entropy"]) == (0.25, 1.5)
     assert scalars["losses/grad_norm/Breakout"] == 7.0
     assert (scalars["losses/entropy/Pong"], scalars["losses/entropy/Breakout"]) == (1.0, 2.25)
-
-
-def test_the_entropy_of_an_only_game_is_that_of_the_run(make_stats):
-    scalars = step_scalars(make_stats(40, task_steps=[20], task_entropies={0: 1.5}), NAMES[:1])
-    assert "losses/entropy/Pong" not in scalars
-
-
-def test_a_full_game_has_return_and_length():
-    assert game_scalars(Game(1, 30.0, 250), NAMES) == {
-        "charts/episodic_return/Breakout": 30.0,
-        "charts/episodic_length/Breakout": 250,
-    }
 
 
 def test_what_is_not_known_is_left_out(make_game, make_snapshot):

@@ -1,6 +1,14 @@
 import pytest
 
-from torchbeast.records.progress import MIN_TREND_GAMES, EvaluatedReturns, Progress
+from torchbeast.records.progress import (
+    MIN_TREND_GAMES,
+    SHOWN_AFTER_S,
+    USUAL_INTERVALS,
+    WARNED_AFTER_S,
+    Arrivals,
+    EvaluatedReturns,
+    Progress,
+)
 
 QUEUES = {"learner": 1, "inference": 0}
 
@@ -45,10 +53,6 @@ def test_the_speed_is_that_of_the_last_minutes(make, make_stats, clock):
     assert snapshot.sps == pytest.approx(10.0)
     assert snapshot.seconds == 1000
     assert snapshot.seconds_left == pytest.approx((1_000_000 - 5490) / 10)
-
-
-def test_without_steps_there_is_no_time_left(make):
-    assert make().snapshot(QUEUES).seconds_left is None
 
 
 def test_the_trend_compares_the_newer_half_of_the_games(make, make_stats):
@@ -111,3 +115,51 @@ def test_a_resumed_run_continues_its_counts(make, make_stats):
         "Pong: mean return 3.00 over the last 3 full games",
         "Breakout: no game finished",
     ]
+
+
+def run(arrivals, batches, start=0.0, interval=1.0):
+    """Records a batch per ``interval`` seconds; returns the time of the last."""
+    now = start
+    for task_steps in batches:
+        now += interval
+        arrivals.record(task_steps, now)
+    return now
+
+
+def test_a_silence_is_shown_before_it_is_warned_about():
+    arrivals = Arrivals(2)
+    now = run(arrivals, [[10, 10]])
+    now = run(arrivals, [[10, 0]] * int(SHOWN_AFTER_S), now)
+    assert arrivals.silence(1, now) == SHOWN_AFTER_S
+    assert arrivals.silence(0, now) is None
+    assert arrivals.newly_silent(now) == {}
+    now = run(arrivals, [[10, 0]] * int(WARNED_AFTER_S - SHOWN_AFTER_S), now)
+    assert arrivals.newly_silent(now) == {1: WARNED_AFTER_S}
+
+
+def test_many_games_with_a_slow_network_are_not_silent():
+    # A batch of one game every two seconds: each game waits for two minutes between its turns.
+    arrivals = Arrivals(62)
+    turns = [[10 * (task == turn) for task in range(62)] for turn in range(62)]
+    now = 0.0
+    for _ in range(3):
+        for turn in turns:
+            now = run(arrivals, [turn], now, interval=2.0)
+            assert arrivals.newly_silent(now) == {}
+    # One hangs: that many rounds later it is named.
+    turns[7] = turns[8]
+    for _ in range(USUAL_INTERVALS + 1):
+        now = run(arrivals, turns, now, interval=2.0)
+    assert list(arrivals.newly_silent(now)) == [7]
+
+
+def test_when_the_whole_run_waits_no_game_is_at_fault():
+    arrivals = Arrivals(2)
+    now = run(arrivals, [[10, 10]] * 10) + 1000.0
+    assert arrivals.newly_silent(now) == {}
+    assert arrivals.stall(now) == 1000.0
+    assert arrivals.newly_stalled(now) == 1000.0
+    assert arrivals.newly_stalled(now + 1000.0) is None
+    now = run(arrivals, [[10, 10]], now)
+    assert arrivals.stall(now) is None
+    assert arrivals.newly_stalled(now + 1000.0) == 1000.0

@@ -1,7 +1,3 @@
-from pathlib import Path
-
-import pytest
-
 from torchbeast.records import checkpoint, run_files
 
 CONTENTS = {"model_state_dict": {}}
@@ -26,18 +22,3 @@ def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_pat
     assert run_files.find_checkpoint(tmp_path, "Pong").is_relative_to(run_files.SHIPPED)
     (run / "meta.json").touch()
     assert run_files.find_checkpoint(tmp_path, "Pong") == run / "model.tar"
-
-
-@pytest.mark.parametrize(
-    ("path", "number"),
-    [
-        ("run/intermediate/model.000000500.tar", 500),
-        ("run/model.tar", None),
-        ("run/model.previous.tar", None),
-        ("run/intermediate/best.tar", None),
-        ("run/intermediate/best.5.tar", None),
-        ("intermediate/model.tar", None),
-    ],
-)
-def test_intermediate_checkpoints_are_known_by_their_names(path, number):
-    assert run_files.intermediate_id(Path(path)) == number

@@ -40,19 +40,10 @@ def test_a_directory_without_files_is_removed(tmp_path):
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["b"]
 
 
-def test_a_place_that_cannot_be_written_is_misuse(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is no directory"), lock_run(str(tmp_path / "file"), "a"):
-        pass
-
-
 def test_runs_that_start_in_the_same_second_have_different_names(tmp_path):
     names = [reserve_name(str(tmp_path / "runs"), "torchbeast-1") for _ in range(3)]
     assert names == ["torchbeast-1", "torchbeast-1-2", "torchbeast-1-3"]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == names
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is no directory"):
-        reserve_name(str(tmp_path / "file"), "a")
     (tmp_path / "logs").symlink_to(tmp_path / "not mounted")
     with pytest.raises(UsageError, match="Cannot write to --savedir"):
         reserve_name(str(tmp_path / "logs" / "torchbeast"), "a")

@@ -36,14 +36,6 @@ def wandb(monkeypatch):
     return module
 
 
-def test_the_flags_are_a_table(write):
-    events = write([])
-    (tag,) = (tag for tag in events.Tags()["tensors"] if tag.startswith("hyperparameters"))
-    (event,) = events.Tensors(tag)
-    (text,) = event.tensor_proto.string_val
-    assert text.decode().splitlines()[2:] == ["| batch_size | 8 |", "| env | six |"]
-
-
 def test_a_resumed_run_hides_what_came_after_its_checkpoint(write):
     write([10, 20, 30])
     events = write([25, 30], last_step=20)

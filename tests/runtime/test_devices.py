@@ -1,10 +1,7 @@
-import contextlib
-
 import pytest
 import torch
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime import devices
 from torchbeast.runtime.devices import Devices, DeviceStream, choose_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -63,72 +60,6 @@ def test_to_the_cpu_tensors_pass_as_they_are():
     with stream.active():
         assert stream.upload(tensors) is tensors
         assert stream.download(tensors) is tensors
-
-
-class StubGpu:
-    """Streams and events that only write down what happens, on the device without data."""
-
-    def __init__(self, monkeypatch):
-        self.log = []
-        monkeypatch.setattr(devices, "GPU_TYPES", ("meta",))
-        monkeypatch.setattr(torch, "get_device_module", lambda device: self)
-
-    def Stream(self, device):  # noqa: N802
-        return StubStream(self, "copies")
-
-    def Event(self):  # noqa: N802
-        return StubEvent(self)
-
-    def current_stream(self, device):
-        return StubStream(self, f"current of {device}")
-
-    @contextlib.contextmanager
-    def stream(self, stream):
-        self.log.append(f"enter {stream.name}")
-        yield
-        self.log.append(f"leave {stream.name}")
-
-
-class StubStream:
-    def __init__(self, gpu, name):
-        self.gpu, self.name = gpu, name
-
-    def synchronize(self):
-        self.gpu.log.append(f"wait for {self.name}")
-
-    def wait_event(self, event):
-        self.gpu.log.append(f"{self.name} waits")
-
-
-class StubEvent:
-    def __init__(self, gpu):
-        self.gpu = gpu
-
-    def record(self, stream):
-        self.gpu.log.append(f"record {stream.name}")
-
-
-def test_copies_run_on_a_separate_stream_and_are_complete(monkeypatch):
-    gpu = StubGpu(monkeypatch)
-    marked = []
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, s: marked.append(s.name))
-    stream = DeviceStream(torch.device("meta"))
-    moved = stream.upload((torch.ones(2), (torch.zeros(3),)))
-    assert [t.device.type for t in (moved[0], moved[1][0])] == ["meta", "meta"]
-    assert gpu.log == ["enter copies", "leave copies", "wait for copies"]
-    assert marked == ["current of meta"] * 2
-    with pytest.raises(NotImplementedError, match="no data"):  # It gets as far as the copy.
-        stream.download(moved)
-    assert gpu.log[3:] == ["enter copies"]
-
-
-def test_work_on_a_copy_waits_for_what_was_recorded_on_its_device(monkeypatch):
-    gpu = StubGpu(monkeypatch)
-    copy = torch.nn.Linear(2, 2, device="meta")
-    devices.wait_event(devices.record_event(copy), copy)
-    assert gpu.log == ["record current of meta", "current of meta waits"]
-    devices.wait_event(devices.record_event(torch.nn.Linear(2, 2)), copy)
-    assert len(gpu.log) == 2
 
 
 @needs_gpu

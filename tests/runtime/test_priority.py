@@ -24,7 +24,7 @@ def run(code, **options):
 
 
 @has_sessions
-@pytest.mark.parametrize(("niceness", "expected"), [(0, 7), (3, 10), (15, 19)])
+@pytest.mark.parametrize(("niceness", "expected"), [(3, 10), (15, 19)])
 def test_a_new_session_follows_that_of_its_parent(niceness, expected):
     child = f"{IMPORT}priority.follow_session({niceness}){REPORT}"
     code = (
@@ -38,25 +38,6 @@ def test_a_new_session_follows_that_of_its_parent(niceness, expected):
 def test_the_session_of_another_process_is_left_alone():
     before = priority.session_niceness(os.getpid())
     assert run("priority.follow_session(3)") == (min(os.nice(0) + 3, 19), before)
-
-
-def test_a_session_is_tried_again_that_may_not_be_changed_so_soon(monkeypatch):
-    answers = [BlockingIOError, BlockingIOError, None]
-    written = []
-
-    class File:
-        def __init__(self, path):
-            pass
-
-        def write_text(self, text):
-            if (error := answers.pop(0)) is not None:
-                raise error
-            written.append(text)
-
-    monkeypatch.setattr(priority, "Path", File)
-    monkeypatch.setattr(priority, "PAUSE_S", (0, 0))
-    priority.set_session_niceness(os.getpid(), 5)
-    assert written == ["5"]
 
 
 def test_without_sessions_the_niceness_of_the_process_counts():

@@ -42,9 +42,6 @@ def test_each_host_has_an_equal_part_of_the_servers():
     addresses = server_addresses(["a:4000", "b:5000"], 4)
     assert addresses == ["a:4000", "a:4001", "b:5000", "b:5001"]
     check_basenames("a:4000,b:5000", 4, 2, "tls")
-
-
-def test_every_port_that_there_is_can_be_used():
     check_basenames("a:1,b:65534", 4, 2, "tls")
 
 
@@ -52,13 +49,10 @@ def test_every_port_that_there_is_can_be_used():
     ("basenames", "num_servers", "message"),
     [
         ("a:4000,a:4000", 4, "names a host twice"),
-        ("a:4000,b:4000", 3, "need a multiple of 4"),
         ("a:4000,b:4000", 2, "2 hosts with all of 2 games need a multiple of 4"),
         ("a:4000,b", 4, "must be unix:/path or host:port, not b"),
-        ("a:70000", 2, "a:70000: the ports of 2 servers must be from 1 to 65535"),
         ("a:4000,b:65535", 4, "b:65535: the ports of 2 servers"),
         ("a:0", 2, "a:0: the ports"),
-        ("a:-1", 4, "a:-1: the ports"),
         ("unix:/tmp/a%41", 4, "a path that gRPC takes for another one .*: /tmp/a%41"),
     ],
 )

@@ -86,9 +86,10 @@ def test_layers_are_shuffled_from_the_output_down():
 
 def test_each_copy_has_one_more_shuffled_layer_and_the_agent_none():
     torch.manual_seed(0)
-    agent = make_agent(AgentConfig(agent_type="atari")).eval()
+    shape = (2, 40, 40)
+    agent = make_agent(AgentConfig(agent_type="atari", observation_shape=shape)).eval()
     before = {name: value.clone() for name, value in agent.state_dict().items()}
-    step = make_step(agent, random_frame())
+    step = make_step(agent, random_frame(shape))
     expected = []
     for name, shuffled in shuffle_from_top(agent, step):
         expected += ["policy", "baseline"] if name == "heads" else [name]

@@ -64,17 +64,6 @@ def test_an_actions_score_follows_the_papers_formula():
     assert specific_change(before, after[None], 0) == pytest.approx(expected)
 
 
-def test_an_action_that_becomes_likelier_has_no_score():
-    assert specific_change(np.zeros(3), np.array([[1.0, 0.0, 0.0]]), 0) == 0
-
-
-def test_an_action_scores_less_if_the_other_actions_change_among_themselves():
-    before = np.zeros(3)
-    log_p = np.log([0.2, 0.4, 0.4]), np.log([0.2, 0.7, 0.1])
-    alone, mixed = specific_change(before, np.stack(log_p), 0)
-    assert alone > mixed > 0
-
-
 def test_the_chosen_action_is_the_steps_own():
     changed = outputs(masked_logits=[[[1.0, 0.0, -1.0]]])
     assert parse("action")(changed, 1) == parse("action:fire")(changed, 0) > 0
@@ -92,11 +81,6 @@ def test_the_chosen_action_is_the_steps_own():
 def test_what_the_agent_does_not_have_is_named(text, message):
     with pytest.raises(UsageError, match=message):
         parse(text)
-
-
-def test_an_agent_of_one_head_has_no_other_games_value():
-    with pytest.raises(UsageError, match="one value head for all"):
-        parse_scores(["task:Pong"], SUBJECT._replace(has_heads=False))
 
 
 def test_each_action_lights_up_the_patch_that_it_reads():
