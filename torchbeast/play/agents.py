@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
 from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.records import checkpoint, run_files
+
+log = logging.getLogger("torchbeast")
 
 
 class Trained(NamedTuple):
@@ -50,6 +53,9 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
     xpid = "latest" if flags.xpid is None else flags.xpid
     path = run_files.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
     directory = run_files.run_of(path)
+    shipped = run_files.SHIPPED / xpid / "model.tar"
+    if path.name == "model.tar" and path.exists() and shipped.exists() and path != shipped:
+        log.info("%s is your run in %s; the shipped agent is --xpid %s", xpid, directory, shipped)
     if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
         if directory.is_symlink():
             directory = directory.resolve()

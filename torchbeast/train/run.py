@@ -6,13 +6,16 @@ Of several ranks the first one gives all of it; the others have :class:`NoOutput
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchbeast.cli.flags import DEFAULT_SAVEDIR
 from torchbeast.core.learner import Learner, StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
@@ -143,6 +146,8 @@ class RunOutputs(NoOutputs):
         print(f"{self._learner.steps:,} steps; run in {self._path}", flush=True)
         if signum is not None and self._saved:
             print(self._describe_saved(), flush=True)
+        elif self._saved and self._checkpointer.saved_step is not None:
+            print(describe_next(self._plan), flush=True)
         if not self._saved:
             error = "the last steps are not saved"
             if signum is None:
@@ -186,6 +191,26 @@ class RunOutputs(NoOutputs):
             f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}.\n"
             f"To resume, run the same command with --xpid {self._plan.xpid}"
         )
+
+
+def describe_next(plan: RunPlan) -> str:
+    """Returns the commands that score, film and explain the agent of a finished run."""
+    output, games = plan.config.output, plan.config.games
+    flags = f"--xpid {shlex.quote(plan.xpid)}"
+    if Path(output.savedir) != Path(DEFAULT_SAVEDIR).expanduser():
+        flags += f" --savedir {shlex.quote(str(output.savedir))}"
+    one = f" --env {games[0]}" if len(games) > 1 or is_custom(games[0]) else ""
+    every = f" --env {','.join(games)}" if any(map(is_custom, games)) else ""
+    if ":" in plan.agent.agent_type:
+        flags += f" --agent_type {plan.agent.agent_type}"
+    return "\n".join(
+        [
+            "Next:",
+            f"  python -m torchbeast.polybeast --mode test {flags}{every}",
+            f"  python -m torchbeast.polybeast --mode record {flags}{one}",
+            f"  python -m torchbeast.saliency {flags}{one}",
+        ]
+    )
 
 
 # How long threads get to finish what they are at when a run ends.
