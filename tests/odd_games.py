@@ -1,6 +1,5 @@
 """Games that are hard to evaluate: ``tests.odd_games:Endless-v0`` and others, for Gymnasium."""
 
-import logging
 import time
 
 import gymnasium
@@ -24,14 +23,6 @@ class Endless(gymnasium.Env):
         self._steps += 1
         is_dead = self._life_steps > 0 and self._steps % self._life_steps == 0
         return np.zeros((1, 36, 36), np.uint8), 1.0, is_dead, False, {"game_over": False}
-
-
-class Warns(Endless):
-    """Ends with its first step, and says so."""
-
-    def step(self, action):
-        logging.getLogger("torchbeast").warning("a game of one step")
-        return np.zeros((1, 36, 36), np.uint8), 1.0, True, False, {}
 
 
 class Undeclared(Endless):
@@ -60,7 +51,6 @@ class Hangs(Endless):
 gymnasium.register("Endless-v0", Endless)
 gymnasium.register("ManyLives-v0", Endless, kwargs={"life_steps": 7})
 gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
-gymnasium.register("Warns-v0", Warns)
 gymnasium.register("Undeclared-v0", Undeclared)
 gymnasium.register("Deep-v0", Deep)
 gymnasium.register("Hangs-v0", Hangs)

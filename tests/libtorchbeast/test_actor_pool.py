@@ -47,7 +47,6 @@ class Pool:
         queue_size=None,
         state=(),
         action_dtype=torch.int64,
-        in_place=False,
         **options,
     ):
         self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
@@ -58,7 +57,6 @@ class Pool:
         self.error = None
         self.calls = 0
         self._action_dtype = action_dtype
-        self._in_place = in_place
         self._threads = [
             threading.Thread(target=self._infer, daemon=True),
             threading.Thread(target=self._run, daemon=True),
@@ -69,8 +67,6 @@ class Pool:
             env_output, state = batch.get_inputs()
             batch_size = env_output[1].shape[1]
             self.calls += 1
-            if self._in_place:
-                env_output[0].fill_(255)
             # The smallest type wraps around at 128.
             number = self.calls if self._action_dtype == torch.int64 else self.calls % 100
             action = torch.full((1, batch_size, 1), number, dtype=self._action_dtype)
@@ -136,11 +132,12 @@ def check_rollouts(rollouts):
         previous_last = (env_output, agent_output)
 
 
-@pytest.mark.parametrize("newest_plane", [True, False])
-@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize(("envs", "newest_plane"), [(1, True), (3, True), (3, False)])
 def test_rollouts_hold_what_the_environment_did(start_server, envs, newest_plane):
     address, _ = start_server(task=4)
-    with Pool([address], envs, newest_plane=newest_plane) as pool:
+    endless = {"connect_timeout_s": float("inf"), "step_timeout_s": float("inf")}
+    with Pool([address], envs, newest_plane=newest_plane, **endless) as pool:
+        assert pool.pool.count() >= 0
         items = [next(pool.queue) for _ in range(8 * envs)]
     for e in range(envs):
         rollouts = items[e::envs]
@@ -189,22 +186,6 @@ def test_an_environment_that_exits_ends_its_server(start_server):
         assert server.exitcode == 3
 
 
-def test_killed_server_is_reconnected_to(start_server):
-    address, process = start_server()
-    with Pool([address]) as pool:
-        next(pool.queue)
-        process.kill()
-        process.join()
-        time.sleep(0.3)
-        start_server()
-        deadline = time.monotonic() + 60
-        before = pool.pool.count()
-        while pool.pool.count() < before + 4 * T:
-            next(pool.queue)
-            assert time.monotonic() < deadline
-    assert pool.error is None
-
-
 def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
     (first, _), (second, process) = (start_server(task=i, name=f"s{i}") for i in range(2))
 
@@ -246,44 +227,10 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     assert "in step" in message
 
 
-def test_what_broke_an_environment_is_said_also_if_its_replacement_fails(start_server):
-    address, _ = start_server(fail_at=3, only_one=True)
-    with Pool([address], max_environment_failures=1) as pool:
-        message = pool.wait_for_error()
-    assert "failed at its step 4" in message
-    first, _, second = message.partition("Its replacement failed, too:")
-    assert "KeyError: 'broken environment'" in first
-    assert "OSError: port is taken" in second
-
-
-def test_failures_after_whole_rollouts_count_too(start_server):
-    address, _ = start_server(fail_at=4 * T)
-    with Pool([address], max_environment_failures=2) as pool:
-        assert "it failed 2 times" in pool.wait_for_error()
-        assert pool.pool.count() >= 7 * T
-
-
-def test_only_the_failing_environment_is_made_anew(start_server):
-    """Environment 1 of 3 fails once; the others' rollouts go on, and its own is truncated."""
-    address, _ = start_server(fail_once_at=8)
-    with Pool([address], 3) as pool:
-        items = [next(pool.queue) for _ in range(3 * 4)]
-    assert pool.error is None
-    for e in (0, 2):
-        check_rollouts(items[e::3])
-    truncated = torch.cat([item[0][0][6][1:, 0] for item in items[1::3]])
-    game_over = torch.cat([item[0][0][7][1:, 0] for item in items[1::3]])
-    steps = torch.cat([item[0][0][4][1:, 0] for item in items[1::3]])
-    assert truncated.nonzero().flatten().tolist() == [8]
-    assert not game_over[8]
-    assert steps[6:12].tolist() == [7, 8, 0, 1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         ({"reward": float("nan")}, "its reward is nan"),
-        ({"reward": float("-inf")}, "its reward is -inf"),
         ({"reward": 1e300}, "its reward is 1"),
         ({"reward": None}, "its reward is None, which is no number"),
         ({"truncated": 0}, "its step() returned 0 for `truncated`, which is no bool"),
@@ -294,7 +241,6 @@ def test_only_the_failing_environment_is_made_anew(start_server):
         ),
         ({"frame": {"x": np.zeros(3)}}, "a leaf against a mapping of 1"),
         ({"text": "é" * 2000 + "\ud800"}, "é" * 2000 + "\\ud800"),
-        ({"text": "x" * 100_000}, "x" * 60_000),
     ],
 )
 def test_what_an_environment_must_not_do_is_named(start_server, bad, message):
@@ -320,46 +266,12 @@ def test_an_exception_without_a_python_frame_is_named(start_server):
     assert "is not in list" in error
 
 
-def test_a_hung_environment_is_named(start_server):
-    address, _ = start_server(stuck_at=3)
-    with Pool([address], 2, step_timeout_s=1, max_environment_failures=1) as pool:
-        error = pool.wait_for_error()
-    assert f"{address}: it has not answered a step of 2 environments for 1 s" in error
-
-
 def test_actions_of_every_integer_type_arrive_as_int(start_server):
     address, _ = start_server()
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
         with Pool([address], action_dtype=dtype) as pool:
             check_rollouts([next(pool.queue) for _ in range(2)])
         assert pool.error is None
-
-
-def test_a_batch_of_one_is_a_copy(start_server):
-    """A model that works in place must not change what the learner gets."""
-    address, _ = start_server()
-    with Pool([address], in_place=True) as pool:
-        (env_output, _), _ = next(pool.queue)
-    assert env_output[0].max() < 100
-
-
-def test_connect_timeout_may_be_infinite(start_server):
-    address, _ = start_server()
-    with Pool([address], connect_timeout_s=float("inf"), step_timeout_s=float("inf")) as pool:
-        next(pool.queue)
-    assert pool.error is None
-
-
-def test_one_failing_stream_of_two_ends_the_pool(start_server):
-    good, _ = start_server(name="good")
-    bad, _ = start_server(name="bad", fail_at=3)
-    with Pool([good, bad], max_environment_failures=1) as pool:
-        assert f"Environment 0 of {bad} (game 0) failed" in pool.wait_for_error()
-
-
-def test_missing_server_is_an_error_after_the_timeout(tmp_path):
-    with Pool([f"unix:{tmp_path}/nobody"], connect_timeout_s=0.3) as pool:
-        assert "No environment server answered at" in pool.wait_for_error()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -393,45 +305,23 @@ def test_close_with_a_stopped_server(start_server):
         assert closing_time(pool) < 30
 
 
-def test_close_with_an_environment_stuck_in_step(start_server):
-    address, _ = start_server(stuck_at=3)
-    with Pool([address]) as pool:
-        time.sleep(1.0)
-        assert closing_time(pool) < 30
-
-
-def test_close_with_a_full_learner_queue(start_server):
-    address, _ = start_server()
-    with Pool([address], queue_size=1) as pool:
-        while pool.queue.size() < 1:
-            time.sleep(0.01)
-        time.sleep(0.1)
-        assert closing_time(pool) < 30
-
-
-def test_count_starts_at_zero(tmp_path):
-    assert Pool([f"unix:{tmp_path}/nobody"]).pool.count() == 0
-
-
-def test_wrong_options_are_refused():
-    queue, batcher = BatchingQueue(), DynamicBatcher()
-
-    def make(addresses=("unix:/tmp/x",), unroll_length=1, **options):
-        return ActorPool(unroll_length, queue, batcher, list(addresses), (), **options)
-
-    with pytest.raises(ValueError, match="unroll_length must be >= 1"):
-        make(unroll_length=0)
-    with pytest.raises(ValueError, match="No environment server addresses"):
-        make(addresses=())
-    with pytest.raises(ValueError, match="neither unix:PATH nor HOST:PORT"):
-        make(addresses=["nonsense"])
-    with pytest.raises(ValueError, match="without TLS"):
-        make(addresses=["192.0.2.1:4000"])
-    with pytest.raises(ValueError, match="one number per address"):
-        make(environments_per_stream=[1, 2])
-    with pytest.raises(ValueError, match="step_timeout_s must be >= 0"):
-        make(step_timeout_s=-1)
-    with pytest.raises(ValueError, match="connect_timeout_s must be >= 0"):
-        make(connect_timeout_s=float("nan"))
-    with pytest.raises(ValueError, match="without TLS"):
-        make(addresses=["127.evil.example.com:4000"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"unroll_length": 0}, "unroll_length must be >= 1"),
+        ({"addresses": []}, "No environment server addresses"),
+        ({"addresses": ["nonsense"]}, "neither unix:PATH nor HOST:PORT"),
+        ({"addresses": ["192.0.2.1:4000"]}, "without TLS"),
+        ({"addresses": ["127.evil.example.com:4000"]}, "without TLS"),
+        ({"environments_per_stream": [1, 2]}, "one number per address"),
+        ({"step_timeout_s": -1}, "step_timeout_s must be >= 0"),
+        ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    options = {"unroll_length": 1, "addresses": ["unix:/tmp/x"], **options}
+    with pytest.raises(ValueError, match=message):
+        ActorPool(
+            options.pop("unroll_length"), BatchingQueue(), DynamicBatcher(),
+            options.pop("addresses"), (), **options,
+        )  # fmt: skip

@@ -37,8 +37,3 @@ def test_polybeast_says_what_to_do(run):
         "polybeast: error: PolyBeast's C++ part was built from other sources: "
         "run make build or pip install --editable .\n"
     )
-
-
-def test_torch_computes_instead_of_its_kernels(run):
-    script = "from torchbeast.runtime import kernels; print(kernels.compiled())"
-    assert run("-c", script).stdout == "None\n"

@@ -14,7 +14,8 @@ from libtorchbeast import _C
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 
-queue, batcher = BatchingQueue(maximum_queue_size=1), DynamicBatcher()
+queue, full = BatchingQueue(), BatchingQueue(maximum_queue_size=1)
+batcher, computing = DynamicBatcher(), DynamicBatcher()
 pool = ActorPool(1, queue, batcher, ["unix:{directory}/nobody"], ())
 server = Server(Mock, "unix:{directory}/s")
 
@@ -44,17 +45,12 @@ def start(function, *arguments):
     time.sleep(0.02)
 """
 WAITS = {
-    "next of a queue": "start(next, queue)",
-    "enqueue": "queue.enqueue(np.ones((1, 1))); start(queue.enqueue, np.ones((1, 1)))",
-    "compute": "start(batcher.compute, np.ones((1, 1)))",
-    "next of a batcher": "start(next, batcher)",
-    "run of a pool": "start(pool.run)",
-    "run of a server": "start(server.run)",
     "environments that are made": "start(Server(Slow, 'unix:{directory}/slow').run); "
     "start(connect); time.sleep(1)",
     **({"kernels": "start(pool_for_ever); time.sleep(1)"} if HAS_KERNELS else {}),
-    "all at once, with torch": "import torch; start(next, queue); start(next, batcher); "
-    "start(pool.run); start(server.run)",
+    "the rest at once, with torch": "import torch; start(next, queue); start(next, batcher); "
+    "start(pool.run); start(server.run); start(computing.compute, np.ones((1, 1))); "
+    "full.enqueue(np.ones((1, 1))); start(full.enqueue, np.ones((1, 1)))",
 }
 
 

@@ -101,9 +101,9 @@ def test_training_mode_samples_and_evaluation_mode_takes_the_likeliest():
     with torch.no_grad():
         agent.policy.weight.zero_()
         agent.policy.bias.copy_(torch.tensor([0.5, 0.3, 0.2]).log())
-    inputs = make_inputs(config, steps=50, batch=40)
-    counts = torch.bincount(agent(inputs)[0].action.flatten()) / 2000
-    torch.testing.assert_close(counts, torch.tensor([0.5, 0.3, 0.2]), atol=0.05, rtol=0)
+    inputs = make_inputs(config, steps=20, batch=40)
+    counts = torch.bincount(agent(inputs)[0].action.flatten()) / 800
+    torch.testing.assert_close(counts, torch.tensor([0.5, 0.3, 0.2]), atol=0.08, rtol=0)
     assert agent.eval()(inputs)[0].action.eq(0).all()
 
 
@@ -186,10 +186,9 @@ def test_an_inference_copy_gives_the_same_outputs(agent_type):
 class Net2019(nn.Module):
     """The network of 2019, written after the names in its checkpoints and nothing else here."""
 
-    clips = True  # The reward that it is fed.
-
-    def __init__(self, num_actions, num_tasks, use_lstm, use_popart):
+    def __init__(self, num_actions, num_tasks, use_lstm, use_popart, clips):
         super().__init__()
+        self.clips = clips  # The reward that it is fed.
         self.feat_convs, self.resnet1, self.resnet2 = (nn.ModuleList() for _ in range(3))
         inputs = 4
         for channels in (16, 32, 32):
@@ -216,20 +215,19 @@ class Net2019(nn.Module):
             self.baseline.register_buffer("mu", torch.rand(num_tasks) * 100)
             self.baseline.register_buffer("sigma", torch.rand(num_tasks) * 10 + 1)
 
-    def forward(self, frame, reward, done, state):
-        steps, batch = frame.shape[:2]
-        x = frame.reshape(steps * batch, *frame.shape[2:]).float() / 255.0
+    def forward(self, inputs):
+        steps, batch = inputs.done.shape
+        x = inputs.frame.flatten(0, 1).float() / 255.0
         for conv, first, second in zip(self.feat_convs, self.resnet1, self.resnet2, strict=True):
             x = conv(x)
             x = x + first(x)
             x = x + second(x)
         x = torch.relu(self.fc(torch.relu(x).reshape(steps * batch, -1)))
-        if self.clips:
-            reward = reward.clamp(-1, 1)
+        reward = inputs.reward.clamp(-1, 1) if self.clips else inputs.reward
         x = torch.cat([x, reward.reshape(steps * batch, 1)], dim=1)
         if hasattr(self, "core"):
-            outputs = []
-            for row, ended in zip(x.view(steps, batch, -1), done, strict=True):
+            state, outputs = (torch.zeros(1, batch, 256),) * 2, []
+            for row, ended in zip(x.view(steps, batch, -1), inputs.done, strict=True):
                 state = tuple((~ended).float().view(1, -1, 1) * s for s in state)
                 output, state = self.core(row.unsqueeze(0), state)
                 outputs.append(output[0])
@@ -275,35 +273,61 @@ class ShallowNet2019(nn.Module):
         return self.policy(x).view(steps, batch, -1), self.baseline(x).view(steps, batch, -1)
 
 
+def assert_same_as_2019(directory, old, tasks=("PongNoFrameskip-v4",), **args):
+    """Checks that a checkpoint of 2019 gives the agent that it was; returns its configuration."""
+    torch.save({"model_state_dict": old.state_dict(), "flags": {}}, directory / "model.tar")
+    (directory / "meta.json").write_text(json.dumps({"args": {"env": ",".join(tasks), **args}}))
+    agent = from_checkpoint(directory)
+    assert agent.config.tasks == tasks
+    inputs = make_inputs(agent.config)
+    inputs = inputs._replace(reward=inputs.reward * 10)
+    output, _ = agent(inputs._asdict(), agent.initial_state(3))
+    logits, baseline = old(inputs)
+    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
+    return agent.config
+
+
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_shallow_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm):
     torch.manual_seed(0)
-    old = ShallowNet2019(6, use_lstm)
-    torch.save({"model_state_dict": old.state_dict()}, tmp_path / "model.tar")
-    agent = from_checkpoint(tmp_path)
-    inputs = make_inputs(agent.config)
-    assert inputs.last_action.unique().numel() > 1
-    output, _ = agent(inputs._asdict(), agent.initial_state(3))
-    logits, baseline = old(inputs)
-    torch.testing.assert_close(output.policy_logits, logits, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(output.baseline, baseline, atol=1e-6, rtol=1e-6)
+    assert_same_as_2019(tmp_path, ShallowNet2019(6, use_lstm))
 
 
 @pytest.mark.parametrize("reward_clipping", ["none", "abs_one"])
-def test_an_agent_of_2019_is_fed_the_reward_that_it_was_trained_with(tmp_path, reward_clipping):
+@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("use_popart", [False, True])
+def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popart, reward_clipping):
     torch.manual_seed(0)
-    old = Net2019(6, 1, use_lstm=False, use_popart=False)
-    torch.save({"model_state_dict": old.state_dict()}, tmp_path / "model.tar")
-    meta = {"args": {"env": "PongNoFrameskip-v4", "reward_clipping": reward_clipping}}
-    (tmp_path / "meta.json").write_text(json.dumps(meta))
-    agent = from_checkpoint(tmp_path)
-    inputs = make_inputs(agent.config)
-    inputs = inputs._replace(reward=inputs.reward * 10)
-    output, _ = agent(inputs)
-    old.clips = reward_clipping == "abs_one"
-    logits, baseline = old(inputs.frame, inputs.reward, inputs.done, ())
-    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
+    old = Net2019(6, 6, use_lstm, use_popart, clips=reward_clipping == "abs_one")
+    games = {"tasks": SIX_TASKS} if use_popart else {}
+    assert_same_as_2019(tmp_path, old, **games, reward_clipping=reward_clipping)
+
+
+@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (30.0, 4.0)])
+def test_statistics_of_an_agent_of_2019_without_popart_are_part_of_its_head(tmp_path, mu, sigma):
+    torch.manual_seed(0)
+    old = Net2019(6, 1, use_lstm=False, use_popart=False, clips=True)
+    old.baseline.register_buffer("mu", torch.tensor([mu]))
+    old.baseline.register_buffer("sigma", torch.tensor([sigma]))
+    config = assert_same_as_2019(tmp_path, old, SIX_TASKS, use_popart=False)
+    assert not config.use_popart
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["vision.vision_cnn.0.weight", "policy_head.bias"], "is an attention agent of 2019"),
+        (["a"], "holds no agent of this program"),
+        (["policy.bias"], "holds no agent of this program"),
+    ],
+)
+def test_other_networks_are_refused_in_one_line(tmp_path, names, message):
+    state = dict.fromkeys(names, torch.zeros(2))
+    torch.save({"model_state_dict": state}, tmp_path / "model.tar")
+    with pytest.raises(UsageError, match=message) as error:
+        from_checkpoint(tmp_path)
+    assert "\n" not in str(error.value)
 
 
 def test_an_agent_of_several_games_must_be_told_which_one_it_sees():
@@ -313,53 +337,6 @@ def test_an_agent_of_several_games_must_be_told_which_one_it_sees():
     with pytest.raises(ValueError, match="plays 6 games: the inputs need 'task'"):
         make_agent(config)(fields)
     make_agent(config._replace(tasks=("A",)))(fields)  # With one game it is clear.
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-@pytest.mark.parametrize("use_popart", [False, True])
-def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popart):
-    torch.manual_seed(0)
-    old = Net2019(6, 6, use_lstm, use_popart)
-    env = ",".join(SIX_TASKS) if use_popart else "PongNoFrameskip-v4"
-    torch.save(
-        {"model_state_dict": old.state_dict(), "optimizer_state_dict": {}, "flags": {"x": 1}},
-        tmp_path / "model.tar",
-    )
-    (tmp_path / "meta.json").write_text(json.dumps({"args": {"env": env, "xpid": "old"}}))
-    agent = from_checkpoint(tmp_path)
-    assert agent.config.tasks == (SIX_TASKS if use_popart else ("PongNoFrameskip-v4",))
-    inputs = make_inputs(agent.config)
-    output, _ = agent(inputs._asdict(), agent.initial_state(3))
-    state = (torch.zeros(1, 3, 256), torch.zeros(1, 3, 256))
-    logits, baseline = old(inputs.frame, inputs.reward, inputs.done, state)
-    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (30.0, 4.0)])
-def test_statistics_of_an_agent_of_2019_without_popart_are_part_of_its_head(tmp_path, mu, sigma):
-    torch.manual_seed(0)
-    old = Net2019(6, 1, use_lstm=False, use_popart=False)
-    old.baseline.register_buffer("mu", torch.tensor([mu]))
-    old.baseline.register_buffer("sigma", torch.tensor([sigma]))
-    torch.save({"model_state_dict": old.state_dict()}, tmp_path / "model.tar")
-    meta = {"args": {"env": ",".join(SIX_TASKS), "use_popart": False}}
-    (tmp_path / "meta.json").write_text(json.dumps(meta))
-    agent = from_checkpoint(tmp_path)
-    assert (agent.config.tasks, agent.config.use_popart) == (SIX_TASKS, False)
-    inputs = make_inputs(agent.config)
-    output, _ = agent(inputs)
-    logits, baseline = old(inputs.frame, inputs.reward, inputs.done, ())
-    torch.testing.assert_close(output.policy_logits, logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(output.baseline, baseline, atol=1e-5, rtol=1e-5)
-
-
-def test_an_attention_agent_of_2019_is_refused_for_what_it_is(tmp_path):
-    state = {"vision.vision_cnn.0.weight": torch.zeros(2), "policy_head.bias": torch.zeros(6)}
-    torch.save({"model_state_dict": state}, tmp_path / "model.tar")
-    with pytest.raises(UsageError, match="is an attention agent of 2019, whose network") as error:
-        from_checkpoint(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])
@@ -393,28 +370,6 @@ def test_memory_is_reset_where_a_life_or_a_game_begins(agent_type):
     torch.testing.assert_close(run(games, life_lost, never, steps * ~life_lost), after_reset)
     # Without knowing of games, every episode counts as one.
     torch.testing.assert_close(run(games, life_lost, None), after_reset)
-
-
-def test_own_checkpoints_go_round(tmp_path):
-    config = AgentConfig(use_popart=True, use_lstm=True, tasks=SIX_TASKS, num_actions=18)
-    agent = make_agent(config).eval()
-    agent.set_frame_statistics(torch.rand(6, 4, 84, 84) * 255, torch.full((6,), 30.0))
-    agent.baseline.mu.fill_(3.0)
-    checkpoint.save(
-        tmp_path / "model.tar",
-        {"agent": config._asdict(), "model_state_dict": agent.state_dict()},
-    )
-    loaded = from_checkpoint(tmp_path / "model.tar")
-    assert loaded.config == config
-    for name, value in agent.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], value)
-
-
-def test_other_networks_are_refused_in_one_line(tmp_path):
-    for state in ({"a": torch.zeros(2)}, {"policy.bias": torch.zeros(2)}):
-        checkpoint.save(tmp_path / "model.tar", {"model_state_dict": state})
-        with pytest.raises(UsageError, match="holds no agent of this program"):
-            from_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("agent_type", ["resnet", "atari", "aaa"])

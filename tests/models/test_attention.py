@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.models.attention import ConvLSTM, attend, spatial_basis
+from torchbeast.models.attention import ConvLSTM, spatial_basis
 
 CONFIG = AgentConfig(agent_type="aaa", observation_shape=(3, 48, 40), num_actions=4)
 
@@ -36,13 +36,6 @@ def test_a_rollout_equals_its_steps_with_resets():
         torch.testing.assert_close(a, b)
 
 
-def test_attention_is_a_distribution_over_places_for_each_query():
-    agent = make_agent(CONFIG)
-    agent(make_inputs(), agent.initial_state(3))
-    assert agent.attention.shape == (5, 3, 4, 6, 5)
-    torch.testing.assert_close(agent.attention.sum(dim=(-1, -2)), torch.ones(5, 3, 4))
-
-
 def test_queries_of_a_new_agent_look_at_places_of_their_own():
     torch.manual_seed(0)
     agent = make_agent(CONFIG._replace(observation_shape=(4, 84, 84)))
@@ -56,14 +49,6 @@ def test_queries_of_a_new_agent_look_at_places_of_their_own():
     assert (
         maps.max() < 0.5
     )  # No query attends to one place only: softmax would have no gradient there.
-
-
-def test_a_query_finds_the_place_with_its_key():
-    keys = torch.eye(6).unsqueeze(0) * 100
-    values = torch.arange(12.0).view(1, 6, 2)
-    attention, answers = attend(keys, values, torch.eye(6)[[4, 1]].view(1, -1))
-    assert attention[0].argmax(dim=-1).tolist() == [4, 1]
-    torch.testing.assert_close(answers[0], values[0, [4, 1]])
 
 
 def test_every_place_has_a_basis_of_its_own():

@@ -7,14 +7,12 @@ from torch.nn import functional
 from tests.kernels import (
     HAS_KERNELS,
     count_calls,
-    evaluate_agent,
-    make_resnet,
     needs_kernels,
 )
 from torchbeast.models.kernels import MaxPool
 from torchbeast.runtime import kernels
 
-SIZES = [(3, 16, 84, 84), (2, 32, 21, 21), (2, 32, 11, 10), (1, 16, 1, 1), (2, 48, 2, 3)]
+SIZES = [(3, 16, 84, 84), (2, 32, 11, 10), (1, 16, 1, 1), (2, 48, 2, 3)]
 
 
 def pictures(*size, dtype=torch.bfloat16):
@@ -81,18 +79,3 @@ def test_kernel_refuses_pictures_that_do_not_fit():
         kernel.max_pool(x[..., :8].contiguous(), torch.zeros(1, 2, 2, 8, dtype=torch.int16))
     with pytest.raises(TypeError):
         kernel.max_pool(x, torch.zeros(1, 2, 2, 32, dtype=torch.int16)[..., ::2])
-
-
-@needs_kernels
-def test_resnet_is_the_same_without_the_kernel(monkeypatch):
-    # Else another kernel pools.
-    monkeypatch.setattr(kernels.compiled(), "has_bfloat16_kernels", lambda: False)
-    agent, inputs = make_resnet()
-    # Without a mean, torch and the kernel round the input alike.
-    agent.frame_scale.fill_(1.0)
-    logits, gradients = evaluate_agent(agent, inputs)
-    monkeypatch.setattr(kernels, "compiled", lambda: None)
-    expected_logits, expected = evaluate_agent(agent, inputs)
-    assert logits.equal(expected_logits)
-    for one, other in zip(gradients, expected, strict=True):
-        assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999

@@ -3,7 +3,7 @@ import torch
 
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.models.transfer import check_transfer, has_fixed_input, transfer
+from torchbeast.models.transfer import check_transfer, transfer
 
 SMALL = AgentConfig(agent_type="atari", observation_shape=(1, 36, 36), num_actions=3, tasks=("a",))
 
@@ -124,8 +124,3 @@ def test_another_network_is_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         check_transfer(SMALL, SMALL._replace(**changes))
     check_transfer(SMALL, SMALL._replace(num_actions=18, tasks=("x", "y"), use_popart=True))
-
-
-def test_which_agents_see_frames_as_in_2019():
-    assert has_fixed_input(make_agent(SMALL))
-    assert not has_fixed_input(make(1))

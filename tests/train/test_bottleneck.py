@@ -1,6 +1,8 @@
 import pytest
 
-from torchbeast.train.bottleneck import Bottleneck
+from torchbeast import monobeast, polybeast
+from torchbeast.train import TrainingConfig
+from torchbeast.train.bottleneck import Bottleneck, find_expectation
 
 
 def make(**changes):
@@ -42,8 +44,6 @@ def test_names_what_the_others_wait_for(learner, inference, text):
     [
         ({"learner_threads": 1}, "try more --num_learner_threads"),
         ({"available_cores": 8}, "try more --cores"),
-        ({"agent_type": "atari"}, "needs more cores or a GPU"),
-        ({"agent_type": "atari", "available_cores": 8}, "try more --cores"),
         ({"agent_type": "my.module:Agent"}, "needs more cores or a GPU"),
         ({"agent_type": "atari", "gpu": True}, "try a larger --batch_size"),
     ],
@@ -51,6 +51,7 @@ def test_names_what_the_others_wait_for(learner, inference, text):
 def test_a_slow_learner_gets_advice_that_can_help(changes, advice):
     bottleneck = make(**changes)
     look_at(bottleneck, learner=8, inference=0)
+    bottleneck.look({"learner": 0, "inference": 0})  # A single look does not decide.
     assert bottleneck.find() == ("learner", advice)
 
 
@@ -69,9 +70,17 @@ def test_slow_environments_get_advice_that_can_help(changes, advice):
     assert bottleneck.find() == ("environments", advice)
 
 
-def test_a_single_look_does_not_decide():
-    bottleneck = make()
-    for _ in range(20):
-        bottleneck.look({"learner": 8, "inference": 0})
-    bottleneck.look({"learner": 0, "inference": 0})
-    assert bottleneck.find().stage == "learner"
+@pytest.mark.parametrize(
+    ("module", "arguments", "num_ranks", "is_measured"),
+    [
+        (polybeast, ["--preset=small", "--env=Pong", "--seed=3", "--cores=1"], 1, True),
+        (polybeast, ["--preset=small", "--learning_rate=0.0005"], 1, True),  # The preset's own.
+        (polybeast, ["--preset=small", "--learning_rate=0.001"], 1, False),
+        (polybeast, ["--preset=small", "--env=Pong,Breakout"], 1, False),
+        (polybeast, ["--preset=small"], 2, False),
+        (monobeast, ["--preset=small"], 1, False),
+    ],
+)
+def test_a_run_like_the_measured_one_has_an_expectation(module, arguments, num_ranks, is_measured):
+    config = TrainingConfig.from_flags(vars(module.make_parser().parse_args(arguments)))
+    assert ("18 of 21" in (find_expectation(config, num_ranks) or "")) == is_measured

@@ -46,20 +46,10 @@ def test_a_value_that_is_given_arrives():
     [
         ((), 16),
         (("--env=six",), 18),
-        (("--env=six", "--num_actors=16"), 16),
     ],
 )
 def test_by_default_every_game_has_the_environments_that_it_should(arguments, num_actors):
     assert TrainingConfig.from_flags(parse(polybeast, *arguments)).machine.num_actors == num_actors
-
-
-def test_monobeast_has_four_actors_per_game():
-    assert TrainingConfig.from_flags(parse(monobeast, "--env=six")).machine.num_actors == 4
-
-
-def test_a_configuration_cannot_be_changed(make_config):
-    with pytest.raises(AttributeError):
-        make_config().learning.batch_size = 3
 
 
 @pytest.mark.parametrize(
@@ -75,8 +65,3 @@ def test_rewards_are_clipped_by_default_unless_popart_scales_them(
     make_config, arguments, clip_rewards
 ):
     assert make_config(*arguments).learning.loss.clip_rewards is clip_rewards
-
-
-def test_the_seed_of_an_evaluation_is_0_by_default():
-    assert EvaluationConfig.from_flags(parse(polybeast)).seed == 0
-    assert EvaluationConfig.from_flags(parse(polybeast, "--seed=7")).seed == 7

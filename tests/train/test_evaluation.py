@@ -6,10 +6,10 @@ import pytest
 
 from tests.processes import wait_until
 from torchbeast.core.learner import StepStats
-from torchbeast.records.scores import SCORE_FIELDS, Evaluation, GameScore
+from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.train import evaluation, prepare
-from torchbeast.train.checkpointer import Checkpointer, passed_multiple
-from torchbeast.train.evaluation import AgentEvaluator, describe
+from torchbeast.train.checkpointer import Checkpointer
+from torchbeast.train.evaluation import AgentEvaluator
 from torchbeast.train.recorder import Recorder
 from torchbeast.train.start import make_learner, resume_or_start
 
@@ -67,23 +67,6 @@ def children():
     return [child for child in everyone if "resource_tracker" not in "".join(child.cmdline())]
 
 
-def test_steps_pass_multiples_of_an_interval():
-    assert passed_multiple(stats(100), 100)
-    assert passed_multiple(stats(110), 100)
-    assert not passed_multiple(stats(120), 100)
-    assert not passed_multiple(stats(100), 0)
-
-
-def test_nothing_is_started_unless_something_is_due(make_run):
-    before = children()
-    run = make_run()
-    run.evaluator.start()
-    run.reach(100)
-    run.finish()
-    assert children() == before
-    assert run.evaluator.summary() == []
-
-
 def test_scores_are_recorded_and_what_comes_too_early_is_left_out(make_run, caplog):
     run = make_run("--evaluate_every=100", "--evaluation_episodes=2")
     run.evaluator.start()
@@ -112,16 +95,6 @@ def test_scores_are_recorded_and_what_comes_too_early_is_left_out(make_run, capl
     assert len(read_scores(run.path)) == 4
     run.evaluator.close()
     assert not (run.path / "evaluated.tar").exists()
-
-
-def test_what_the_evaluator_warns_of_is_in_the_log_of_the_run(make_run, caplog):
-    run = make_run(
-        "--evaluate_every=100", "--evaluation_episodes=1", "--env=tests.odd_games:Warns-v0"
-    )
-    run.evaluator.start()
-    run.learner.steps = 100
-    run.finish()
-    assert "a game of one step" in caplog.messages
 
 
 def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):
@@ -164,17 +137,6 @@ def test_an_evaluator_that_hangs_while_the_agent_trains_is_replaced(make_run, mo
     assert caplog.messages == ["The evaluator has hung for 1 s, restarting it (1 of 3 times)"]
 
 
-def test_an_evaluator_that_died_of_the_last_request_is_asked_again(make_run):
-    before = children()
-    run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
-    run.evaluator.start()
-    run.reach(100)
-    (process,) = set(children()) - set(before)
-    process.kill()
-    run.finish()
-    assert {row["step"] for row in read_scores(run.path)} == {"100"}
-
-
 def test_a_run_does_not_wait_for_an_evaluator_that_hangs(make_run, monkeypatch, caplog):
     monkeypatch.setattr(evaluation, "HANG_S", 2.0)
     run = make_run("--evaluate_every=100", "--env=tests.odd_games:Hangs-v0", "--step_timeout_s=1")
@@ -182,22 +144,3 @@ def test_a_run_does_not_wait_for_an_evaluator_that_hangs(make_run, monkeypatch, 
     run.learner.steps = 100
     run.finish()
     assert caplog.messages == ["The evaluator has hung for 2 s; the run ends without it"]
-
-
-def test_a_resumed_run_drops_the_scores_of_later_steps(make_config, finished_run):
-    rows = ["40,1.0,Mock,greedy,5,1,0,1,1,10,", "60,2.0,Mock,greedy,5,1,0,1,1,10,"]
-    header = ",".join(SCORE_FIELDS)
-    (finished_run / "scores.csv").write_text("\n".join([header, *rows]) + "\n")
-    plan = prepare(make_config())
-    Recorder(plan, resume_or_start(plan), queue_size=2).close()
-    assert [row["step"] for row in read_scores(finished_run)] == ["40"]
-
-
-def test_of_many_games_only_the_normalised_scores_are_told():
-    def score(i):
-        return GameScore(f"G{i}NoFrameskip-v4", "greedy", 5, 5, 1.0, 0.0, 1, 1, 9, 0.0, 2.0, 0.5)
-
-    few = describe(Evaluation(100, (score(1), score(2))))[0]
-    assert few.startswith("Step 100, greedy actions: G1 1.00, G2 1.00, human-normalised median 50")
-    many = describe(Evaluation(100, tuple(score(i) for i in range(9))))[0]
-    assert "9 games in scores.csv, human-normalised" in many

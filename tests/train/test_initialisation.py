@@ -53,19 +53,6 @@ def test_weights_of_a_run_are_taken_and_told(make_config, save_agent, caplog):
     assert "Initialised anew: baseline" in text
 
 
-def test_a_run_without_a_checkpoint_begins_with_the_shipped_agent_of_its_name(
-    make_config, tmp_path, caplog
-):
-    caplog.set_level("INFO")
-    (tmp_path / "PongShallow").mkdir()
-    (tmp_path / "PongShallow" / "meta.json").touch()  # It was killed before its first checkpoint.
-    arguments = [f"--env={PONG}", "--xpid=PongShallow", "--init_from=PongShallow"]
-    begin_run(make_config(*arguments))
-    assert str(run_files.SHIPPED) in caplog.text
-    with pytest.raises(UsageError, match="No checkpoint at"):  # Another run is not completed.
-        begin_run(make_config(f"--env={PONG}", "--init_from=PongShallow"))
-
-
 def test_new_games_are_measured_and_known_ones_stay_as_they_were(make_config, save_agent, caplog):
     source = save_agent(measured=True, use_popart=True, num_actions=18, tasks=(PONG, "Other"))
     games = f"--env={BREAKOUT},{PONG}"
@@ -117,7 +104,7 @@ def test_the_reward_input_stays_what_it_was(make_config, save_agent, clips):
     assert resumed.agent_config(plan).clip_reward_input is clips
 
 
-@pytest.mark.parametrize("form", ["trained:500", "{}/trained:500", "{}/trained/intermediate/{}"])
+@pytest.mark.parametrize("form", ["trained:500", "{}/trained/intermediate/{}"])
 def test_the_trained_agent_may_be_an_intermediate_copy(make_config, save_agent, tmp_path, form):
     save_agent(num_actions=4, tasks=("Mock",))
     kept = save_agent(step=500, num_actions=4, tasks=("Mock",), use_lstm=True)

@@ -5,8 +5,6 @@ import torch
 
 from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import UsageError
-from torchbeast.models import AgentConfig, make_agent
-from torchbeast.models.loading import find_agent_type
 from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.devices import Devices
 from torchbeast.runtime.threads import available_cores
@@ -26,11 +24,12 @@ def test_the_agent_fits_its_games(make_config):
 
 def test_every_game_has_equally_many_environments(make_config):
     plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=12", "--num_servers=4"))
-    assert len(plan.servers) == plan.threads.servers == 4
     assert environments_per_task(plan.servers) == [4, 4, 4]
-
-
-def test_there_are_no_more_servers_than_environments(make_config):
+    plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=4"), has_pool=False)
+    assert (plan.num_actors, plan.servers) == (12, ())
+    assert (plan.threads.servers, plan.threads.inference_threads) == (0, 0)
+    plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
+    assert [load.num_environments for load in plan.servers] == [513, 513, 513, 512, 512, 512]
     assert prepare(make_config("--num_servers=9")).threads.servers == 4
 
 
@@ -40,14 +39,6 @@ def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
     plan = prepare(make_config(), has_pool=False)
     assert str(plan.devices) == "learning on cuda:0, acting on cpu"
     assert prepare(make_config()).devices == gpu
-
-
-def test_without_a_pool_the_actors_are_per_game(make_config):
-    config = make_config(f"--env={THREE_GAMES}", "--num_actors=2")
-    plan = prepare(config, has_pool=False)
-    assert plan.num_actors == 6
-    assert plan.servers == ()
-    assert (plan.threads.servers, plan.threads.inference_threads) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -89,40 +80,12 @@ def test_ranks_of_a_machine_share_its_cores(make_config):
     ],
 )
 def test_what_ranks_cannot_do_is_refused(make_config, arguments, message):
+    config = make_config(*arguments)
     with pytest.raises(UsageError, match=message):
-        prepare(make_config(*arguments), Ranks(0, 2, 0, 2))
-
-
-def test_a_run_of_several_ranks_needs_a_name(make_config):
-    config = make_config()
+        prepare(config, Ranks(0, 2, 0, 2))
     config = config._replace(output=config.output._replace(xpid=None))
     with pytest.raises(UsageError, match="name the run with --xpid"):
         prepare(config, Ranks(0, 2, 0, 2))
-
-
-def test_servers_are_enough_for_very_many_environments(make_config):
-    plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
-    assert [load.num_environments for load in plan.servers] == [513, 513, 513, 512, 512, 512]
-
-
-@pytest.mark.parametrize(("agent_type", "size"), [("atari", 36), ("aaa", 8), ("resnet", 1)])
-def test_agents_take_frames_of_their_least_size(agent_type, size):
-    config = AgentConfig(agent_type=agent_type, observation_shape=(1, size, size))
-    assert find_agent_type(agent_type).min_frame_size == size
-    agent = make_agent(config).eval()
-    frames = torch.zeros(2, 1, size, size, dtype=torch.uint8)
-    assert len(agent.encode_frames(frames, torch.zeros(2, dtype=torch.int64))) == 2
-
-
-def test_an_agent_with_its_own_memory_takes_no_other(make_config, caplog):
-    plan = prepare(make_config("--env=Pong", "--agent_type=aaa", "--use_lstm"))
-    assert not plan.agent.use_lstm
-    assert "--use_lstm changes nothing" in caplog.text
-
-
-def test_more_cores_than_there_are_get_a_warning(make_config, caplog):
-    prepare(make_config("--cores=500"))
-    assert f"--cores 500: this process may use {available_cores()}" in caplog.text
 
 
 def test_a_long_tmpdir_is_refused_before_anything_is_written(make_config, tmp_path, monkeypatch):
