@@ -31,10 +31,10 @@ struct ServerOptions {
   int32_t task = 0;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
-  // Of one message, in either direction.
-  int max_message_bytes = kMaxMessageBytes;
   // Of all streams together.
   int64_t max_environments = 1024;
+  // Of one message, in either direction.
+  int max_message_bytes = kMaxMessageBytes;
 };
 
 class EnvServer {
