@@ -226,6 +226,21 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
     assert pool.error is None
 
 
+def test_a_stream_follows_its_server_to_another_address(start_server):
+    first, process = start_server(task=1, name="first")
+    with Pool(["", ""], connect_timeout_s=60) as pool:
+        pool.pool.set_address(0, first)
+        assert next(pool.queue)[0][0][3][0, 0] == 1
+        process.kill()
+        second, _ = start_server(task=2, name="second")
+        pool.pool.set_address(0, second)
+        deadline = time.monotonic() + 60
+        while next(pool.queue)[0][0][3][0, 0] != 2:
+            assert time.monotonic() < deadline
+    assert pool.error is None
+    assert pool.pool.stream_counts()[1] == 0
+
+
 def test_when_all_servers_stay_away_the_pool_ends(start_server):
     servers = [start_server(name=f"s{i}") for i in range(2)]
     with Pool([address for address, _ in servers], connect_timeout_s=5) as pool:
@@ -435,3 +450,9 @@ def test_wrong_options_are_refused():
         make(connect_timeout_s=float("nan"))
     with pytest.raises(ValueError, match="without TLS"):
         make(addresses=["127.evil.example.com:4000"])
+    with pytest.raises(ValueError, match="tls_server_name needs tls"):
+        make(tls_server_name="server")
+    with pytest.raises(IndexError, match="no stream 1 of 1"):
+        make().set_address(1, "unix:/tmp/x")
+    with pytest.raises(ValueError, match="without TLS"):
+        make().set_address(0, "192.0.2.1:4000")
