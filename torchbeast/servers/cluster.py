@@ -17,10 +17,10 @@ import logging
 import multiprocessing
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence, Set
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ HANG_INTERVAL_S = 0.5
 LOCKED_S = 5.0
 # Between two lines about servers that are still missing.
 PROGRESS_INTERVAL_S = 10.0
+# How long Ray gets to find a cluster: it would try for many minutes.
+CONNECT_TIMEOUT_S = 60.0
 # How long Ray gets to leave its cluster.
 STOP_TIMEOUT_S = 3.0
 
@@ -169,6 +171,7 @@ class RayServers(ServerSource):
     def __enter__(self) -> RayServers:
         config = self._config
         log.info("Ray: connecting to %s; its messages are in %s", config.address, config.log_file)
+        self._is_connected, self._deadline = False, time.monotonic() + CONNECT_TIMEOUT_S
         self._driver.start()
         self._theirs.close()  # So that the pipe ends with the process.
         return self
@@ -180,30 +183,61 @@ class RayServers(ServerSource):
         self._driver.join()
 
     def check(self) -> None:
-        """Raises RunError if Ray is gone."""
-        if not self._driver.is_alive() and not self._pipe.poll():
-            raise RunError(
-                f"the Ray cluster at {self._config.address} is lost (Ray ended with exit code "
-                f"{self._driver.exitcode}, see {self._config.log_file}): start it and the same "
-                "command again to resume"
+        """Raises UsageError if no cluster answers."""
+        if not self._is_connected and time.monotonic() > self._deadline:
+            raise UsageError(
+                f"--ray_address {self._config.address}: no cluster answered within "
+                f"{CONNECT_TIMEOUT_S:g} s; ray start --head starts one (see "
+                f"{self._config.log_file})"
             )
 
     def changes(self) -> list[tuple[int, str]]:
         changes = []
-        with contextlib.suppress(EOFError, OSError):
+        try:
             while self._pipe.poll():
                 kind, *values = self._pipe.recv()
                 if kind == "server":
-                    index, address, self._hosts[index] = values
-                    changes.append((index, address))
+                    index, self.addresses[index], self._hosts[index] = values
+                    changes.append((index, self.addresses[index]))
                 elif kind == "log":
                     log.log(values[0], "%s", values[1])
+                elif kind == "connected":
+                    self._is_connected = True
                 else:
                     raise {"misuse": UsageError, "failed": RunError}[kind](values[0])
+        except EOFError:
+            self._driver.join(STOP_TIMEOUT_S)
+            raise RunError(
+                f"the Ray cluster at {self._config.address} is lost (Ray ended with exit code "
+                f"{self._driver.exitcode}, see {self._config.log_file}): start it and the same "
+                "command again to resume"
+            ) from None
         return changes
 
     def hosts(self) -> list[str]:
         return list(self._hosts)
+
+    def explain(self, text: str) -> str:
+        for index, (address, host) in enumerate(zip(self.addresses, self._hosts, strict=True)):
+            if address:
+                text = text.replace(address, f"server {index} on {host} ({address})")
+        return text
+
+
+def choose_server(loads: Sequence[ServerLoad], present: Set[int]) -> int:
+    """Returns the missing server whose game has the smallest part of its environments.
+
+    Args:
+        loads: of all servers.
+        present: servers that are not missing.
+    """
+    wanted = environments_per_task(loads)
+    environments = [0] * len(wanted)
+    for index in present:
+        environments[loads[index].task] += loads[index].num_environments
+    parts = [there / all_ for there, all_ in zip(environments, wanted, strict=True)]
+    missing = set(range(len(loads))) - present
+    return min(missing, key=lambda index: (parts[loads[index].task], index))
 
 
 class _PipeHandler(logging.Handler):
@@ -230,6 +264,7 @@ def _drive(pipe: Connection, config: ClusterConfig, authority: Authority) -> Non
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The learner is gone.
         try:
             _connect(config.address)
+            pipe.send(("connected",))
             _Driver(pipe, config, authority).run()
         except (UsageError, RunError) as error:
             pipe.send(("misuse" if isinstance(error, UsageError) else "failed", str(error)))
@@ -288,7 +323,6 @@ class _Driver:
         self._present: set[int] = set()  # Servers that have an actor.
         self._listening: set[int] = set()
         self._restarts = Restarts("Ray", "server", len(config.loads))
-        self._wanted = environments_per_task(config.loads)
         self._told, self._next_telling = -1, time.monotonic() + PROGRESS_INTERVAL_S
 
     def run(self) -> None:
@@ -342,22 +376,12 @@ class _Driver:
                 f"{actor.host} has torchbeast {introduction.version}, the learner "
                 f"{config.version}: install one version on all machines of the cluster"
             )
-        actor.index = index = self._choose_server()
+        actor.index = index = choose_server(config.loads, self._present)
         self._present.add(index)
         seeds = (index, self._restarts.note_start(index))
         certificate = sign(self._authority, introduction.request, is_server=True)
         task = config.loads[index].task
         return actor.call("serve", config.served, task, seeds, certificate, self._authority.root)
-
-    def _choose_server(self) -> int:
-        """The missing server whose game has the smallest part of its environments."""
-        loads = self._config.loads
-        environments = [0] * len(self._wanted)
-        for index in self._present:
-            environments[loads[index].task] += loads[index].num_environments
-        parts = [there / all_ for there, all_ in zip(environments, self._wanted, strict=True)]
-        missing = set(range(len(loads))) - self._present
-        return min(missing, key=lambda index: (parts[loads[index].task], index))
 
     def _is_replaced(self, actor: _Actor, text: str) -> bool:
         """Replaces an actor that Ray has lost. Returns whether its process died of itself."""

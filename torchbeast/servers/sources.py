@@ -31,7 +31,7 @@ class ServerSource:
         """Starts nothing yet.
 
         Args:
-            addresses: of the servers, known when the context begins. An empty one is not there yet.
+            addresses: of the servers. An empty one is not there yet.
             tls: certificate, key and root of the learner, as text.
             tls_server_name: the name in the servers' certificates, if it is not that of the host.
         """
@@ -58,6 +58,10 @@ class ServerSource:
         An empty list if the source does not know.
         """
         return []
+
+    def explain(self, text: str) -> str:
+        """Returns an error's text with what is known of the servers whose addresses it names."""
+        return text
 
 
 class OwnServers(ServerSource):

@@ -81,7 +81,7 @@ class Pipeline:
             threads.start(
                 f"learner-{i}", learner_loop, self._queue, self._run.learner, devices.learner
             )
-        threads.start("actors", self._pool.run)
+        threads.start("actors", self._run_pool)
 
     def check(self) -> None:
         """Connects servers that came. Raises RunError if all are gone for good."""
@@ -103,6 +103,13 @@ class Pipeline:
         """Closes the queues, which ends the actor pool and every thread."""
         self._queue.close()
         self._batcher.close()
+
+    def _run_pool(self) -> None:
+        try:
+            self._pool.run()
+        except RuntimeError as error:
+            error.args = (self._servers.explain(str(error)),)
+            raise
 
     def _required_version(self) -> int:
         """The weights that must act next; any will do unless the run is synchronous."""
@@ -132,7 +139,7 @@ class Pipeline:
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
             inference_batcher=self._batcher,
-            env_server_addresses=self._servers.addresses,
+            env_server_addresses=list(self._servers.addresses),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
             tls=self._servers.tls,
