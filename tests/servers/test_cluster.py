@@ -14,11 +14,11 @@ from torchbeast.runtime.allocation import ServerLoad, allocate
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 pytest.importorskip("cryptography")
-# Ray's own.
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+# The warnings are Ray's.
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-FAST = ["--agent_type=atari", "--fixed_input_scale", "--unroll_length=10", "--batch_size=2"]
-MOCK = [*FAST, "--env=Mock"]
+SMALL = ["--fixed_input_scale", "--unroll_length=10", "--batch_size=2"]
+MOCK = [*SMALL, "--agent_type=atari", "--env=Mock"]
 # Seconds until Ray believes that its head is lost: 60 by default.
 RECONNECT_S = 5
 
@@ -173,8 +173,8 @@ def test_an_environment_that_fails_again_and_again_ends_the_run(
     cluster, learn, tmp_path, name, line, traceback
 ):
     add_node(cluster, "node", num_cpus=1)
-    flags = ["--num_servers=1", "--num_actors=1", f"--env=tests.hostile:{name}-v0"]
-    code, _, err = learn(*FAST, *flags).finish(timeout=200)
+    flags = [*SMALL, "--num_servers=1", "--num_actors=1", f"--env=tests.hostile:{name}-v0"]
+    code, _, err = learn(*flags).finish(timeout=200)
     assert code == 1
     assert line in err.splitlines()[-1] if name == "Crashes" else line in err
     log = err if name == "Raises" else (tmp_path / "run" / "ray.log").read_text()
@@ -188,7 +188,7 @@ def test_an_environment_that_fails_again_and_again_ends_the_run(
 def test_a_server_that_hangs_is_replaced(cluster, learn, tmp_path, env, place):
     add_node(cluster, "node", num_cpus=1)
     flags = ["--num_servers=1", "--num_actors=1", f"--env={env}", "--step_timeout_s=1"]
-    learner = learn(*FAST, *flags)
+    learner = learn(*SMALL, *flags)
     if place:
         code, _, err = learner.finish(timeout=200)
         assert code == 1
