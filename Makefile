@@ -16,11 +16,12 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # side all the same.
 .NOTPARALLEL:
 
-.PHONY: train test build lint docs pdf figures report format sanitize fuzz bench models wheel fresh clean help
+.PHONY: train test test-cluster build lint docs pdf figures report format sanitize fuzz bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
 	@echo "make test      run all tests"
+	@echo "make test-cluster  test environment servers on a Ray cluster (six minutes)"
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style, types and who imports whom"
 	@echo "make docs      build the documentation as a site, into build/docs"
@@ -40,6 +41,10 @@ train: build
 
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
+
+# The cluster is on this machine. Ray takes 360 MB, so make test does without.
+test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
+	$(PYTHON) -m pytest -m cluster tests/servers/test_cluster.py $(ARGS)
 
 # A library that the extension modules need may have been replaced since, by an upgrade of the system.
 build: $(STAMPS)/build
@@ -85,6 +90,10 @@ $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 
 $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
 	$(INSTALL) -r tests/requirements.txt
+	touch $@
+
+$(STAMPS)/python-ray: pyproject.toml $(STAMPS)/build
+	$(INSTALL) --no-build-isolation --editable '.[ray]'
 	touch $@
 
 $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train

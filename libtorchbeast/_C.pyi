@@ -112,12 +112,13 @@ class ActorPool:
     """Steps the environments of many servers and enqueues their rollouts.
 
     One stream to each of ``env_server_addresses`` (``unix:PATH`` or ``HOST:PORT``; an address may
-    occur several times), each with ``environments_per_stream`` environments (one number, or one per
-    stream). Inference inputs are ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs
-    ``(agent_output, agent_state)`` whose first leaf is the action. Learner items are
-    ``((env_output, agent_output), initial_agent_state)`` with leaves
-    ``[unroll_length + 1, 1, ...]`` and ``env_output = (observation, reward, done, task,
-    episode_step, episode_return, truncated, game_over, last_action)``.
+    occur several times; an empty one waits for :meth:`set_address`), each with
+    ``environments_per_stream`` environments (one number, or one per stream). Inference inputs are
+    ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs ``(agent_output,
+    agent_state)`` whose first leaf is the action. Learner items are ``((env_output, agent_output),
+    initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]`` and ``env_output =
+    (observation, reward, done, task, episode_step, episode_return, truncated, game_over,
+    last_action)``.
 
     An environment that raises, or whose reward is not finite, is replaced by its server; its
     episode is truncated there. A stream that breaks is opened again; its unfinished rollouts are
@@ -135,6 +136,8 @@ class ActorPool:
         allocator: As in :class:`BatchingQueue`, for the rollouts.
         step_timeout_s: Seconds that a step of a stream's environments may take.
         failure_window_s: Seconds after which a failure is forgotten.
+        tls_server_name: The name that the servers' certificates must have, whatever their addresses
+            are. By default that of the address.
     """
 
     def __init__(
@@ -152,9 +155,18 @@ class ActorPool:
         allocator: Callable[[int], Any] | None = None,
         step_timeout_s: float = 300.0,
         failure_window_s: float = 600.0,
+        tls_server_name: str = "",
     ) -> None: ...
     def run(self) -> None:
         """Runs until the queue or the batcher is closed. Raises the first error of any actor."""
+
+    def set_address(self, stream: int, address: str) -> None:
+        """Moves a stream to the server at ``address``, from any thread, also before :meth:`run`.
+
+        Its connection and unfinished rollouts are dropped, which counts as no failure. With an
+        empty address the stream waits, as long as it takes, for the next call. The address that it
+        has changes nothing. Raises ``IndexError`` if there is no such stream.
+        """
 
     def count(self) -> int:
         """Returns the number of agent steps in the rollouts enqueued so far."""
@@ -165,12 +177,13 @@ class ActorPool:
 class Server:
     """Serves environments: every stream gets its own, made by ``env_init()``.
 
-    ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; one that other machines can reach needs
-    ``tls``, PEM texts (certificate, key, root). ``task`` is the index of the game among the
-    learner's tasks. Environments follow Gymnasium or the older gym; ``truncated`` must be a bool,
-    since TorchBeast's multi-task extension had the task there. Their observations must have
-    the element types of their ``observation_space``, if they have one. All streams together have at
-    most ``max_environments``. ``env_class`` is TorchBeast's name for ``env_init``.
+    ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; port 0 is one that is free. One that other
+    machines can reach needs ``tls``, PEM texts (certificate, key, root). ``task`` is the index of
+    the game among the learner's tasks. Environments follow Gymnasium or the older gym;
+    ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. Their
+    observations must have the element types of their ``observation_space``, if they have one. All
+    streams together have at most ``max_environments``. ``env_class`` is TorchBeast's name for
+    ``env_init``.
     """
 
     def __init__(
@@ -184,6 +197,10 @@ class Server:
     ) -> None: ...
     def run(self) -> None:
         """Serves until :meth:`stop`. ``RuntimeError`` if the address cannot be bound."""
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 before that, and for a Unix socket."""
 
     def stop(self) -> None:
         """Makes :meth:`run` return. From any thread or a signal handler."""

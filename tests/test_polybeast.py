@@ -334,6 +334,16 @@ def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
     servers.process.terminate()
 
 
+def test_a_cluster_needs_the_extra(assert_misuse, monkeypatch):
+    # As if it were not installed.
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert_misuse(
+        polybeast.main,
+        ["--ray_address=auto", "--num_servers=2"],
+        "--ray_address needs the package ray: pip install 'torchbeast-popart[ray]'",
+    )
+
+
 LONG = "unix:/tmp/" + "x" * 110
 
 
@@ -357,6 +367,9 @@ LONG = "unix:/tmp/" + "x" * 110
             "must not be in the run's directory",
         ),
         (["--no_start_servers"], "needs --pipes_basename"),
+        (["--ray_address=ray://a:1"], "--ray_address must be HOST:PORT of the cluster or auto"),
+        (["--ray_address=auto"], "--ray_address needs --num_servers"),
+        (["--ray_address=auto", "--tls_dir=tls"], "--ray_address excludes --tls_dir"),
         (
             ["--no_start_servers", "--pipes_basename=a:4000"],
             "--pipes_basename a:4000 is beyond this machine: it needs --tls_dir",

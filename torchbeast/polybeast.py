@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
+import re
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
+    from torchbeast.servers.sources import ServerSource
     from torchbeast.train import RunPlan, TrainingConfig
 
 
@@ -38,6 +40,13 @@ def make_parser() -> Parser:
         dest="start_servers",
         action="store_false",
         help="Connect to servers that run already, started with torchbeast.polybeast_env.",
+    )
+    group.add_argument(
+        "--ray_address",
+        metavar="HOST:PORT|auto",
+        help="Run the servers on the machines of a Ray cluster, of which this machine is one; "
+        "--num_servers is how many. auto: the cluster that Ray has been started for here. "
+        "(default: servers on this machine)",
     )
     flags_lib.add_test_flags(parser)
     return parser
@@ -65,11 +74,15 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
                 queue_size=config.learner_queue_size,
             )
         )
-        basename = stack.enter_context(servers_lib.socket_directory(config.servers.pipes_basename))
-        check_servers = stack.enter_context(start_servers(plan, basename, run.server_seed))
-        pipeline = Pipeline(plan, run, basename)
+        servers = stack.enter_context(find_servers(plan, run.server_seed))
+        pipeline = Pipeline(plan, run, servers)
         pipeline.start()
-        return run.watch(check=check_servers, queues=pipeline.sizes, stop=pipeline.close)
+        return run.watch(
+            check=pipeline.check,
+            queues=pipeline.sizes,
+            stop=pipeline.close,
+            hosts=pipeline.hosts,
+        )
 
 
 def check_pool(plan: RunPlan) -> None:
@@ -79,6 +92,9 @@ def check_pool(plan: RunPlan) -> None:
     config, servers = plan.config, plan.config.servers
     if config.learner_queue_size < config.learning.batch_size:
         raise UsageError("--max_learner_queue_size must be at least --batch_size")
+    if servers.ray_address is not None:
+        check_ray(config)
+        return
     check_tls(servers.tls_dir)
     if servers.pipes_basename is not None:
         if servers.start_servers and "," in servers.pipes_basename:
@@ -98,20 +114,53 @@ def check_pool(plan: RunPlan) -> None:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
 
 
-@contextlib.contextmanager
-def start_servers(plan: RunPlan, basename: str, seed: int) -> Iterator[Callable[[], None]]:
-    """Runs the environment servers, unless the user runs them.
+def check_ray(config: TrainingConfig) -> None:
+    """Raises UsageError if the servers cannot be on a Ray cluster."""
+    servers = config.servers
+    others = {
+        "--pipes_basename": servers.pipes_basename is not None,
+        "--tls_dir": servers.tls_dir is not None,
+        "--no_start_servers": not servers.start_servers,
+    }
+    for flag in (flag for flag, is_given in others.items() if is_given):
+        raise UsageError(f"--ray_address excludes {flag}: Ray finds and starts the servers")
+    address = str(servers.ray_address)
+    if re.fullmatch(r"auto|[^/]+:\d+", address) is None:
+        raise UsageError(f"--ray_address must be HOST:PORT of the cluster or auto, not {address}")
+    if servers.num_servers is None:
+        raise UsageError("--ray_address needs --num_servers: each has a CPU of the cluster")
+    for package in ("ray", "cryptography"):
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(
+                f"--ray_address needs the package {package}: pip install 'torchbeast-popart[ray]', "
+                "or .[ray] in a checkout"
+            )
 
-    Yields:
-        A function that raises RunError if the servers are gone for good.
-    """
-    from torchbeast.servers.addresses import EnvServers
 
-    config = plan.config
-    if not config.servers.start_servers:
-        yield lambda: None
-        return
-    tls_dir = config.servers.tls_dir
+def find_servers(plan: RunPlan, seed: int) -> ServerSource:
+    """Returns where the run's environment servers come from, for a ``with`` statement."""
+    from torchbeast.servers.addresses import load_tls, server_addresses
+    from torchbeast.servers.sources import OwnServers, ServerSource
+
+    config, servers = plan.config, plan.config.servers
+    if servers.ray_address is not None:
+        from torchbeast.servers.cluster import ClusterConfig, RayServers
+        from torchbeast.servers.supervisor import ServedGames
+
+        games = ServedGames(
+            games=config.games,
+            observation=config.observation,
+            full_action_space=plan.full_action_space,
+            seed=seed,
+            step_timeout_s=config.step_timeout_s,
+        )
+        log_file = str(plan.directory / "ray.log")
+        return RayServers(ClusterConfig(servers.ray_address, games, plan.servers, log_file))
+    tls = load_tls(servers.tls_dir)
+    if not servers.start_servers:
+        assert servers.pipes_basename is not None
+        basenames = servers.pipes_basename.split(",")
+        return ServerSource(server_addresses(basenames, len(plan.servers)), tls)
     arguments = [
         f"--env={','.join(config.games)}",
         *(
@@ -122,11 +171,9 @@ def start_servers(plan: RunPlan, basename: str, seed: int) -> Iterator[Callable[
         f"--seed={seed}",
         f"--step_timeout_s={config.step_timeout_s}",
         *(["--full_action_space"] if plan.full_action_space else []),
-        *([f"--tls_dir={tls_dir}"] if tls_dir else []),
+        *([f"--tls_dir={servers.tls_dir}"] if servers.tls_dir else []),
     ]
-    is_private = config.servers.pipes_basename is None
-    with EnvServers(basename, len(plan.servers), is_private, arguments) as servers:
-        yield servers.check
+    return OwnServers(servers.pipes_basename, len(plan.servers), arguments, tls)
 
 
 def main(argv: list[str] | None = None) -> int:

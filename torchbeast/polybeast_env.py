@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import default_interrupt, open_streams, print_error
@@ -20,10 +19,7 @@ from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.workers import follow_parent
 from torchbeast.servers import addresses as servers_lib
-from torchbeast.servers.supervisor import Supervisor, SupervisorConfig
-
-if TYPE_CHECKING:
-    pass
+from torchbeast.servers.supervisor import ServedGames, Supervisor, SupervisorConfig
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -71,16 +67,12 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     servers_lib.check_tls(flags.tls_dir)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return SupervisorConfig(
-        games=games,
-        observation=observation,
-        full_action_space=full_action_space,
+        served=ServedGames(games, observation, full_action_space, seed, flags.step_timeout_s),
         pipes_basename=flags.pipes_basename,
         tasks=tuple(task_of(index, len(games)) for index in range(num_servers)),
-        seed=seed,
         tls=servers_lib.load_tls(flags.tls_dir),
         # PolyBeast made it for us; it may not live to remove it.
         private_directory=flags.parent_pid is not None and flags.private_directory,
-        step_timeout_s=flags.step_timeout_s,
     )
 
 

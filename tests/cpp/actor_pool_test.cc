@@ -160,6 +160,24 @@ TEST_F(ActorPoolTest, AMissingServerIsAnErrorAfterTheTimeout) {
   EXPECT_NE(run.WaitForError().find("No environment server answered at"), std::string::npos);
 }
 
+TEST_F(ActorPoolTest, StreamsWithoutAnAddressWaitForOne) {
+  CountingServer server(directory_.Address());
+  PoolRun run({{"", 1}, {"", 1}});
+  run.pool.SetAddress(1, directory_.Address());
+  run.Next();
+  WaitFor([&] { return run.pool.stream_counts()[1] > 0; });
+  EXPECT_EQ(run.pool.stream_counts()[0], 0);
+  run.Close();
+  EXPECT_EQ(run.error(), "");
+}
+
+TEST_F(ActorPoolTest, RefusesAddressesThatItCannotUse) {
+  PoolRun run({{"", 1}});
+  EXPECT_THROW(run.pool.SetAddress(1, directory_.Address()), std::out_of_range);
+  EXPECT_THROW(run.pool.SetAddress(0, "nonsense"), std::invalid_argument);
+  EXPECT_THROW(run.pool.SetAddress(0, "192.0.2.1:4000"), std::invalid_argument);
+}
+
 TEST_F(ActorPoolTest, ClosesWhileAnEnvironmentIsStuck) {
   std::atomic<bool> entered{false};
   std::atomic<bool> release{false};
@@ -265,7 +283,7 @@ TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
                 {}, some(3));
     const int num_actions = static_cast<int>(random() % 6);
     for (int i = 0; i < num_actions; ++i) {
-      switch (random() % 3) {
+      switch (random() % 4) {
         case 0:
           run.Next();
           break;
@@ -274,6 +292,10 @@ TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
           break;
         case 2:
           std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
+          break;
+        case 3:  // The first stream keeps its server.
+          run.pool.SetAddress(1 + random() % 2,
+                              random() % 3 == 0 ? "" : servers[random() % 2]->server().address());
           break;
       }
       for (int s = 0; s < 2; ++s) {

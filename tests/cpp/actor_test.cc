@@ -17,10 +17,12 @@ constexpr int kUnrollLength = 2;
 // Runs one actor, its inference and its deliveries by hand, on the test's thread.
 class ActorTest : public ::testing::Test, public Actor::Listener {
  protected:
-  void Start(int64_t num_environments = 1) {
+  void Start(int64_t num_environments = 1) { Start({directory_.Address(), num_environments}); }
+
+  void Start(const StreamOptions& stream) {
     options_.unroll_length = kUnrollLength;
-    actor_ = std::make_shared<Actor>(StreamOptions{directory_.Address(), num_environments}, 0,
-                                     options_, this, &queue_, std::make_shared<BufferPool>());
+    actor_ =
+        std::make_shared<Actor>(stream, 0, options_, this, &queue_, std::make_shared<BufferPool>());
     all_.push_back(actor_);
     actor_->Start();
   }
@@ -139,6 +141,83 @@ TEST_F(ActorTest, StartsARolloutAnewWithANewServer) {
   EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
   EXPECT_TRUE(deliveries_.empty());
   EXPECT_NE(log_.find("connecting again"), std::string::npos);
+}
+
+TEST_F(ActorTest, MovesToANewAddressInTheMiddleOfAStep) {
+  std::atomic<bool> release{false};
+  CountingServer old_server(directory_.Address("old"), [&](int step) {
+    if (step == 1) WaitFor([&] { return release.load(); });
+  });
+  CountingServer new_server(directory_.Address("new"));
+  options_.max_environment_failures = 1;
+  Start({directory_.Address("old"), 2});
+  for (int step = 0; step < 2; ++step) Answer(*NextSubmission(), 0);
+  actor_->SetAddress(directory_.Address("new"));
+  actor_->CheckDeadline(Clock::now() + std::chrono::hours(1));
+  const auto submission = NextSubmission();
+  ASSERT_TRUE(submission) << error_;
+  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
+  EXPECT_EQ(new_server.num_alive(), 2);
+  EXPECT_TRUE(deliveries_.empty());
+  EXPECT_EQ(log_, "");
+  release = true;
+  WaitFor([&] { return old_server.num_alive() == 0; });
+}
+
+TEST_F(ActorTest, MovesToANewAddressBetweenSteps) {
+  CountingServer old_server(directory_.Address("old"));
+  CountingServer new_server(directory_.Address("new"));
+  Start({directory_.Address("old"), 1});
+  Answer(*NextSubmission(), 0);
+  auto submission = NextSubmission();
+  actor_->SetAddress(directory_.Address("new"));
+  WaitFor([&] { return old_server.num_alive() == 0; });
+  Answer(*submission, 0);
+  submission = NextSubmission();
+  ASSERT_TRUE(submission) << error_;
+  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
+  EXPECT_EQ(new_server.num_alive(), 1);
+  EXPECT_EQ(log_, "");
+}
+
+TEST_F(ActorTest, WaitsWithoutAnAddressAsLongAsItTakes) {
+  CountingServer server(directory_.Address());
+  options_.connect_timeout = std::chrono::milliseconds(0);
+  Start({"", 1});
+  actor_->CheckDeadline(Clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(error_, "");
+  actor_->SetAddress(directory_.Address());
+  EXPECT_TRUE(NextSubmission()) << error_;
+}
+
+TEST_F(ActorTest, AnEmptyAddressTakesTheServerAway) {
+  CountingServer server(directory_.Address());
+  Start();
+  auto submission = NextSubmission();
+  Answer(*submission, 0);
+  submission = NextSubmission();
+  actor_->SetAddress("");
+  WaitFor([&] { return server.num_alive() == 0; });
+  Answer(*submission, 0);
+  actor_->SetAddress(directory_.Address());
+  submission = NextSubmission();
+  ASSERT_TRUE(submission) << error_;
+  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
+}
+
+TEST_F(ActorTest, LeavesAServerThatIsAway) {
+  CountingServer server(directory_.Address());
+  Start({directory_.Address("nobody"), 1});
+  actor_->SetAddress(directory_.Address());
+  EXPECT_TRUE(NextSubmission()) << error_;
+}
+
+TEST_F(ActorTest, TheAddressThatItHasChangesNothing) {
+  CountingServer server(directory_.Address());
+  Start();
+  Answer(*NextSubmission(), 0);
+  actor_->SetAddress(directory_.Address());
+  EXPECT_EQ(Observation(NextSubmission()->inputs[0].sequence()[0]), 1);
 }
 
 TEST_F(ActorTest, AFailingEnvironmentTruncatesItsEpisodeOnly) {

@@ -323,6 +323,34 @@ TEST_F(EnvServerTest, OneThatClosesSlowlyLeavesItsSuccessorAlone) {
   EXPECT_TRUE(other.Open(1));
 }
 
+TEST_F(EnvServerTest, PortZeroIsAFreePort) {
+  std::vector<std::unique_ptr<EnvServer>> servers;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    servers.push_back(std::make_unique<EnvServer>(
+        []() -> std::unique_ptr<Environment> { throw std::runtime_error("no game"); },
+        ServerOptions{"localhost:0"}));
+    EXPECT_EQ(servers[i]->port(), 0);
+    threads.emplace_back([&, i] { servers[i]->Run({}); });
+  }
+  for (const auto& server : servers) {
+    WaitFor([&] { return server->port() != 0; });
+    RawClient client("localhost:" + std::to_string(server->port()));
+    ASSERT_TRUE(client.Open(1));
+    EXPECT_EQ(client.reply.fatal().text(), "no game");
+  }
+  EXPECT_NE(servers[0]->port(), servers[1]->port());
+  for (const auto& server : servers) server->Stop();
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(EnvServerTest, ASocketPathHasNoPort) {
+  CountingServer server(directory_.Address());
+  RawClient client(directory_.Address());
+  ASSERT_TRUE(client.Open(1));
+  EXPECT_EQ(server.server().port(), 0);
+}
+
 TEST_F(EnvServerTest, RefusesAnAddressInUse) {
   CountingServer first(directory_.Address());
   EnvServer second([] { return nullptr; }, ServerOptions{directory_.Address()});

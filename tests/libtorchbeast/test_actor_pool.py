@@ -207,6 +207,21 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
     assert pool.error is None
 
 
+def test_a_stream_follows_its_server_to_another_address(start_server):
+    first, process = start_server(task=1, name="first")
+    with Pool(["", ""], connect_timeout_s=60) as pool:
+        pool.pool.set_address(0, first)
+        assert next(pool.queue)[0][0][3][0, 0] == 1
+        process.kill()
+        second, _ = start_server(task=2, name="second")
+        pool.pool.set_address(0, second)
+        deadline = time.monotonic() + 60
+        while next(pool.queue)[0][0][3][0, 0] != 2:
+            assert time.monotonic() < deadline
+    assert pool.error is None
+    assert pool.pool.stream_counts()[1] == 0
+
+
 def test_when_all_servers_stay_away_the_pool_ends(start_server):
     servers = [start_server(name=f"s{i}") for i in range(2)]
     with Pool([address for address, _ in servers], connect_timeout_s=5) as pool:
@@ -315,6 +330,7 @@ def test_close_with_a_stopped_server(start_server):
         ({"addresses": ["127.evil.example.com:4000"]}, "without TLS"),
         ({"environments_per_stream": [1, 2]}, "one number per address"),
         ({"step_timeout_s": -1}, "step_timeout_s must be >= 0"),
+        ({"tls_server_name": "server"}, "tls_server_name needs tls"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
     ],
 )
@@ -325,3 +341,11 @@ def test_wrong_options_are_refused(options, message):
             options.pop("unroll_length"), BatchingQueue(), DynamicBatcher(),
             options.pop("addresses"), (), **options,
         )  # fmt: skip
+
+
+def test_a_wrong_change_of_address_is_refused():
+    pool = ActorPool(1, BatchingQueue(), DynamicBatcher(), ["unix:/tmp/x"], ())
+    with pytest.raises(IndexError, match="no stream 1 of 1"):
+        pool.set_address(1, "unix:/tmp/x")
+    with pytest.raises(ValueError, match="without TLS"):
+        pool.set_address(0, "192.0.2.1:4000")

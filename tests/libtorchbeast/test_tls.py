@@ -47,10 +47,10 @@ def server(tmp_path_factory):
     process.join()
 
 
-def run_pool(address, tls):
+def run_pool(address, tls, **options):
     """Takes one rollout; returns it and what the pool raised."""
     queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
-    pool = ActorPool(2, queue, batcher, [address], (), connect_timeout_s=60, tls=tls)
+    pool = ActorPool(2, queue, batcher, [address], (), connect_timeout_s=60, tls=tls, **options)
     errors = []
 
     def run():
@@ -123,6 +123,16 @@ def test_a_certificate_for_another_host_is_refused(server):
     assert "which is for another host name" in str(errors[0])
 
 
+def test_the_name_to_verify_may_be_another_one_than_the_address(server):
+    address, tls = server
+    address = address.replace("localhost", "127.0.0.1")
+    rollout, errors = run_pool(address, tls, tls_server_name="localhost")
+    assert rollout is not None, errors
+    rollout, errors = run_pool(address, tls, tls_server_name="elsewhere")
+    assert rollout is None
+    assert "which is for another host name" in str(errors[0])
+
+
 def test_the_client_says_that_the_server_refuses_it(server, tmp_path, caplog):
     address, tls = server
     others = make_certificates(tmp_path / "others")
@@ -138,11 +148,13 @@ def test_plain_clients_are_refused(server, caplog):
 
 def test_plain_servers_are_refused(tmp_path):
     tls = make_certificates(tmp_path / "ours")
-    address = f"localhost:{free_port()}"
-    plain = Server(Mock, address)
+    plain = Server(Mock, "localhost:0")
+    assert plain.port == 0
     thread = threading.Thread(target=plain.run)
     thread.start()
-    rollout, errors = run_pool(address, tls)
+    while plain.port == 0:
+        time.sleep(0.01)
+    rollout, errors = run_pool(f"localhost:{plain.port}", tls)
     plain.stop()
     thread.join(timeout=60)
     assert rollout is None

@@ -10,6 +10,7 @@ def make(**changes):
         "queue_size": 8,
         "num_actors": 16,
         "num_servers": 2,
+        "on_cluster": False,
         "learner_threads": None,
         "cores": 2,
         "available_cores": 2,
@@ -60,6 +61,7 @@ def test_a_slow_learner_gets_advice_that_can_help(changes, advice):
     [
         ({"num_servers": 1, "num_actors": 32}, "try more --num_servers"),
         ({"num_actors": 32}, "needs more cores"),
+        ({"num_actors": 32, "on_cluster": True}, "try more --num_servers"),
         ({"num_actors": 32, "available_cores": 4}, "try more --cores"),
         ({"num_actors": 32, "num_servers": 0}, "try more --num_actors"),  # MonoBeast.
     ],

@@ -34,7 +34,7 @@ IGNORED_FLAGS = {
     *("evaluate_every", "evaluation_episodes", "evaluation_share", "record_every"),
     *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
     *("movie_steps", "intermediate_model_id"),
-    *("logger", "start_servers", "join_address", "env_addresses", "tls_dir"),
+    *("logger", "start_servers", "join_address", "env_addresses", "tls_dir", "ray_address"),
     *("step_timeout_s", "max_environment_failures", "failure_window_s", "game_weights"),
 }
 

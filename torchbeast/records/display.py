@@ -18,11 +18,14 @@ from rich.progress_bar import ProgressBar
 from rich.segment import ControlType, Segment, Segments
 from rich.text import Text
 
+from torchbeast.records.hosts import HostSnapshot
 from torchbeast.records.progress import GameSnapshot, Snapshot
 from torchbeast.runtime.text import counted, format_rows, human_count, human_return, human_time
 
 # A longer name is cut.
 MAX_NAME = 20
+# With more hosts only the first ones are listed.
+MAX_HOSTS = 8
 # Seconds between two tables of all games where nothing is redrawn, and their width.
 TABLE_INTERVAL_S = 60.0
 TABLE_WIDTH = 100
@@ -271,7 +274,25 @@ def run_parts(snapshot: Snapshot) -> list[str]:
         parts.append(_evaluation_part(snapshot))
     if snapshot.limit is not None:
         parts.append(str(snapshot.limit))
-    return parts
+    return [*parts, *_host_parts(snapshot.hosts)]
+
+
+def _host_parts(hosts: Sequence[HostSnapshot]) -> list[str]:
+    """Each host with its environments and steps; if they are many, those that are there."""
+    if len(hosts) > MAX_HOSTS:
+        hosts = [host for host in hosts if host.environments]
+    parts = [
+        f"{_cut(host.name)}: "
+        + (counted(host.environments, "environment") if host.environments else "away")
+        + f", {human_count(host.steps)} steps"
+        for host in hosts[:MAX_HOSTS]
+    ]
+    hidden = len(hosts) - len(parts)
+    return [*parts, f"and {counted(hidden, 'more host')}"] if hidden else parts
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 2] + ".."
 
 
 def _evaluation_part(snapshot: Snapshot) -> str:
@@ -311,8 +332,7 @@ def _format_table(
 ) -> list[str]:
     rows = [["game", *(column.title.rjust(column.width) for column in columns)]]
     for game in games:
-        name = game.name if len(game.name) <= MAX_NAME else game.name[: MAX_NAME - 2] + ".."
-        rows.append([name, *(column.cell(game) for column in columns)])
+        rows.append([_cut(game.name), *(column.cell(game) for column in columns)])
     if rest is not None:
         name, steps = rest
         other = games[0]._replace(steps=steps)

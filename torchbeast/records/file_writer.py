@@ -13,12 +13,13 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import run_files
+from torchbeast.records.hosts import HOST_FIELDS, HostSnapshot
 from torchbeast.records.scalars import ScalarWriter
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.records.tables import resume_table
@@ -99,6 +100,7 @@ class FileWriter:
         self._write_meta(meta)
         resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
+        resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
         run_files.resume_copies(self.path, last_step)
@@ -126,6 +128,11 @@ class FileWriter:
     def score(self, row: dict[str, Any]) -> None:
         """Appends a row to scores.csv, with the columns ``SCORE_FIELDS``."""
         self._append("scores.csv", SCORE_FIELDS, row)
+
+    def hosts(self, rows: Sequence[HostSnapshot], step: int) -> None:
+        """Appends rows to hosts.csv, with the columns ``HOST_FIELDS``."""
+        if rows:
+            self._append("hosts.csv", HOST_FIELDS, *({"step": step, **r._asdict()} for r in rows))
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Writes scalars at agent step ``step`` for TensorBoard."""

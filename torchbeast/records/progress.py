@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torchbeast.core.stats import StepStats
+from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.text import human_time
 
 
@@ -99,6 +100,9 @@ class Snapshot(NamedTuple):
     games: tuple[GameSnapshot, ...]
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
+
+    hosts: tuple[HostSnapshot, ...] = ()
+    """Machines of the environment servers; none if they are all this one."""
 
     @property
     def seconds_left(self) -> float | None:

@@ -1,4 +1,4 @@
-"""PolyBeast's own environment servers: one child process that supervises them."""
+"""Addresses of environment servers, and what they need: sockets, certificates, the C++ part."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import ipaddress
 import os
 import re
 import shutil
-import signal
 import socket
 import ssl
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchbeast.core.types import RunError, UsageError
+from torchbeast.core.types import UsageError
 from torchbeast.runtime.locks import lock_directory
 from torchbeast.runtime.text import counted
 
@@ -224,50 +221,6 @@ def remove_dead_socket(path: str) -> None:
         if not somebody_listens(path):
             with contextlib.suppress(OSError):
                 os.unlink(path)
-
-
-class EnvServers:
-    """The supervisor's process. Use as a context manager: it is gone afterwards.
-
-    In a new session, so that Ctrl-C reaches the learner alone, which then ends everything in
-    order.
-    """
-
-    def __init__(
-        self, basename: str, num_servers: int, private: bool, arguments: list[str]
-    ) -> None:
-        self._command = [
-            sys.executable,
-            "-m",
-            "torchbeast.polybeast_env",
-            *arguments,
-            f"--pipes_basename={basename}",
-            f"--num_servers={num_servers}",
-            f"--parent_pid={os.getpid()}",
-            *(["--private_directory"] if private else []),
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> EnvServers:
-        self._process = subprocess.Popen(self._command, start_new_session=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        process = self._process
-        if process is None:
-            return
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=3)
-        # Servers may outlive a supervisor that was killed: only Linux ends children with parents.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-    def check(self) -> None:
-        """Raises RunError if the servers are gone for good. They have said why."""
-        if self._process is not None and self._process.poll() is not None:
-            raise RunError(f"the environment servers ended (exit code {self._process.returncode})")
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:

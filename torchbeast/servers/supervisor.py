@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import multiprocessing.connection
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core.types import RunError
@@ -17,21 +18,61 @@ if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
 
 
-class SupervisorConfig(NamedTuple):
-    """The servers that one supervisor keeps alive, and what they serve."""
+class ServedGames(NamedTuple):
+    """What environment servers serve."""
 
     games: tuple[str, ...]
     observation: ObservationConfig
     full_action_space: bool
+    seed: int
+    step_timeout_s: float
+
+
+class SupervisorConfig(NamedTuple):
+    """The servers that one supervisor keeps alive."""
+
+    served: ServedGames
     pipes_basename: str
     tasks: tuple[int, ...]
     """Index of the game that each server has."""
-    seed: int
     tls: list[str] | None
     """Certificate, key and root, as text."""
     private_directory: bool
     """Whether the sockets' directory is to be removed at the end."""
-    step_timeout_s: float
+
+
+def make_env_init(
+    served: ServedGames,
+    task: int,
+    seeds: tuple[int, ...],
+    watchdog: Watchdog,
+    index: int,
+) -> Callable[[], Any]:
+    """Returns the function that makes the environments of a server.
+
+    Args:
+        served: what the servers serve.
+        task: index of this server's game.
+        seeds: what tells this server from all others of the run, those before it included.
+        watchdog: watches the environments.
+        index: of the server, for the watchdog.
+    """
+    from torchbeast.envs import derive_seed, make_env
+
+    counter = itertools.count()
+
+    def env_init() -> Any:
+        # A different seed for every environment ever made in this run.
+        with watchdog.inside(index):
+            env = make_env(
+                served.games[task],
+                **served.observation._asdict(),
+                full_action_space=served.full_action_space,
+                seed=derive_seed(served.seed, *seeds, next(counter)),
+            )
+        return watchdog.watch(index, env)
+
+    return env_init
 
 
 def serve(
@@ -43,23 +84,11 @@ def serve(
     mistaken for that of an environment that ends its process.
     """
     from libtorchbeast import Server
-    from torchbeast.envs import derive_seed, make_env
+    from torchbeast.envs import derive_seed
 
-    begin_worker(seed=derive_seed(config.seed, index, generation))
-    task = config.tasks[index]
-    counter = itertools.count()
-
-    def env_init() -> Any:
-        # A different seed for every environment ever made in this run.
-        with watchdog.inside(index):
-            env = make_env(
-                config.games[task],
-                **config.observation._asdict(),
-                full_action_space=config.full_action_space,
-                seed=derive_seed(config.seed, index, generation, next(counter)),
-            )
-        return watchdog.watch(index, env)
-
+    served, task = config.served, config.tasks[index]
+    begin_worker(seed=derive_seed(served.seed, index, generation))
+    env_init = make_env_init(served, task, (index, generation), watchdog, index)
     address = addresses.server_address(config.pipes_basename, index)
     try:
         Server(env_init, address, task, config.tls).run()
@@ -77,7 +106,7 @@ class Supervisor:
         self._config = config
         self._servers: list[Any] = [None] * len(config.tasks)
         self._errors: list[Any] = [None] * len(config.tasks)
-        self._watchdog = Watchdog(self._context, len(config.tasks), config.step_timeout_s)
+        self._watchdog = Watchdog(self._context, len(config.tasks), config.served.step_timeout_s)
         self._restarts = Restarts("polybeast_env", "server", len(config.tasks))
 
     def start(self) -> None:

@@ -28,6 +28,7 @@ class Bottleneck:
         queue_size: int,
         num_actors: int,
         num_servers: int,
+        on_cluster: bool,
         learner_threads: int | None,
         cores: int,
         available_cores: int,
@@ -40,6 +41,7 @@ class Bottleneck:
             queue_size: rollouts that wait for the learner at most.
             num_actors: environments of all games.
             num_servers: environment servers; 0 in MonoBeast.
+            on_cluster: whether the servers have cores of other machines.
             learner_threads: how many the user asked for; None where the program chose.
             cores: cores that the run uses.
             available_cores: cores that it could use on this machine.
@@ -61,7 +63,7 @@ class Bottleneck:
             self._learner_advice = "try --agent_type atari"
         if num_servers == 0 or num_actors < ENOUGH_ACTORS_PER_CORE * cores:
             self._environment_advice = "try more --num_actors"
-        elif num_servers < cores:
+        elif num_servers < cores or on_cluster:
             self._environment_advice = "try more --num_servers"
         elif has_more_cores:
             self._environment_advice = "try more --cores"

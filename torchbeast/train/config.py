@@ -119,6 +119,7 @@ class ServersConfig(NamedTuple):
     pipes_basename: str | None = None
     num_servers: int | None = None
     tls_dir: str | None = None
+    ray_address: str | None = None
 
 
 class TrainingConfig(NamedTuple):

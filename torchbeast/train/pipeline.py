@@ -13,8 +13,9 @@ import torch
 from torchbeast.core.learner import Learner, LearnerClosed
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.core.weights import PublishedWeights
+from torchbeast.records.hosts import HostSnapshot, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
-from torchbeast.servers.addresses import load_tls, server_addresses
+from torchbeast.servers.sources import ServerSource
 from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.run import TrainingRun
@@ -45,20 +46,22 @@ class Pipeline:
     its rollouts through a queue to the learner threads.
     """
 
-    def __init__(self, plan: RunPlan, run: TrainingRun, basename: str) -> None:
+    def __init__(self, plan: RunPlan, run: TrainingRun, servers: ServerSource) -> None:
         """Connects nothing yet.
 
         Args:
             plan: the run's sizes.
             run: its learner learns, its weights act, and its threads do the work.
-            basename: where the environment servers listen.
+            servers: the environment servers.
         """
+        self._servers = servers
+        self._hosts = HostSteps([load.num_environments for load in plan.servers])
         self._plan = plan
         self._run = run
         self._first_version = run.learner.learner_steps
         self._queue = self._make_queue()
         self._batcher = make_batcher(plan.num_actors)
-        self._pool = self._make_pool(basename)
+        self._pool = self._make_pool()
 
     def start(self) -> None:
         """Starts the threads. They end after :meth:`close`."""
@@ -77,7 +80,17 @@ class Pipeline:
             threads.start(
                 f"learner-{i}", learner_loop, self._queue, self._run.learner, devices.learner
             )
-        threads.start("actors", self._pool.run)
+        threads.start("actors", self._run_pool)
+
+    def check(self) -> None:
+        """Connects servers that came. Raises RunError if all are gone for good."""
+        self._servers.check()
+        for index, address in self._servers.changes():
+            self._pool.set_address(index, address)
+
+    def hosts(self) -> tuple[HostSnapshot, ...]:
+        """Returns what each machine has contributed; nothing if the source does not tell."""
+        return self._hosts.update(self._servers.hosts(), self._pool.stream_counts())
 
     def sizes(self) -> dict[str, int]:
         """Returns how many rollouts wait for the learner, and how many observations for
@@ -89,6 +102,13 @@ class Pipeline:
         """Closes the queues, which ends the actor pool and every thread."""
         self._queue.close()
         self._batcher.close()
+
+    def _run_pool(self) -> None:
+        try:
+            self._pool.run()
+        except RuntimeError as error:
+            error.args = (self._servers.explain(str(error)),)
+            raise
 
     def _required_version(self) -> int:
         """The weights that must act next; any will do unless the run is synchronous."""
@@ -109,22 +129,20 @@ class Pipeline:
             allocator=_allocate_pinned if is_gpu(self._plan.devices.learner) else None,
         )
 
-    def _make_pool(self, basename: str) -> Any:
+    def _make_pool(self) -> Any:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
         state = self._run.learner.agent.initial_state(1)
-        # A private directory is never a list, whatever its name is.
-        is_private = config.servers.pipes_basename is None
-        basenames = [basename] if is_private else basename.split(",")
         return ActorPool(
             unroll_length=config.learning.unroll_length,
             learner_queue=self._queue,
             inference_batcher=self._batcher,
-            env_server_addresses=server_addresses(basenames, len(servers)),
+            env_server_addresses=list(self._servers.addresses),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
-            tls=load_tls(config.servers.tls_dir),
+            tls=self._servers.tls,
+            tls_server_name=self._servers.tls_server_name,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=MAX_ENVIRONMENT_FAILURES,
             # Servers replace an environment that hangs. This is for those that cannot.

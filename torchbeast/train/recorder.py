@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from torchbeast.core.learner import Learner, StepStats
@@ -11,6 +12,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
+from torchbeast.records.hosts import HostSnapshot
 from torchbeast.records.metrics import (
     game_scalars,
     log_fields,
@@ -83,6 +85,8 @@ class Recorder:
             )
         self._games = config.games
         self._names = names
+        self.hosts: Callable[[], tuple[HostSnapshot, ...]] = lambda: ()
+        """What each machine with environment servers has contributed."""
         self.evaluation: Evaluation | None = None
         """The newest one since the run was started or resumed."""
         self._display = make_display()
@@ -91,6 +95,7 @@ class Recorder:
             queue_size=queue_size,
             num_actors=plan.num_actors,
             num_servers=len(plan.servers),
+            on_cluster=config.servers.ray_address is not None,
             learner_threads=config.machine.num_learner_threads,
             cores=plan.cores,
             available_cores=available_cores(),
@@ -210,7 +215,8 @@ class Recorder:
         if self._has_popart:
             layer = learner.agent.baseline
             popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        return self.progress.snapshot(queues, self._bottleneck.find(), popart)
+        snapshot = self.progress.snapshot(queues, self._bottleneck.find(), popart)
+        return snapshot._replace(hosts=self.hosts())
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""
@@ -219,6 +225,7 @@ class Recorder:
             return
         self._logged_step = snapshot.steps
         self._writer.log(log_row(snapshot))
+        self._writer.hosts(snapshot.hosts, snapshot.steps)
         self._writer.scalars(snapshot_scalars(snapshot), snapshot.steps)
 
 

@@ -21,6 +21,7 @@ from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.wrappers import PROFILES
+from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.text import counted, typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.train.bottleneck import find_expectation
@@ -47,6 +48,9 @@ class NoOutputs:
 
     def record_gradients(self) -> None:
         """Takes in the gradients of a step. The learner's threads call it."""
+
+    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
+        """Names the function that says what each host has contributed."""
 
     def update(self, queues: dict[str, int]) -> None:
         """Reports, evaluates and saves if it is time. To be called twice a second."""
@@ -119,6 +123,9 @@ class RunOutputs(NoOutputs):
 
     def record_gradients(self) -> None:
         self._recorder.record_gradients(self._learner)
+
+    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
+        self._recorder.hosts = hosts
 
     def update(self, queues: dict[str, int]) -> None:
         self._recorder.update(queues, self._learner)
@@ -303,6 +310,7 @@ class TrainingRun:
         check: Callable[[], None],
         queues: Callable[[], dict[str, int]],
         stop: Callable[[], None],
+        hosts: Callable[[], tuple[HostSnapshot, ...]] = lambda: (),
     ) -> int:
         """Reports and saves until all steps are done, a signal comes or something fails.
 
@@ -310,10 +318,12 @@ class TrainingRun:
             check: called twice a second; what it raises ends the run.
             queues: sizes of the queues, for the records.
             stop: makes the threads end.
+            hosts: what each machine with environment servers has contributed, for the records.
 
         Returns:
             The exit code. Raises the first error of any thread.
         """
+        self._outputs.show_hosts(hosts)
         try:
             while not self._is_over():
                 self.threads.changed.wait(timeout=0.5)

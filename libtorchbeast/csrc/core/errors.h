@@ -32,6 +32,8 @@ class StreamError : public std::runtime_error {
     kReconnect,
     // Connect again, a limited number of times: it misbehaves.
     kReconnectCounted,
+    // Connect again, at another address: nothing is wrong.
+    kMove,
     // End the run: the two sides do not fit together, and trying again would not help.
     kEndRun,
   };

@@ -14,6 +14,7 @@ namespace {
 
 // How long a broken stream may take to tell its status.
 constexpr std::chrono::milliseconds kStatusTimeout{5000};
+
 // `leaf` for somebody else to read, too.
 Tensor Shared(Tensor leaf) {
   leaf.shared = true;
@@ -34,13 +35,13 @@ const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
 
 Actor::Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
              grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
-    : options_(std::move(stream)),
-      index_(index),
+    : index_(index),
       actor_options_(options),
       listener_(listener),
       queue_(queue),
       buffers_(std::move(buffers)),
-      backoff_tag_{this, EnvStream::Operation::kStart},
+      options_(std::move(stream)),
+      connect_tag_{this, EnvStream::Operation::kStart},
       recovery_(options_, actor_options_) {}
 
 void Actor::Fail() { listener_->Fail(std::current_exception()); }
@@ -53,6 +54,18 @@ void Actor::Start() {
   } catch (...) {
     Fail();
   }
+}
+
+void Actor::SetAddress(const std::string& address) {
+  MutexLock lock(mutex_);
+  if (stopped_ || address == options_.address) return;
+  options_.address = address;
+  recovery_.OnNewAddress();
+  if (stream_) {
+    given_up_.reset();  // Whatever else ends the stream is no failure of the new server.
+    Cancel(StreamError(StreamError::Remedy::kMove, "its address changed"));
+  }
+  if (connect_timer_) connect_timer_->Cancel();
 }
 
 std::optional<Actor::Submission> Actor::OnDelivered() {
@@ -70,16 +83,20 @@ void Actor::Stop() {
   MutexLock lock(mutex_);
   stopped_ = true;
   if (stream_) stream_->Cancel();
-  if (backoff_timer_) backoff_timer_->Cancel();
+  if (connect_timer_) connect_timer_->Cancel();
 }
 
 void Actor::Release() {
   MutexLock lock(mutex_);
   stream_.reset();
-  backoff_timer_.reset();
+  connect_timer_.reset();
 }
 
 void Actor::Connect() {
+  if (options_.address.empty()) {
+    ConnectAt(std::chrono::system_clock::time_point::max());
+    return;
+  }
   if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
   stream_ = std::make_unique<EnvStream>(options_.address, actor_options_.tls,
                                         options_.num_environments, actor_options_.newest_plane,
@@ -95,10 +112,13 @@ void Actor::Reconnect() {
   rollouts_.clear();
   stream_.reset();
   Await(Awaited::kNothing);
-  backoff_timer_ = std::make_unique<grpc::Alarm>();
-  TB_OPERATION_STARTS(&backoff_tag_);
-  backoff_timer_->Set(queue_, std::chrono::system_clock::now() + recovery_.NextBackoff(),
-                      &backoff_tag_);
+  ConnectAt(std::chrono::system_clock::now() + recovery_.NextBackoff());
+}
+
+void Actor::ConnectAt(std::chrono::system_clock::time_point time) {
+  connect_timer_ = std::make_unique<grpc::Alarm>();
+  TB_OPERATION_STARTS(&connect_tag_);
+  connect_timer_->Set(queue_, time, &connect_tag_);
 }
 
 void Actor::Await(Awaited what) {
@@ -110,26 +130,32 @@ void Actor::Await(Awaited what) {
 void Actor::CheckDeadline(Clock::time_point now) {
   MutexLock lock(mutex_);
   if (stopped_ || awaited_ == Awaited::kNothing || now < deadline_) return;
+  const std::string environments = std::to_string(options_.num_environments) + " environments";
   if (awaited_ == Awaited::kOpening) {
-    given_up_.emplace(
-        StreamError::Remedy::kReconnect,
-        "it has not opened " + std::to_string(options_.num_environments) + " environments");
+    Cancel(StreamError(StreamError::Remedy::kReconnect, "it has not opened " + environments));
   } else if (awaited_ == Awaited::kStep) {
-    given_up_.emplace(StreamError::Remedy::kReconnectCounted,
-                      "it has not answered a step of " + std::to_string(options_.num_environments) +
-                          " environments for " + Seconds(actor_options_.step_timeout));
-  } else if (!given_up_) {  // For gRPC the stream is open, although nothing could be read from it.
-    given_up_.emplace(StreamError::Remedy::kReconnectCounted,
-                      "it sent what cannot be parsed, or stopped in the middle of a message");
+    Cancel(StreamError(StreamError::Remedy::kReconnectCounted,
+                       "it has not answered a step of " + environments + " for " +
+                           Seconds(actor_options_.step_timeout)));
+  } else {  // For gRPC the stream is open, although nothing could be read from it.
+    Cancel(StreamError(StreamError::Remedy::kReconnectCounted,
+                       "it sent what cannot be parsed, or stopped in the middle of a message"));
   }
-  // What follows comes as the completion of what is cancelled.
+}
+
+void Actor::Cancel(StreamError error) {
+  // What ended the stream is the first error; what follows may come of that.
+  if (!given_up_) given_up_.emplace(std::move(error));
   Await(Awaited::kNothing);
   stream_->Cancel();
 }
 
 void Actor::GiveUp(StreamError error) {
-  given_up_.emplace(std::move(error));
-  stream_->Cancel();
+  Cancel(std::move(error));
+  Finish();
+}
+
+void Actor::Finish() {
   Await(Awaited::kStatus);
   stream_->Finish();
 }
@@ -162,10 +188,11 @@ std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
       break;
     case EnvStream::Event::kReply:
       Await(Awaited::kNothing);
-      return OnReply();
+      if (!given_up_) return OnReply();
+      Finish();
+      break;
     case EnvStream::Event::kBroken:
-      Await(Awaited::kStatus);
-      stream_->Finish();
+      Finish();
       break;
     case EnvStream::Event::kFinished:
       OnFinished();

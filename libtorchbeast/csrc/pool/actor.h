@@ -62,6 +62,9 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   size_t index() const { return index_; }
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);
+  // The stream moves to the server at `address`: its connection and its unfinished rollouts are
+  // dropped, which counts as no failure. Empty: it waits for the next call. At any time.
+  void SetAddress(const std::string& address) TB_EXCLUDES(mutex_);
   // To be called now and then: gives up what takes longer than it may.
   void CheckDeadline(Clock::time_point now) TB_EXCLUDES(mutex_);
   std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok) override
@@ -78,12 +81,17 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   // What the server owes an answer to.
   enum class Awaited { kNothing, kOpening, kStep, kStatus };
 
+  // If there is an address; else waits for SetAddress().
   void Connect() TB_REQUIRES(mutex_);
   void Reconnect() TB_REQUIRES(mutex_);
+  void ConnectAt(std::chrono::system_clock::time_point time) TB_REQUIRES(mutex_);
   // Sets the deadline for a step or a status that begins; none for nothing.
   void Await(Awaited what) TB_REQUIRES(mutex_);
-  // Ends the stream because of `error`, when its operations have completed.
+  // Ends the stream because of `error`. Its operations complete, and Finish() follows.
+  void Cancel(StreamError error) TB_REQUIRES(mutex_);
+  // The same for a stream that has no operation under way.
   void GiveUp(StreamError error) TB_REQUIRES(mutex_);
+  void Finish() TB_REQUIRES(mutex_);
   std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
   std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);
@@ -98,7 +106,6 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   // Reports the exception that is being handled.
   void Fail() TB_REQUIRES(mutex_);
 
-  const StreamOptions options_;
   const size_t index_;
   const ActorOptions& actor_options_;
   Listener* const listener_;
@@ -107,9 +114,12 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
 
   Mutex mutex_;
   bool stopped_ TB_GUARDED_BY(mutex_) = false;
+  // The address is where the next connection goes.
+  StreamOptions options_ TB_GUARDED_BY(mutex_);
+  // From Start() to Stop() there is a stream or the timer runs, for ever while there is no address.
   std::unique_ptr<EnvStream> stream_ TB_GUARDED_BY(mutex_);
-  std::unique_ptr<grpc::Alarm> backoff_timer_ TB_GUARDED_BY(mutex_);
-  EnvStream::Tag backoff_tag_;
+  std::unique_ptr<grpc::Alarm> connect_timer_ TB_GUARDED_BY(mutex_);
+  EnvStream::Tag connect_tag_;
   Awaited awaited_ TB_GUARDED_BY(mutex_) = Awaited::kNothing;
   Clock::time_point deadline_ TB_GUARDED_BY(mutex_);
   // Why this side gave up the stream.

@@ -16,7 +16,7 @@ enum class LogLevel { kInfo, kWarning, kError };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 
 struct StreamOptions {
-  // "unix:PATH" or "HOST:PORT".
+  // "unix:PATH" or "HOST:PORT"; empty while there is no server: the stream waits for one.
   std::string address;
   // V, from 1 to kMaxEnvironmentsPerStream.
   int64_t num_environments = 1;
@@ -31,7 +31,8 @@ struct ActorOptions {
   bool newest_plane = true;
   // How long a stream may be without an answered step, at the start and after losing its server:
   // until the server is there and the environments are open. Not counted: what the step timeout
-  // bounds. A server that was lost may take longer while other streams' servers answer.
+  // bounds, and the wait for an address. A server that was lost may take longer while other
+  // streams' servers answer.
   std::chrono::milliseconds connect_timeout{600'000};
   // How long a step may take.
   std::chrono::milliseconds step_timeout{300'000};

@@ -23,28 +23,44 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
                      std::shared_ptr<BatchingQueue<TensorNest>> learner_queue,
                      std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log,
                      BufferPool::Allocator allocator)
-    : streams_(std::move(streams)),
-      options_(std::move(options)),
+    : options_(std::move(options)),
       learner_queue_(std::move(learner_queue)),
       inference_batcher_(std::move(inference_batcher)),
       log_(std::move(log)),
       buffers_(std::make_shared<BufferPool>(kIdleRolloutBytes, std::move(allocator))),
-      stream_counts_(streams_.size()) {
+      stream_counts_(streams.size()) {
   if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
-  if (streams_.empty()) throw std::invalid_argument("No environment server addresses");
+  if (streams.empty()) throw std::invalid_argument("No environment server addresses");
   if (inference_batcher_->options().batch_dim != 1) {
     throw std::invalid_argument("The inference batcher must have batch_dim 1: actors are [T, B]");
   }
-  for (const StreamOptions& stream : streams_) {
+  for (const StreamOptions& stream : streams) {
     if (stream.num_environments < 1 || stream.num_environments > kMaxEnvironmentsPerStream) {
       throw std::invalid_argument("A stream carries 1 to 1024 environments, not " +
                                   std::to_string(stream.num_environments));
     }
-    if (!CheckAddressIsLocal(stream.address) && options_.tls.empty()) {
-      throw std::invalid_argument("Refusing to connect to " + stream.address +
-                                  " without TLS: it is another machine");
-    }
+    CheckAddress(stream.address);
   }
+  Actor::Listener* const listener = this;
+  for (StreamOptions& stream : streams) {
+    actors_.push_back(std::make_shared<Actor>(std::move(stream), actors_.size(), options_, listener,
+                                              &completion_queue_, buffers_));
+  }
+}
+
+void ActorPool::CheckAddress(const std::string& address) const {
+  if (address.empty() || CheckAddressIsLocal(address) || !options_.tls.empty()) return;
+  throw std::invalid_argument("Refusing to connect to " + address +
+                              " without TLS: it is another machine");
+}
+
+void ActorPool::SetAddress(size_t stream, const std::string& address) {
+  CheckAddress(address);
+  if (stream >= actors_.size()) {
+    throw std::out_of_range("There is no stream " + std::to_string(stream) + " of " +
+                            std::to_string(actors_.size()));
+  }
+  actors_[stream]->SetAddress(address);
 }
 
 std::vector<int64_t> ActorPool::stream_counts() const {
@@ -61,12 +77,6 @@ void ActorPool::Run(const Poll& poll) {
     if (started_) throw std::runtime_error("ActorPool.run() was called before");
     started_ = true;
   }
-  std::vector<std::shared_ptr<Actor>> actors;
-  Actor::Listener* const listener = this;
-  for (const StreamOptions& stream : streams_) {
-    actors.push_back(std::make_shared<Actor>(stream, actors.size(), options_, listener,
-                                             &completion_queue_, buffers_));
-  }
   std::thread events([this] { EventLoop(); });
   std::thread delivery;
   try {
@@ -76,13 +86,13 @@ void ActorPool::Run(const Poll& poll) {
     events.join();
     throw;
   }
-  for (const auto& actor : actors) actor->Start();
+  for (const auto& actor : actors_) actor->Start();
 
   std::exception_ptr error;
   try {
     while (!IsOver()) {
       if (poll) poll();
-      for (const auto& actor : actors) actor->CheckDeadline(Clock::now());
+      for (const auto& actor : actors_) actor->CheckDeadline(Clock::now());
       MutexLock lock(mutex_);
       const auto deadline = Clock::now() + kPollInterval;
       const bool failed = changed_.Wait(
@@ -99,11 +109,11 @@ void ActorPool::Run(const Poll& poll) {
     has_deliveries_.NotifyAll();
   }
   // No actor starts an operation after its Stop(): the queue can be shut down and drained.
-  for (const auto& actor : actors) actor->Stop();
+  for (const auto& actor : actors_) actor->Stop();
   completion_queue_.Shutdown();
   delivery.join();
   events.join();
-  for (const auto& actor : actors) actor->Release();
+  for (const auto& actor : actors_) actor->Release();
   if (!error) {
     MutexLock lock(mutex_);
     error = first_error_;

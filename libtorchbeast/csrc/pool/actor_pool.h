@@ -40,6 +40,10 @@ class ActorPool final : private Actor::Listener {
   // away while others answer. The first
   // error of any stream ends all of them and is thrown here, as is what `poll` throws.
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
+  // Moves stream `stream` to the server at `address`, see Actor::SetAddress(). Before, during and
+  // after Run(), from any thread. std::out_of_range if there is no such stream,
+  // std::invalid_argument for an address that the constructor would refuse.
+  void SetAddress(size_t stream, const std::string& address);
   // Agent steps handed to the learner so far, all environments together.
   int64_t count() const { return count_; }
   // The same of each stream, in their order.
@@ -62,8 +66,9 @@ class ActorPool final : private Actor::Listener {
   // Starts inference for actors. To be called without locks.
   void Submit(std::vector<Actor::Submission> submissions) TB_EXCLUDES(mutex_);
   bool IsOver() const;
+  // std::invalid_argument for an address that no stream may have.
+  void CheckAddress(const std::string& address) const;
 
-  const std::vector<StreamOptions> streams_;
   const ActorOptions options_;
   const std::shared_ptr<BatchingQueue<TensorNest>> learner_queue_;
   const std::shared_ptr<DynamicBatcher> inference_batcher_;
@@ -72,6 +77,7 @@ class ActorPool final : private Actor::Listener {
   grpc::CompletionQueue completion_queue_;
   std::atomic<int64_t> count_{0};
   // By stream.
+  std::vector<std::shared_ptr<Actor>> actors_;
   std::vector<std::atomic<int64_t>> stream_counts_;
   // Ticks of the clock; 0 before the first.
   std::atomic<Clock::rep> last_progress_{0};

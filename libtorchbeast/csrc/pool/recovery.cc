@@ -50,6 +50,14 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
   history_.tls = !options.tls.empty();
 }
 
+void Recovery::EndTrouble() {
+  deadline_.reset();
+  history_.num_hang_ups = 0;
+  last_reason_.clear();
+  backoff_ = kFirstBackoff;
+  logged_ = false;
+}
+
 Clock::time_point Recovery::OnConnect() {
   history_.answered = false;
   if (!deadline_) deadline_ = Clock::now() + options_.connect_timeout;
@@ -58,10 +66,7 @@ Clock::time_point Recovery::OnConnect() {
 
 void Recovery::OnProgress() {
   has_worked_ = true;
-  deadline_.reset();
-  last_reason_.clear();
-  backoff_ = kFirstBackoff;
-  logged_ = false;
+  EndTrouble();
 }
 
 std::chrono::milliseconds Recovery::NextBackoff() {
@@ -81,6 +86,7 @@ StreamError Recovery::Explain(const grpc::Status& status) {
 }
 
 std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
+  if (error.remedy() == StreamError::Remedy::kMove) return std::nullopt;
   const std::string reason = CleanText(error.what(), kMaxReasonBytes);
   const std::string server = "Environment server at " + stream_.address + ": ";
   if (error.remedy() == StreamError::Remedy::kEndRun) throw std::runtime_error(server + reason);

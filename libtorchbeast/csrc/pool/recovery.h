@@ -25,6 +25,8 @@ class Recovery {
   // Both must outlive the object.
   Recovery(const StreamOptions& stream, const ActorOptions& options);
 
+  // Another server is to be connected to: what was wrong with the one before is over.
+  void OnNewAddress() { EndTrouble(); }
   // A stream begins. Returns until when it must be open.
   Clock::time_point OnConnect();
   // The server answered anything.
@@ -46,6 +48,7 @@ class Recovery {
   std::chrono::milliseconds NextBackoff();
 
  private:
+  void EndTrouble();
   // "(2 of 3 failures within 600 s)".
   std::string OutOf(int count, const FailureBudget& budget) const;
 

@@ -50,10 +50,14 @@ void Log(LogLevel level, const std::string& message) {
   });
 }
 
-Tls MakeTls(const std::optional<std::vector<std::string>>& tls) {
+Tls MakeTls(const std::optional<std::vector<std::string>>& tls,
+            const std::string& server_name = "") {
+  if (!tls && !server_name.empty()) {
+    throw std::invalid_argument("tls_server_name needs tls");
+  }
   if (!tls) return {};
   if (tls->size() != 3) throw std::invalid_argument("tls must be (certificate, key, root), as PEM");
-  return {(*tls)[0], (*tls)[1], (*tls)[2]};
+  return {(*tls)[0], (*tls)[1], (*tls)[2], server_name};
 }
 
 using Counts = std::variant<int64_t, std::vector<int64_t>>;
@@ -63,7 +67,8 @@ std::unique_ptr<ActorPool> MakeActorPool(
     const std::vector<std::string>& addresses, nb::handle initial_agent_state,
     const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
     int max_environment_failures, const std::optional<std::vector<std::string>>& tls,
-    nb::object allocator, double step_timeout_s, double failure_window_s) {
+    nb::object allocator, double step_timeout_s, double failure_window_s,
+    const std::string& tls_server_name) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
   options.unroll_length = unroll_length;
@@ -82,7 +87,7 @@ std::unique_ptr<ActorPool> MakeActorPool(
   options.step_timeout = Milliseconds(1000 * step_timeout_s, "step_timeout_s");
   options.max_environment_failures = max_environment_failures;
   options.failure_window = Milliseconds(1000 * failure_window_s, "failure_window_s");
-  options.tls = MakeTls(tls);
+  options.tls = MakeTls(tls, tls_server_name);
   return std::make_unique<ActorPool>(std::move(streams), std::move(options), queue.queue(),
                                      batcher.batcher(), Log, PythonAllocator(std::move(allocator)));
 }
@@ -143,9 +148,10 @@ void BindActorPool(nb::module_& m) {
            nb::arg("newest_plane") = true, nb::arg("connect_timeout_s") = 600.0,
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
            nb::arg("allocator") = nb::none(), nb::arg("step_timeout_s") = 300.0,
-           nb::arg("failure_window_s") = 600.0)
+           nb::arg("failure_window_s") = 600.0, nb::arg("tls_server_name") = "")
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
+      .def("set_address", &ActorPool::SetAddress, nb::arg("stream"), nb::arg("address"), NoGil())
       .def("count", &ActorPool::count)
       .def("stream_counts", &ActorPool::stream_counts);
 }
@@ -160,7 +166,8 @@ void BindServer(nb::module_& m) {
       .def(
           "run", [](PyServer& server) { server.server().Run(CheckSignals); }, NoGil())
       .def(
-          "stop", [](PyServer& server) { server.server().Stop(); }, NoGil());
+          "stop", [](PyServer& server) { server.server().Stop(); }, NoGil())
+      .def_prop_ro("port", [](PyServer& server) { return server.server().port(); });
 }
 
 }  // namespace

@@ -194,7 +194,11 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&other_methods_);
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
   if (server && port != 0) {
-    if (path) chmod(path->c_str(), S_IRUSR | S_IWUSR);
+    if (path) {
+      chmod(path->c_str(), S_IRUSR | S_IWUSR);
+    } else {
+      port_ = port;
+    }
     return server;
   }
   throw std::runtime_error("Cannot listen on " + options_.address +

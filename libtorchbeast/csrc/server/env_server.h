@@ -25,7 +25,7 @@
 namespace torchbeast {
 
 struct ServerOptions {
-  // "unix:PATH" or "HOST:PORT".
+  // "unix:PATH" or "HOST:PORT". Port 0 is one that is free.
   std::string address;
   // The index of the game among the learner's tasks.
   int32_t task = 0;
@@ -54,6 +54,8 @@ class EnvServer {
   void Stop() { stopped_ = true; }
 
   const std::string& address() const { return options_.address; }
+  // Where the server listens; 0 before that, and for a socket path. Thread-safe.
+  int port() const { return port_; }
 
  private:
   class Session;
@@ -79,6 +81,7 @@ class EnvServer {
   grpc::AsyncGenericService other_methods_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopped_{false};
+  std::atomic<int> port_{0};
   // The rest belongs to Run()'s thread. Calls start no operations when draining.
   bool draining_ = false;
   int64_t num_environments_ = 0;

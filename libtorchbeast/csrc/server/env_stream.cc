@@ -9,9 +9,7 @@ EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_env
                      Handler* handler)
     : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
   for (int i = 0; i < kNumOperations; ++i) tags_[i] = {handler, static_cast<Operation>(i)};
-  grpc::ChannelArguments arguments;
-  for (const auto& [name, value] : ClientSettings(max_message_bytes)) arguments.SetInt(name, value);
-  channel_ = grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
+  channel_ = MakeChannel(address, tls, max_message_bytes);
   stub_ = rpcenv::EnvironmentService::NewStub(channel_);
 }
 

@@ -56,6 +56,28 @@ ChannelSettings CommonSettings(int max_message_bytes) {
   };
 }
 
+ChannelSettings ClientSettings(int max_message_bytes) {
+  ChannelSettings settings = CommonSettings(max_message_bytes);
+  // How long one attempt to connect may take. Actors try again on a new channel.
+  settings.emplace_back(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  // One connection per stream: streams that share one also share its single writer.
+  settings.emplace_back(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  settings.emplace_back(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Else an http_proxy of the environment is asked for localhost, too: unencrypted, on another
+  // machine.
+  settings.emplace_back(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return settings;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls) {
+  if (tls.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = tls.root;
+  options.pem_private_key = tls.private_key;
+  options.pem_cert_chain = tls.certificate;
+  return grpc::SslCredentials(options);
+}
+
 }  // namespace
 
 std::optional<std::string> SocketPath(const std::string& address) {
@@ -88,19 +110,6 @@ bool CheckAddressIsLocal(const std::string& address) {
   return host == "localhost" || IsLoopback(host);
 }
 
-ChannelSettings ClientSettings(int max_message_bytes) {
-  ChannelSettings settings = CommonSettings(max_message_bytes);
-  // How long one attempt to connect may take. Actors try again on a new channel.
-  settings.emplace_back(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
-  // One connection per stream: streams that share one also share its single writer.
-  settings.emplace_back(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  settings.emplace_back(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Else an http_proxy of the environment is asked for localhost, too: unencrypted, on another
-  // machine.
-  settings.emplace_back(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return settings;
-}
-
 ChannelSettings ServerSettings(int max_message_bytes) {
   ChannelSettings settings = CommonSettings(max_message_bytes);
   // A second server on one port fails instead of taking half of its clients.
@@ -123,13 +132,12 @@ std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls) {
   return grpc::SslServerCredentials(options);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls) {
-  if (tls.empty()) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions options;
-  options.pem_root_certs = tls.root;
-  options.pem_private_key = tls.private_key;
-  options.pem_cert_chain = tls.certificate;
-  return grpc::SslCredentials(options);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Tls& tls,
+                                           int max_message_bytes) {
+  grpc::ChannelArguments arguments;
+  for (const auto& [name, value] : ClientSettings(max_message_bytes)) arguments.SetInt(name, value);
+  if (!tls.server_name.empty()) arguments.SetSslTargetNameOverride(tls.server_name);
+  return grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
 }
 
 }  // namespace torchbeast

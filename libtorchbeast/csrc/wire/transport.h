@@ -20,6 +20,9 @@ struct Tls {
   std::string private_key;
   // The certificate authority of the other side.
   std::string root;
+  // Of a client: the name that the server's certificate must have, whatever its address is. Empty:
+  // that of the address.
+  std::string server_name;
 
   bool empty() const { return certificate.empty() && private_key.empty() && root.empty(); }
 };
@@ -33,12 +36,14 @@ bool CheckAddressIsLocal(const std::string& address);
 std::optional<std::string> SocketPath(const std::string& address);
 
 using ChannelSettings = std::vector<std::pair<std::string, int>>;
-// Settings of either end, as (name, value) pairs for channel arguments. Messages of more than
+// A server's settings, as (name, value) pairs for channel arguments. Messages of more than
 // `max_message_bytes` are refused.
-ChannelSettings ClientSettings(int max_message_bytes);
 ChannelSettings ServerSettings(int max_message_bytes);
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const Tls& tls);
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls);
+// A client's connection to `address`, which begins with its first call. Its limit on messages is as
+// above.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Tls& tls,
+                                           int max_message_bytes);
 
 }  // namespace torchbeast

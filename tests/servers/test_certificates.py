@@ -1,0 +1,103 @@
+"""The certificates of a run, shown by a real server and a real actor pool."""
+
+import multiprocessing
+import threading
+
+import pytest
+import torch
+
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from torchbeast.envs.mock import Mock
+
+certificates = pytest.importorskip("torchbeast.servers.certificates", reason="no cryptography")
+
+
+def make_tls(authority, *, is_server):
+    key, request = certificates.make_request()
+    return [certificates.sign(authority, request, is_server=is_server), key, authority.root]
+
+
+def serve(tls, pipe):
+    server = Server(Mock, "127.0.0.1:0", 0, tls)
+    threading.Thread(target=server.run, daemon=True).start()
+    while server.port == 0:
+        pass
+    pipe.send(server.port)
+    pipe.recv()
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return certificates.make_authority()
+
+
+@pytest.fixture(scope="module")
+def address(authority):
+    """Of a server that has a certificate of the authority, and wants one."""
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    arguments = (make_tls(authority, is_server=True), theirs)
+    process = context.Process(target=serve, args=arguments, daemon=True)
+    process.start()
+    yield f"127.0.0.1:{pipe.recv()}"
+    process.kill()
+    process.join()
+
+
+def take_rollout(address, tls, name=certificates.SERVER_NAME):
+    """Returns a rollout, or what the pool raised."""
+    queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
+    pool = ActorPool(
+        2, queue, batcher, [address], (), connect_timeout_s=3, tls=tls, tls_server_name=name
+    )
+    results = []
+
+    def run():
+        try:
+            pool.run()
+        except RuntimeError as error:
+            results.append(str(error))
+            queue.close()
+
+    def infer():
+        for batch in batcher:
+            batch.get_inputs()
+            batch.set_outputs(((torch.zeros(1, 1, 1, dtype=torch.int64),), ()))
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (run, infer)]
+    for thread in threads:
+        thread.start()
+    results += list(next(queue, ()))
+    batcher.close()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    return results[0]
+
+
+def test_a_server_is_known_by_its_name_at_an_address_of_which_nobody_knew(authority, address):
+    (env_output, _) = take_rollout(address, make_tls(authority, is_server=False))
+    assert env_output[0].shape == (3, 1, 4, 84, 84)
+
+
+def test_a_server_of_another_run_is_refused(authority, address):
+    certificate, key, _ = make_tls(authority, is_server=False)
+    other = certificates.make_authority()
+    error = take_rollout(address, [certificate, key, other.root])
+    assert "this side refused the server's certificate" in error
+
+
+def test_a_learner_of_another_run_is_refused(authority, address):
+    certificate, key, _ = make_tls(certificates.make_authority(), is_server=False)
+    error = take_rollout(address, [certificate, key, authority.root])
+    assert "No environment server answered" in error
+
+
+def test_a_server_cannot_act_as_a_learner(authority, address):
+    error = take_rollout(address, make_tls(authority, is_server=True))
+    assert "No environment server answered" in error
+
+
+def test_a_learner_cannot_act_as_a_server(authority, address):
+    error = take_rollout(address, make_tls(authority, is_server=False), "learner.torchbeast")
+    assert "this side refused the server's certificate" in error
