@@ -44,7 +44,7 @@ test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 
 # The cluster is on this machine. Ray takes 360 MB, so make test does without.
 test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
-	$(PYTHON) -m pytest -m cluster tests/servers/test_cluster.py $(ARGS)
+	$(PYTHON) -m pytest -m cluster tests/servers $(ARGS)
 
 # A library that the extension modules need may have been replaced since, by an upgrade of the system.
 build: $(STAMPS)/build

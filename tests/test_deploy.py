@@ -23,13 +23,6 @@ def parse(program, *arguments):
     return PARSERS[program]().parse_args(arguments)
 
 
-def compose_services():
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    return {
-        name: parse(*shlex.split(service["command"])) for name, service in services.items()
-    }, services
-
-
 def kubernetes_objects():
     text = (DEPLOY / "kubernetes" / "torchbeast.yaml").read_text()
     return {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text)}
@@ -56,14 +49,42 @@ def check_plan(learner, servers, hosts):
     assert addresses == [f"{h}:{port + i}" for h in hosts for i in range(servers.num_servers)]
 
 
-def test_compose_connects_the_learner_with_both_hosts():
-    commands, services = compose_services()
-    learner, hosts = commands.pop("learner"), list(commands)
-    for host in hosts:
-        assert commands[host].tls_dir == learner.tls_dir
-        check_plan(learner, commands[host], hosts)
+def check_cluster(words):
+    """A learner's command line: the servers that it wants of a cluster are equal for its games."""
+    learner = parse(*words)
+    setup = prepare(TrainingConfig.from_flags(vars(learner)))
+    assert learner.ray_address == "auto"
+    assert len(setup.servers) == learner.num_servers
+    assert len({load.num_environments for load in setup.servers}) == 1
+    return setup
+
+
+def test_compose_has_a_cpu_for_each_server():
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    script = services["learner"]["command"][-1].split("exec ")[1]
+    setup = check_cluster(shlex.split(script))
+    worker = shlex.split(services["worker"]["command"])
+    cpus = int(worker[worker.index("--num-cpus") + 1])
+    assert cpus * services["worker"]["deploy"]["replicas"] == len(setup.servers)
+    for service in services.values():
+        assert service["environment"]["RAY_AUTH_MODE"] == "token"
     build = services["learner"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).exists()
+
+
+def test_kubernetes_scales_to_a_cpu_for_each_server():
+    text = (DEPLOY / "kubernetes" / "rayjob.yaml").read_text()
+    claim, job = yaml.safe_load_all(text)
+    setup = check_cluster(shlex.split(job["spec"]["entrypoint"]))
+    cluster = job["spec"]["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    (worker,) = workers["template"]["spec"]["containers"]
+    cpus = int(worker["resources"]["limits"]["cpu"])
+    assert cpus * workers["maxReplicas"] == len(setup.servers)
+    assert cluster["enableInTreeAutoscaling"]
+    assert f"RAY_VERSION={cluster['rayVersion']}" in (DEPLOY / "Dockerfile").read_text()
+    (volume,) = cluster["headGroupSpec"]["template"]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
 def test_kubernetes_connects_the_learner_with_all_replicas():
@@ -167,12 +188,9 @@ def test_what_openssl_says_is_printed_if_it_fails_or_is_missing(tmp_path):
     assert (done.returncode, done.stderr) == (1, "no entropy\n")
 
 
-@pytest.mark.parametrize(("num_nodes", "code"), [(2, 0), (2, 3), (100_000, 0)])
-def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
-    programs = {
-        "scontrol": f"seq -f node%.0f {num_nodes}",
-        "srun": f'echo "$@" > "{tmp_path}/srun"; exit {code}',
-    }
+def run_slurm_job(script, tmp_path, num_nodes, srun):
+    """Runs a script of deploy/ as SLURM would, with another ``srun``. Returns its exit code."""
+    programs = {"scontrol": f"seq -f node%.0f {num_nodes}", "srun": srun}
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
@@ -185,13 +203,31 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes
         "SLURM_NNODES": str(num_nodes),
         "SLURM_CPUS_PER_TASK": "16",
     }
-    done = subprocess.run(
-        ["bash", DEPLOY / "slurm.sh", "--env", "six"], env=environment, check=False
-    )
-    assert done.returncode == code
+    command = ["bash", DEPLOY / script, "--env", "six"]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+@pytest.mark.parametrize(("num_nodes", "code"), [(2, 0), (2, 3), (100_000, 0)])
+def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
+    srun = f'echo "$@" > "{tmp_path}/srun"; exit {code}'
+    assert run_slurm_job("slurm.sh", tmp_path, num_nodes, srun) == code
     arguments = (tmp_path / "srun").read_text().split()
     assert arguments[:3] == ["--cpus-per-task", "16", "torchrun"]
     assert arguments[-2:] == ["--env", "six"]
     assert arguments[arguments.index("--rdzv-endpoint") + 1] == "node1:29400"
     flags = arguments[arguments.index("torchbeast.polybeast") + 1 :]
     assert parse("polybeast", *flags).xpid == "six-games"
+
+
+@pytest.mark.parametrize(("task", "cpus"), [(0, 8), (1, 16)])
+def test_a_slurm_job_with_ray_leaves_the_learner_cores_of_the_first_node(tmp_path, task, cpus):
+    (tmp_path / "ray").write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/arguments"\nexit 3\n')
+    (tmp_path / "ray").chmod(0o755)
+    srun = f'shift 2; SLURM_PROCID={task} exec "$@"'
+    assert run_slurm_job("slurm_ray.sh", tmp_path, 3, srun) == 3
+    arguments = (tmp_path / "arguments").read_text()
+    start, command = arguments.split(" -- ")
+    assert start == f"symmetric-run --address node1:6379 --min-nodes 3 --num-cpus {cpus}"
+    learner = parse(*shlex.split(command))
+    assert (learner.num_servers, learner.cores, learner.env) == (3 * 16 - 8, 8, "six")
+    assert (learner.ray_address, learner.xpid) == ("auto", "six-games")
