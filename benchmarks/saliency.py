@@ -26,7 +26,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from torchbeast.analysis.saliency import Outputs, Perturbation
-from torchbeast.analysis.saliency.explain import half_squared_change
+from torchbeast.analysis.saliency.maps import half_squared_change
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent

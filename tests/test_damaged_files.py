@@ -22,7 +22,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models.loading import from_contents
 from torchbeast.play.games import read_actions
 from torchbeast.records import checkpoint
-from torchbeast.records.tables import resume_table
+from torchbeast.records.csv_tables import resume_table
 
 ROOT = Path(__file__).parent.parent
 GOOD = ROOT / "models" / "Pong" / "model.tar"

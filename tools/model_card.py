@@ -36,8 +36,8 @@ from torchbeast.play.agents import read_trained
 from torchbeast.play.games import play
 from torchbeast.polybeast import make_parser
 from torchbeast.records import run_files
+from torchbeast.records.csv_tables import Table
 from torchbeast.records.scores import POLICIES
-from torchbeast.records.tables import Table
 from torchbeast.runtime.text import human_return
 from torchbeast.runtime.threads import available_cores
 

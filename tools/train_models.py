@@ -27,7 +27,7 @@ from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import directory
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, run_files
-from torchbeast.records.tables import complete_lines
+from torchbeast.records.csv_tables import complete_lines
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"

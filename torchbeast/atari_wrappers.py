@@ -1,4 +1,4 @@
-"""TorchBeast's names for making a game, as its own programs used them.
+"""Names of 2019 for making a game. The preprocessing is in ``torchbeast.envs.preprocessing``.
 
     wrap_pytorch(wrap_deepmind(make_atari(env_id), clip_rewards=False, frame_stack=True))
 

@@ -57,7 +57,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
     from torchbeast.core.weights import PublishedWeights
     from torchbeast.servers import addresses as servers_lib
     from torchbeast.train import TrainingRun, open_run
-    from torchbeast.train.pipeline import Pipeline
+    from torchbeast.train.polybeast_pipeline import Pipeline
 
     servers_lib.check_compiled()
     with contextlib.ExitStack() as stack:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.kernels import needs_kernels
-from torchbeast.envs.wrappers import ScreenResizer
+from torchbeast.envs.preprocessing import ScreenResizer
 from torchbeast.runtime import kernels
 
 SIZES = [

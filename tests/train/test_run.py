@@ -2,7 +2,7 @@ import pytest
 
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train import TrainingRun, prepare
-from torchbeast.train.acting import SharedWeights
+from torchbeast.train.monobeast_actor import SharedWeights
 
 
 @pytest.mark.parametrize("place", ["saving", "checking the weights"])

@@ -9,7 +9,7 @@ from torchbeast.core.losses import LossConfig
 from torchbeast.core.types import EnvOutput
 from torchbeast.envs import EnvStream
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.train.acting import RolloutBuffers
+from torchbeast.train.monobeast_actor import RolloutBuffers
 
 T = 20
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.checkpoint import read_meta
+from torchbeast.records.csv_tables import Table
 from torchbeast.records.scores import SCORE_FIELDS
-from torchbeast.records.tables import Table
 
 log = logging.getLogger("torchbeast")
 

@@ -102,7 +102,7 @@ class Between:
         return self.low <= value <= self.high
 
 
-# What files may say, by annotation: see torchbeast/records/typed.py.
+# What files may say, by annotation: see torchbeast/records/validation.py.
 Count = Annotated[int, range(2**63)]
 Name = Annotated[str, range(1, 201)]
 Fraction = Annotated[float, Between(0.0, 1.0)]
@@ -117,8 +117,8 @@ class ObservationConfig(NamedTuple):
     frame_format: Annotated[str, ("gray_stack", "rgb_last", "rgb_stack")] = "gray_stack"
     frame_height: Size = 84
     frame_width: Size = 84
-    # Whether games of wrappers.WRONG_GRAY have the emulator's gray: agents of earlier versions of
-    # this program learned AirRaid so.
+    # Whether games of preprocessing.WRONG_GRAY have the emulator's gray: agents of earlier versions
+    # of this program learned AirRaid so.
     emulator_gray: bool = False
 
 

@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 
 from torchbeast.core.types import ObservationConfig, UsageError
-from torchbeast.envs import games, wrappers
+from torchbeast.envs import games
 from torchbeast.envs.mock import Mock
+from torchbeast.envs.preprocessing import PROFILES, AtariPreprocessing, ChannelsFirst
 
 # OpenCV would start a thread per core in every environment server.
 cv2.setNumThreads(1)
@@ -40,8 +41,8 @@ def make_env(
         env_id: ``Pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile
             decides about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium
             environment of the user's, or ``Mock``.
-        preprocessing: a profile of ``wrappers.PROFILES``; for games only, as the next four.
-        frame_format: one of ``wrappers.FRAME_FORMATS``.
+        preprocessing: a profile of ``preprocessing.PROFILES``; for games only, as the next four.
+        frame_format: one of ``preprocessing.FRAME_FORMATS``.
         frame_height: rows of a picture; a game's own are 210.
         frame_width: columns of a picture; a game's own are 160.
         emulator_gray: see :class:`ObservationConfig`.
@@ -80,7 +81,7 @@ def make_env(
                 raise
             raise UsageError(f"'{env_id}' cannot be drawn: it takes no render_mode") from error
         if _has_channels_last(env.observation_space):
-            env = wrappers.ChannelsFirst(env)
+            env = ChannelsFirst(env)
     if seed is not None:
         env.reset(seed=seed)
     return env
@@ -94,7 +95,7 @@ def _make_atari(
     render_mode: str | None,
     seed: int | None,
 ) -> gymnasium.Env:
-    profile = wrappers.PROFILES[observation.preprocessing]
+    profile = PROFILES[observation.preprocessing]
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner per process.
     env = gymnasium.make(
         dataclasses.replace(gymnasium.spec(env_id), entry_point=cast(Any, _SeededAtari)),
@@ -104,7 +105,7 @@ def _make_atari(
         repeat_action_probability=profile.sticky_action_probability,
         disable_env_checker=True,
     )
-    return wrappers.AtariPreprocessing(
+    return AtariPreprocessing(
         env,
         profile,
         full_action_space or profile.full_action_space,

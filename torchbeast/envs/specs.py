@@ -15,8 +15,8 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs import games
 from torchbeast.envs.environment import DEFAULT_OBSERVATION, ObservationConfig, make_env
 from torchbeast.envs.games import games_by_name, is_atari, parse_games
+from torchbeast.envs.preprocessing import FRAME_FORMATS, PROFILES
 from torchbeast.envs.stream import describe_array
-from torchbeast.envs.wrappers import FRAME_FORMATS, PROFILES
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Every game's when the full action space is used.

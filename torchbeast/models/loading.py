@@ -14,7 +14,7 @@ from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
-from torchbeast.records.typed import read
+from torchbeast.records.validation import read
 from torchbeast.runtime.text import first_line
 
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}

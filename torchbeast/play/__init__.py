@@ -46,7 +46,7 @@ def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
         # A few pictures at a time: a second thread gains little, and on a busy machine it costs.
         torch.set_num_threads(1)
     if mode == "test":
-        from torchbeast.play.scores import run_test
+        from torchbeast.play.testing import run_test
 
         run_test(config)
     elif mode == "record":

@@ -42,7 +42,7 @@ from torchbeast.records.run_files import (
     replace_file,
     run_of,
 )
-from torchbeast.records.typed import read
+from torchbeast.records.validation import read
 from torchbeast.runtime.text import first_line
 
 # Raised when what a checkpoint holds changes its meaning.

@@ -19,10 +19,10 @@ from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import run_files
+from torchbeast.records.csv_tables import resume_table
 from torchbeast.records.hosts import HOST_FIELDS, HostSnapshot
 from torchbeast.records.scalars import ScalarWriter
 from torchbeast.records.scores import SCORE_FIELDS
-from torchbeast.records.tables import resume_table
 from torchbeast.runtime.text import EscapingFormatter
 
 log = logging.getLogger("torchbeast")

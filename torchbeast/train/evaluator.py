@@ -141,7 +141,7 @@ def jobs(
 ) -> Iterator[tuple[str, Callable[[], GameScore | None]]]:
     """Yields the parts of a request that concern one game, each with its name for messages."""
     from torchbeast.play.films import movie_name
-    from torchbeast.play.scores import score_game
+    from torchbeast.play.testing import score_game
 
     if request.num_episodes:
         for greedy in (True, False):

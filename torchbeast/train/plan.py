@@ -18,7 +18,7 @@ from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.records.run_files import run_path
-from torchbeast.records.typed import read
+from torchbeast.records.validation import read
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
     ServerLoad,

@@ -20,7 +20,7 @@ from torchbeast.core.learner import Learner, StepStats, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
-from torchbeast.envs.wrappers import PROFILES
+from torchbeast.envs.preprocessing import PROFILES
 from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.text import counted, typed_line
 from torchbeast.runtime.threads import StopSignals, Threads

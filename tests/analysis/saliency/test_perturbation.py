@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 from tests.analysis.saliency.known import Patch, observe, random_frame
 from torchbeast.analysis.overlays import enlarge
 from torchbeast.analysis.saliency import Perturbation
-from torchbeast.analysis.saliency.explain import half_squared_change
+from torchbeast.analysis.saliency.maps import half_squared_change
 from torchbeast.models import AgentConfig, make_agent
 
 

@@ -6,7 +6,7 @@ from scipy.special import log_softmax, softmax
 from tests.analysis.saliency.known import Patches, observe
 from torchbeast.analysis.overlays import enlarge
 from torchbeast.analysis.saliency import Outputs, Perturbation, Subject, parse_scores
-from torchbeast.analysis.saliency.explain import specific_change
+from torchbeast.analysis.saliency.maps import specific_change
 from torchbeast.core.types import UsageError
 
 SUBJECT = Subject(

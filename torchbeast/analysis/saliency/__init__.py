@@ -1,6 +1,6 @@
 """Where an agent looks: maps by perturbation, what they are of, and whether they are right."""
 
-from torchbeast.analysis.saliency.explain import (
+from torchbeast.analysis.saliency.maps import (
     Explainer,
     SaliencyConfig,
     Score,

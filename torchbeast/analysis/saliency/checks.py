@@ -21,7 +21,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from torchbeast.analysis.overlays import Grid, enlarge
-from torchbeast.analysis.saliency.explain import Score, Step
+from torchbeast.analysis.saliency.maps import Score, Step
 from torchbeast.analysis.saliency.perturbation import Evaluation, Outputs, Perturbation, blur
 from torchbeast.models import Agent
 

@@ -16,7 +16,7 @@ from scipy.special import softmax
 from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
 from torchbeast.analysis.progress import track
 from torchbeast.analysis.results import write_arrays
-from torchbeast.analysis.saliency.explain import Explainer, Score, Step
+from torchbeast.analysis.saliency.maps import Explainer, Score, Step
 from torchbeast.core.types import UsageError
 from torchbeast.play.films import MovieWriter, caption, magnify, side_by_side
 from torchbeast.runtime.text import counted

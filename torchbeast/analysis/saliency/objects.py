@@ -16,8 +16,8 @@ from scipy.stats import spearmanr
 from torchbeast.analysis.cka import play_frames
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.checks import evaluate, strength
-from torchbeast.analysis.saliency.explain import Score, Step
-from torchbeast.envs.wrappers import FRAME_FORMATS
+from torchbeast.analysis.saliency.maps import Score, Step
+from torchbeast.envs.preprocessing import FRAME_FORMATS
 from torchbeast.play.agents import Trained
 
 BACKGROUND_FRAMES = 96

@@ -19,7 +19,7 @@ from torchbeast.analysis.saliency.checks import (
     check_randomisation,
 )
 from torchbeast.analysis.saliency.drawing import Film
-from torchbeast.analysis.saliency.explain import Explainer
+from torchbeast.analysis.saliency.maps import Explainer
 from torchbeast.analysis.saliency.objects import (
     Counterfactual,
     agreement,

@@ -6,7 +6,7 @@ import torch
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode
-from torchbeast.play.scores import format_table, run_test, summarize
+from torchbeast.play.testing import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
 from torchbeast.records import checkpoint
 

@@ -14,9 +14,9 @@ import torch
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime import workers
-from torchbeast.train import actors as training_actors
-from torchbeast.train.acting import ActorConfig, RolloutBuffers, SharedWeights
-from torchbeast.train.actors import ActorProcesses
+from torchbeast.train import monobeast_actors as training_actors
+from torchbeast.train.monobeast_actor import ActorConfig, RolloutBuffers, SharedWeights
+from torchbeast.train.monobeast_actors import ActorProcesses
 
 RAISES = "tests.hostile:Raises-v0"
 

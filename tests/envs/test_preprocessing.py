@@ -8,7 +8,7 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs import all_games, make_env
-from torchbeast.envs.wrappers import WRONG_GRAY
+from torchbeast.envs.preprocessing import WRONG_GRAY
 
 AIR_RAID = "AirRaidNoFrameskip-v4"
 GAMES = ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4", AIR_RAID]

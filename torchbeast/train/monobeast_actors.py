@@ -20,7 +20,13 @@ from torchbeast.envs.games import short_name
 from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import FailureBudget, Restarts, fork_context, start_worker
-from torchbeast.train.acting import ActorConfig, RolloutBuffers, SharedWeights, act, join_buffers
+from torchbeast.train.monobeast_actor import (
+    ActorConfig,
+    RolloutBuffers,
+    SharedWeights,
+    act,
+    join_buffers,
+)
 
 # How long environments get to close.
 CLOSING_S = 1.0
@@ -41,7 +47,7 @@ class ActorProcesses:
         num_actors = len(config.tasks)
         # Forks of a fresh process that has torch imported, but never used: they start at once and
         # share its pages. A fork of this process would inherit its threads half.
-        self._context = fork_context("torchbeast.train.acting")
+        self._context = fork_context("torchbeast.train.monobeast_actor")
         self._config = config
         self._weights = weights
         self._actors: list[Any] = [None] * num_actors

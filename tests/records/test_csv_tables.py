@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.records.tables import Table, resume_table
+from torchbeast.records.csv_tables import Table, resume_table
 
 
 def write(path, content):

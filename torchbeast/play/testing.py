@@ -1,4 +1,4 @@
-"""``--mode test``: how good is a trained agent?"""
+"""``--mode test``: plays full games and averages their scores."""
 
 from __future__ import annotations
 
