@@ -4,11 +4,9 @@ import io
 import math
 import pickle
 import random
-import struct
 import subprocess
 import sys
 import zipfile
-import zlib
 from pathlib import Path
 
 import pytest
@@ -60,8 +58,38 @@ def saved(contents):
     return buffer.getvalue()
 
 
+HOSTILE_AGENT = {
+    "negative size": {"observation_shape": (-1, 84, 84)},
+    "huge network": {"num_actions": 10**12},
+    "large network": {"num_actions": 10**7},
+    "large pictures": {"observation_shape": (4, 10**5, 10**5)},
+    "many games": {"tasks": ("Pong",) * 10**4},
+    "no tasks": {"tasks": ()},
+    "game as number": {"tasks": (5,)},
+    "terminal's commands": {"tasks": ("\x1b[2JPong",)},
+    "unknown agent type": {"agent_type": "nothing"},
+    "agent type of a module": {"agent_type": "os:system"},
+    "unknown field": {"other": 1},
+    "number for a name": {"agent_type": 5},
+}
+HOSTILE = {
+    "preprocessing": {"preprocessing": "evil"},
+    "negative height": {"frame_height": -5},
+    "height as text": {"frame_height": "84"},
+    "height as float": {"frame_height": 1e9},
+    "huge height": {"frame_height": 10**9},
+    "large width": {"frame_width": 20_000},
+    "format as list": {"frame_format": ["x"]},
+    "steps as text": {"steps": "x"},
+    "steps NaN": {"steps": math.nan},
+    "steps of 71 bits": {"steps": 2**70},
+    "steps of two games": {"task_steps": [1, 2]},
+    "large returns": {"progress": {"returns": [[1e200, -1e200] * 30]}},
+}
+
+
 def damaged_checkpoints():
-    """Names and bytes."""
+    """Yields names and bytes."""
     good = GOOD.read_bytes()
     chance = random.Random(0)
     yield "empty", b""
@@ -71,21 +99,10 @@ def damaged_checkpoints():
     yield "checkpoint that runs code", saved({"model_state_dict": {"w": RunsCode()}})
     yield "empty archive", zipped({})
     yield "archive of something else", zipped({"a.txt": b"a"})
-    yield (
-        "archive with a bad pickle",
-        zipped({"archive/data.pkl": b"\x80\x02", "archive/version": "3"}),
-    )
-    yield (
-        "deep pickle",
-        zipped({"archive/data.pkl": b"\x80\x02" + b"(" * 100_000, "archive/version": "3"}),
-    )
-    yield (
-        "bomb",
-        zipped(
-            {"archive/data.pkl": pickle.dumps({}), "archive/data/0": bytes(10**8)},
-            zipfile.ZIP_DEFLATED,
-        ),
-    )
+    for name, bad in (("bad", b"\x80\x02"), ("deep", b"\x80\x02" + b"(" * 100_000)):
+        yield f"{name} pickle", zipped({"archive/data.pkl": bad, "archive/version": "3"})
+    bomb = {"archive/data.pkl": pickle.dumps({}), "archive/data/0": bytes(10**8)}
+    yield "bomb", zipped(bomb, zipfile.ZIP_DEFLATED)
     yield "list", saved([1, 2])
     yield "no weights", saved({"steps": 1})
     yield "weights are a number", saved({"model_state_dict": 1})
@@ -93,9 +110,17 @@ def damaged_checkpoints():
     yield "weights that are text", saved({"model_state_dict": {"policy.weight": "w"}})
     yield "format is text", saved({"model_state_dict": {}, "format": "1"})
     yield "of a later version", saved({"model_state_dict": {}, "format": 99})
+    contents = torch.load(GOOD, weights_only=True)
+    for name, change in HOSTILE.items():
+        yield name, saved({**contents, **change})
+    for name, change in HOSTILE_AGENT.items():
+        yield name, saved({**contents, "agent": {**contents["agent"], **change}})
+    state = contents["model_state_dict"]
+    wide = {k: torch.zeros((), dtype=v.dtype).expand(v.shape) for k, v in state.items()}
+    yield "weights of one number", saved({**contents, "model_state_dict": wide})
+    for i in range(8):
+        yield f"truncated {i}", good[: len(good) * i // 8]
     for i in range(15):
-        yield f"truncated {i}", good[: len(good) * i // 15]
-    for i in range(25):
         flipped = bytearray(good)
         # The ends of an archive hold its structure; the middle is numbers.
         position = chance.choice((chance.randrange(5000), len(good) - 1 - chance.randrange(5000)))
@@ -108,27 +133,8 @@ def read_agent(path):
 
 
 def test_checkpoints(tmp_path, capfd):
-    contents = checkpoint.load(GOOD)
-    agent = contents["agent"]
-    cases = dict(damaged_checkpoints())
-    for name, value in {
-        "negative size": {"observation_shape": (-1, 84, 84)},
-        "huge network": {"num_actions": 10**12},
-        "large network": {"num_actions": 10**7},
-        "large pictures": {"observation_shape": (4, 10**5, 10**5)},
-        "many games": {"tasks": ("Pong",) * 10**4},
-        "no tasks": {"tasks": ()},
-        "unknown agent type": {"agent_type": "nothing"},
-        "agent type of a module": {"agent_type": "os:system"},
-        "unknown field": {"other": 1},
-        "number for a name": {"agent_type": 5},
-    }.items():
-        cases[name] = saved({**contents, "agent": {**agent, **value}})
-    state = contents["model_state_dict"]
-    wide = {k: torch.zeros((), dtype=v.dtype).expand(v.shape) for k, v in state.items()}
-    cases["weights of one number"] = saved({**contents, "model_state_dict": wide})
     accepted = {}
-    for name, data in cases.items():
+    for name, data in damaged_checkpoints():
         path = tmp_path / "model.tar"
         path.write_bytes(data)
         try:
@@ -138,50 +144,21 @@ def test_checkpoints(tmp_path, capfd):
             raise AssertionError(f"{name}: {error!r}") from error
     # Some bits of an archive say nothing, such as those of times and padding.
     assert [name for name in accepted if not name.startswith("flipped")] == []
+    state = checkpoint.load(GOOD)["model_state_dict"]
     for loaded in accepted.values():
         torch.testing.assert_close(loaded, state, rtol=0, atol=0)
     assert "this was run" not in capfd.readouterr().out
 
 
-def data_of_archive(path):
-    """Yields the place, the end and the CRC-32 of each entry of a ZIP archive."""
-    with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
-        for entry in archive.infolist():
-            file.seek(entry.header_offset + 26)
-            start = file.tell() + 4 + sum(struct.unpack("<HH", file.read(4)))
-            yield start, start + entry.file_size, entry.CRC
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_flipped_bit_in_the_weights_is_refused(tmp_path, seed):
-    chance = random.Random(seed)
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.7])
+def test_a_flipped_bit_in_the_weights_is_refused(tmp_path, part):
     data = bytearray(GOOD.read_bytes())
-    entries = [entry for entry in data_of_archive(GOOD) if entry[1] - entry[0] > 1000]
-    start, end, crc = chance.choice(entries)
-    assert zlib.crc32(data[start:end]) == crc
-    data[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
-    assert zlib.crc32(data[start:end]) != crc
+    data[int(part * len(data))] ^= 1
     (tmp_path / "model.tar").write_bytes(data)
     with pytest.raises(UsageError, match=r"model.tar is damaged \(the CRC-32 of .* is wrong\)"):
         checkpoint.load(tmp_path / "model.tar")
 
 
-HOSTILE = {
-    "preprocessing": {"preprocessing": "evil"},
-    "negative height": {"frame_height": -5},
-    "height as text": {"frame_height": "84"},
-    "height as float": {"frame_height": 1e9},
-    "huge height": {"frame_height": 10**9},
-    "large width": {"frame_width": 20_000},
-    "format as list": {"frame_format": ["x"]},
-    "game as number": {"agent": {"tasks": (5,)}},
-    "terminal's commands": {"agent": {"tasks": ("\x1b[2JPong",)}},
-    "steps as text": {"steps": "x"},
-    "steps NaN": {"steps": math.nan},
-    "steps of 71 bits": {"steps": 2**70},
-    "steps of two games": {"task_steps": [1, 2]},
-    "large returns": {"progress": {"returns": [[1e200, -1e200] * 30]}},
-}
 PROGRAMS = {
     "test": (polybeast.main, ["--mode=test"]),
     "record": (monobeast.main, ["--mode=record"]),
@@ -219,11 +196,9 @@ def assert_refused(tmp_path, monkeypatch, assert_misuse):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("change", HOSTILE.values(), ids=list(HOSTILE))
-def test_what_a_checkpoint_says_is_checked_by_all_programs(assert_refused, program, change):
-    contents = {**torch.load(GOOD, weights_only=True), **change}
-    if "agent" in change:
-        contents["agent"] = {**torch.load(GOOD, weights_only=True)["agent"], **change["agent"]}
+def test_all_programs_refuse_what_a_checkpoint_must_not_say(assert_refused, program):
+    contents = torch.load(GOOD, weights_only=True)
+    contents["agent"]["tasks"] = ("\x1b[2JPong",)
     assert_refused(program, contents, "model.tar is damaged (")
 
 
@@ -237,14 +212,15 @@ def test_what_the_meta_file_of_a_checkpoint_of_2019_says_is_checked(tmp_path, as
     assert_misuse(polybeast.main, arguments, r"meta.json is damaged (its content: args: 'env'")
 
 
-@pytest.mark.parametrize("program", ["test", "record", "saliency", "resume"])
-@pytest.mark.parametrize("name", ["\x1b[2J", "my.module:\x1b[2J-v0"])
+@pytest.mark.parametrize(
+    ("program", "name"), [("test", "\x1b[2J"), ("saliency", "my.module:\x1b[2J-v0")]
+)
 def test_control_characters_in_names_of_games_are_escaped(assert_refused, program, name):
     contents = torch.load(GOOD, weights_only=True)
     assert_refused(program, contents, "Unknown game", f"--env={name}")
 
 
-@pytest.mark.parametrize("program", ["test", "record", "test_render", "saliency"])
+@pytest.mark.parametrize("program", ["test", "saliency"])
 def test_a_checkpoint_does_not_make_a_program_import_a_module(
     assert_refused, tmp_path, monkeypatch, program
 ):

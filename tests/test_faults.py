@@ -54,9 +54,8 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
 @pytest.mark.parametrize(
     ("program", "name"),
     [
-        ("polybeast", "HangsWhenMade"),
         ("polybeast_env", "HangsWhenMade"),
-        ("monobeast", "HangsOnce"),  # While its game is measured.
+        ("polybeast", "HangsOnce"),  # While its game is measured.
     ],
 )
 def test_an_environment_that_hangs_at_the_start_is_given_up_after_the_same_time(
@@ -86,9 +85,8 @@ def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
     assert (tmp_path / "run" / "model.tar").exists()
 
 
-@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
-def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path, program):
-    run = start(program, *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
+def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path):
+    run = start("polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
     wait_for_steps(run, tmp_path / "run")
     find(run, "multiprocessing.forkserver").kill()
     wait_for_steps(run, tmp_path / "run", 100)
@@ -100,25 +98,9 @@ def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path, prog
     nothing_left(run, family, timeout=60)
 
 
-def test_a_second_run_of_the_same_name_is_refused(start, tmp_path):
+def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(start, tmp_path):
     options = [*FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9"]
-    first = start("polybeast", *options)
-    wait_for_steps(first, tmp_path / "run")
-    code, _, err = start("polybeast", *options).finish()
-    assert code == 2
-    assert "Another process writes" in err
-    assert err.count("\n") == 1
-    wait_for_steps(first, tmp_path / "run")
-    first.process.send_signal(signal.SIGINT)
-    assert first.finish()[0] == 130
-
-
-@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
-def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(
-    start, tmp_path, program
-):
-    options = [*FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9"]
-    run = start(program, *options, "--track_gradients", "--save_model_every_nsteps=1000")
+    run = start("polybeast", *options, "--track_gradients", "--save_model_every_nsteps=1000")
     wait_for_steps(run, tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "moved")
     (tmp_path / "run").mkdir()
@@ -126,7 +108,7 @@ def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(
     code, _, err = run.finish(timeout=120)
     assert code == 1
     message = "was deleted or replaced while the run trained: nothing more is saved"
-    assert err.splitlines()[-1] == f"{program}: error: {tmp_path / 'run'} {message}"
+    assert err.splitlines()[-1] == f"polybeast: error: {tmp_path / 'run'} {message}"
     assert err.count(message) == 1
     assert (tmp_path / "run" / "logs.csv").read_text() == "step\n1\n"
     # TensorBoard opens its file, whose name no other process has, for each write.
@@ -134,8 +116,9 @@ def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(
     assert {n for n in names if not n.startswith("events")} == {"logs.csv"}
 
 
-@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
-@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("program", "closed"), [("polybeast", "<&- >&- 2>&-"), ("monobeast", "2>&-")]
+)
 def test_a_run_whose_standard_streams_are_closed_trains_and_saves(tmp_path, program, closed):
     command = [sys.executable, "-m", f"torchbeast.{program}", *FAST, *MOCK]
     command += ["--savedir", str(tmp_path), "--xpid=run", "--total_steps=100"]

@@ -27,7 +27,7 @@ def test_a_synchronous_run_repeats_bit_for_bit(start, tmp_path):
     for name in ("first", "second"):
         code, _, err = start(
             "polybeast", "--env=PongNoFrameskip-v4", "--agent_type=atari", "--savedir", tmp_path,
-            "--xpid", name, "--total_steps=300", "--num_actors=1", "--num_learner_threads=1",
+            "--xpid", name, "--total_steps=120", "--num_actors=1", "--num_learner_threads=1",
             "--unroll_length=20", "--batch_size=2", "--seed=7", "--synchronous",
         ).finish()  # fmt: skip
         assert code == 0, err

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import torchbeast
 from torchbeast import __main__ as entry
 
@@ -21,25 +19,6 @@ def test_every_program_is_listed():
         if '\nif __name__ == "__main__":\n' in path.read_text()
     }
     assert found - {"__main__"} == set(entry.PROGRAMS)
-
-
-@pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_programs_are_shown_with_a_line_each(capsys, arguments):
-    assert entry.main(arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for name, text in entry.PROGRAMS.items():
-        assert any(line.split() == [name, *text.split()] for line in lines)
-
-
-@pytest.mark.parametrize("name", [None, *entry.PROGRAMS])
-def test_every_program_tells_its_version(capsys, name):
-    arguments = ["--version"] if name is None else [name, "--version"]
-    try:
-        code = entry.main(arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    assert code == 0
-    assert capsys.readouterr().out.split()[-1] == torchbeast.__version__
 
 
 def test_an_unknown_program_is_misuse(assert_misuse):

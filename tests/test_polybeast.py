@@ -6,11 +6,9 @@ import json
 import resource
 import signal
 import socket
-from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from tests.processes import all_end, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
@@ -18,24 +16,20 @@ from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
 from torchbeast.train.recorder import GRADIENT_INTERVAL
 
-FAST = [
-    "--agent_type=atari",
-    "--unroll_length=10",
-    "--batch_size=2",
-    "--num_actors=4",
-]
-ENDLESS = [*FAST, "--total_steps=1e9"]
+FAST = ["--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=4"]
+MOCK = [*FAST, "--env=Mock", "--fixed_input_scale"]
+ENDLESS = [*MOCK, "--total_steps=1e9"]
 
 
 def test_trains_pong(start, tmp_path):
     code, out, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=600", "--seed=1"
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=400", "--seed=1"
     ).finish()
     assert code == 0, err
     run = tmp_path / "run"
-    assert "600 steps; run in" in out
+    assert "400 steps; run in" in out
     assert "Pong: " in out
-    assert read_logs(run)[-1]["step"] == "600"
+    assert read_logs(run)[-1]["step"] == "400"
     assert (tmp_path / "latest").resolve() == run.resolve()
     assert list(run.glob("events.out.tfevents.*"))
     meta = json.loads((run / "meta.json").read_text())
@@ -44,7 +38,7 @@ def test_trains_pong(start, tmp_path):
     assert meta["seed"] == 1
     assert not any("PATH" in key for key in json.dumps(meta).split('"'))
     contents = checkpoint.load(run / "model.tar")
-    assert contents["steps"] == 600
+    assert contents["steps"] == 400
     agent = from_checkpoint(run)
     assert agent.frame_mean.mean() > 1  # Measured.
 
@@ -52,7 +46,7 @@ def test_trains_pong(start, tmp_path):
 def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     code, _, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=400",
+        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=200",
         "--env", games, "--use_popart", "--use_lstm", "--track_gradients",
     ).finish()  # fmt: skip
     assert code == 0, err
@@ -70,61 +64,25 @@ def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
     assert from_checkpoint(tmp_path / "run").config.num_actions == 18
     assert json.loads((tmp_path / "run" / "meta.json").read_text())["reward_clipping"] == "none"
 
-    code, out, err = start(
-        "polybeast", "--mode=test", "--savedir", tmp_path, "--num_episodes=1", "--json",
-        "--env=BreakoutNoFrameskip-v4", "--sample",
-    ).finish()  # fmt: skip
-    assert code == 0, err
-    (game,) = json.loads(out)["games"]
-    assert game["env"] == "BreakoutNoFrameskip-v4"
-    assert game["episodes"] == 1
 
-
-def test_unequal_shares_of_the_games_are_told_once(start, tmp_path):
-    code, _, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=40", "--num_actors=3",
-        "--env=PongNoFrameskip-v4,BreakoutNoFrameskip-v4",
-    ).finish()  # fmt: skip
-    assert code == 0, err
-    assert err.count("Unequal numbers of environments per game: Pong 2, Breakout 1") == 1
-
-
-def same(a, b):
-    """Whether nested checkpoints are equal bit for bit."""
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
-
-
-def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
-    run, model = tmp_path / "run", tmp_path / "run" / "model.tar"
+def test_a_stopped_run_resumes_where_it_was(start, tmp_path):
+    run = tmp_path / "run"
     options = [
-        *FAST, "--savedir", tmp_path, "--xpid=run", "--use_popart", "--save_model_every_nsteps=500",
+        *FAST, "--savedir", tmp_path, "--xpid=run", "--use_popart", "--save_model_every_nsteps=100",
         "--env=PongNoFrameskip-v4,BreakoutNoFrameskip-v4",
     ]  # fmt: skip
     first = start("polybeast", *options, "--total_steps=100000", "--seed=3")
-    wait_until(lambda: (run / "logs.csv").exists() and read_logs(run))
+    wait_until(lambda: read_logs(run))
     first.process.send_signal(signal.SIGINT)
     assert first.finish()[0] == 130
-    stopped = checkpoint.load(model)
-    # All steps are done already: what is loaded is saved again.
-    code, _, err = start("polybeast", *options, f"--total_steps={stopped['steps']}").finish()
-    assert code == 0, err
-    again = checkpoint.load(model)
-    for name in ("model_state_dict", "optimizer_state_dict", "steps", "task_steps", "seed"):
-        assert same(stopped[name], again[name]), name
-    assert stopped["progress"]["games"] == again["progress"]["games"]
-
-    total = stopped["steps"] + 600
+    stopped = checkpoint.load(run / "model.tar")
+    total = stopped["steps"] + 200
     code, _, err = start("polybeast", *options, f"--total_steps={total}").finish()
     assert code == 0, err
     assert f"Resuming at step {stopped['steps']:,}" in err
-    assert f"Changed since then: --total_steps {stopped['steps']} -> {total}" in err
-    contents = checkpoint.load(model)
+    assert f"Changed since then: --total_steps 100000 -> {total}" in err
+    contents = checkpoint.load(run / "model.tar")
+    assert contents["seed"] == 3
     assert contents["steps"] == sum(contents["task_steps"]) == total
     rows = read_logs(run)
     steps = [int(row["step"]) for row in rows]
@@ -135,14 +93,8 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(start, tmp_path):
     rate = float(rows[-1]["learning_rate"])
     assert rate == pytest.approx(0.00048 * 20 / total)  # The last step's; a batch is 20 steps.
     kept = [int(p.name.split(".")[1]) for p in sorted((run / "intermediate").iterdir())]
-    assert kept == list(range(500, total + 1, 500))
-    from_checkpoint(run_files.intermediate_path(run, 500))
-
-    meta = (run / "meta.json").read_text()
-    code, _, err = start("polybeast", *options, "--use_lstm").finish()
-    assert code == 2
-    assert "of another agent: use_lstm False -> True;" in err
-    assert (run / "meta.json").read_text() == meta
+    assert kept == list(range(100, total + 1, 100))
+    from_checkpoint(run_files.intermediate_path(run, 100))
 
 
 @pytest.fixture
@@ -157,23 +109,12 @@ def small_files():
 @pytest.mark.usefixtures("small_files")
 def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
     code, _, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=60", "--env=Mock"
+        "polybeast", *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=60"
     ).finish()
     assert code == 1
     assert "Cannot save" in err
     assert "polybeast: error: the last steps are not saved" in err
     assert "Traceback" not in err
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_run_that_cannot_save_says_so_after_a_signal_too(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--env=Mock")
-    log = tmp_path / "run" / "logs.csv"
-    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
-    run.process.send_signal(signal.SIGTERM)
-    code, _, err = run.finish()
-    assert code == 143, err
-    assert "The last steps are not saved" in err
 
 
 def has_child(run, module):
@@ -185,8 +126,8 @@ def has_child(run, module):
     return False
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_signal_during_imports_ends_the_process(start, tmp_path, signum):
+def test_signal_during_imports_ends_the_process(start, tmp_path):
+    signum = signal.SIGINT
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
     process = psutil.Process(run.process.pid)
     wait_until(lambda: any("libtorch" in m.path for m in process.memory_maps()))
@@ -198,16 +139,16 @@ def test_signal_during_imports_ends_the_process(start, tmp_path, signum):
     nothing_left(run, family)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("moment", ["servers start", "training"])
-def test_signal_ends_everything_in_order(start, tmp_path, signum, moment):
+@pytest.mark.parametrize(
+    ("moment", "signum"), [("servers start", signal.SIGINT), ("training", signal.SIGHUP)]
+)
+def test_signal_ends_everything_in_order(start, tmp_path, moment, signum):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
     model = tmp_path / "run" / "model.tar"
     if moment == "servers start":
         wait_until(lambda: has_child(run, "polybeast_env"))
     else:
-        log = tmp_path / "run" / "logs.csv"
-        wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+        wait_until(lambda: read_logs(tmp_path / "run"))
     family = run.family()
     run.process.send_signal(signum)
     code, _, err = run.finish()
@@ -220,8 +161,7 @@ def test_signal_ends_everything_in_order(start, tmp_path, signum, moment):
 
 def test_killed_server_is_replaced(start, tmp_path):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_servers=2")
-    log = tmp_path / "run" / "logs.csv"
-    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+    wait_until(lambda: read_logs(tmp_path / "run"))
     sockets = [c.laddr for p in run.family() for c in p.net_connections("unix") if c.laddr]
     assert any("/env.0" in path for path in sockets)
     server = next(
@@ -231,7 +171,7 @@ def test_killed_server_is_replaced(start, tmp_path):
     )  # fmt: skip
     before = int(read_logs(tmp_path / "run")[-1]["step"])
     server.kill()
-    wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 1000)
+    wait_until(lambda: int(read_logs(tmp_path / "run")[-1]["step"]) > before + 300)
     run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish()
     assert code == 130
@@ -252,23 +192,6 @@ def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
     assert not (tmp_path / "run" / "evaluated.tar").exists()
 
 
-def test_ctrl_c_does_not_wait_for_an_evaluation(start, tmp_path):
-    run = start(
-        "polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100",
-        "--record_every=100", "--evaluation_episodes=1000",
-    )  # fmt: skip
-    wait_until(lambda: (tmp_path / "run" / "evaluated.tar").exists())
-    family = run.family()
-    run.process.send_signal(signal.SIGINT)
-    code, _, err = run.finish()
-    assert code == 130, err
-    assert "Traceback" not in err
-    assert "The evaluator" not in err
-    nothing_left(run, family)
-    assert not (tmp_path / "run" / "evaluated.tar").exists()
-    assert not (tmp_path / "run" / "movies").exists()
-
-
 def test_killed_learner_takes_its_servers_and_its_evaluator_along(start, tmp_path):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=1e9")
     wait_until(lambda: len(run.family()) > 4)
@@ -279,7 +202,9 @@ def test_killed_learner_takes_its_servers_and_its_evaluator_along(start, tmp_pat
 
 
 def test_servers_that_cannot_start_end_the_run(start, tmp_path):
-    first = start("polybeast_env", "--num_servers=1", f"--pipes_basename=unix:{tmp_path}/pipe")
+    first = start(
+        "polybeast_env", "--env=Mock", "--num_servers=1", f"--pipes_basename=unix:{tmp_path}/pipe"
+    )
     wait_until(lambda: (tmp_path / "pipe.0").exists())
     code, _, err = start(
         "polybeast", *ENDLESS, "--savedir", tmp_path, f"--pipes_basename=unix:{tmp_path}/pipe"
@@ -293,26 +218,17 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
     first.process.terminate()
 
 
-def start_two_servers(start, basename, *flags):
-    servers = start("polybeast_env", "--num_servers=2", f"--pipes_basename={basename}", *flags)
-    wait_until(lambda: Path(f"{basename.removeprefix('unix:')}.1").exists())
-    return servers
-
-
 def test_servers_of_ones_own(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    servers = start_two_servers(start, basename, "--env=Mock")
+    servers = start(
+        "polybeast_env", "--env=Mock", "--num_servers=2", f"--pipes_basename={basename}"
+    )
+    wait_until((tmp_path / "pipe.1").exists)
     code, _, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=400", "--env=Mock",
+        "polybeast", *MOCK, "--savedir", tmp_path, "--total_steps=200",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
     ).finish()  # fmt: skip
     assert code == 0, err
-    second = start(
-        "polybeast_env", "--num_servers=1", f"--pipes_basename={basename}", "--env=Mock",
-    )  # fmt: skip
-    code, _, err = second.finish()
-    assert code == 1
-    assert f"Address is in use: {basename}.0" in err
     family = servers.family()
     servers.process.send_signal(signal.SIGTERM)
     assert servers.finish()[0] == 0
@@ -322,10 +238,13 @@ def test_servers_of_ones_own(start, tmp_path):
 
 def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    games = "PongNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
-    servers = start_two_servers(start, basename, f"--env={games}")
+    servers = start(
+        "polybeast_env", "--env=Pong,SpaceInvaders", "--num_servers=2",
+        f"--pipes_basename={basename}",
+    )  # fmt: skip
+    wait_until((tmp_path / "pipe.1").exists)
     code, _, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--env=PongNoFrameskip-v4",
+        "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--fixed_input_scale",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
     ).finish()  # fmt: skip
     assert code == 2, err
@@ -395,36 +314,12 @@ def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message
     assert not list(tmp_path.iterdir())
 
 
-def test_an_environment_that_ends_its_process_is_one_line_and_leaves_nothing(start, tmp_path):
-    code, out, err = start(
-        "polybeast", "--savedir", tmp_path, "--env=tests.hostile:EndsAtOnce-v0", *FAST,
-        "--agent_type=resnet",  # Its frames are too small for the other one.
-    ).finish()  # fmt: skip
-    assert code == 1
-    assert not out
-    assert err == (
-        "polybeast: error: tests.hostile:EndsAtOnce-v0: its process ended itself with exit code 0\n"
-    )
-    assert not list(tmp_path.iterdir())
-
-
 def test_servers_of_an_environment_that_fails_are_not_started(capfd, monkeypatch, tmp_path):
     (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     basename = f"--pipes_basename=unix:{tmp_path}/pipe"
     assert polybeast_env.main(["--env=exits:Any-v0", basename]) == 1
     assert capfd.readouterr().err == ("polybeast_env: error: exits:Any-v0: it called sys.exit(3)\n")
-
-
-def test_file_that_is_no_checkpoint(start, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "model.tar").write_text("nonsense")
-    for mode in ("train", "test"):
-        code, _, err = start(
-            "polybeast", f"--mode={mode}", "--savedir", tmp_path, "--xpid=run"
-        ).finish()
-        assert code == 2
-        assert "not a checkpoint that can be trusted and read" in err
 
 
 @pytest.mark.parametrize("module", ["polybeast", "polybeast_env"])

@@ -51,29 +51,26 @@ def find_rank(process, index):
     raise AssertionError(f"no rank {index}")
 
 
-def test_a_killed_rank_is_restarted_and_the_run_resumes(torchrun, tmp_path):
-    run = torchrun("--total_steps=600")
-    wait_until(lambda: last_step(tmp_path / "run") > 0 or run.poll() is not None, 120)
+def test_a_killed_rank_is_restarted_and_a_signal_stops_all_after_the_same_step(torchrun, tmp_path):
+    def wait_for_steps(more):
+        before = last_step(tmp_path / "run")
+        wait_until(lambda: last_step(tmp_path / "run") > before + more or run.poll() is not None)
+
+    run = torchrun("--total_steps=1e9")
+    wait_for_steps(0)
     find_rank(run, 1).send_signal(signal.SIGKILL)
+    wait_for_steps(200)
+    members = family(run)
+    run.send_signal(signal.SIGTERM)
     out, _ = run.communicate(timeout=200)
-    assert run.returncode == 0, out
     assert "Resuming at step" in out
+    assert "SIGTERM: saving the run" in out
+    assert f"Saved {tmp_path / 'run' / 'model.tar'}" in out
+    all_end(members, timeout=30)
     steps = [int(row["step"]) for row in read_logs(tmp_path / "run")]
     assert steps == sorted(set(steps))
     contents = torch.load(tmp_path / "run" / "model.tar", weights_only=True)
     # Each step is of two batches of two rollouts of ten steps.
     assert contents["steps"] == contents["learner_steps"] * 40 == sum(contents["task_steps"])
-    assert contents["steps"] == steps[-1] >= 600
+    assert contents["steps"] == steps[-1] > 0
     assert min(contents["task_steps"]) > 0
-
-
-def test_a_signal_stops_all_ranks_after_the_same_step(torchrun, tmp_path):
-    run = torchrun("--total_steps=1e9")
-    wait_until(lambda: last_step(tmp_path / "run") > 0 or run.poll() is not None, 120)
-    members = family(run)
-    run.send_signal(signal.SIGTERM)
-    out, _ = run.communicate(timeout=120)
-    assert "SIGTERM: saving the run" in out
-    assert f"Saved {tmp_path / 'run' / 'model.tar'}" in out
-    assert "another rank" not in out
-    all_end(members, timeout=30)

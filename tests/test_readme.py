@@ -1,4 +1,4 @@
-"""Every command in the README does what it says, with a few steps instead of millions."""
+"""The commands in the README do what it says, with a few steps instead of millions."""
 
 import re
 import shlex
@@ -8,18 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbeast.cli.flags import DEFAULT_ENV
+from torchbeast import polybeast
 from torchbeast.models import AgentConfig, make_agent
+from torchbeast.play.config import EvaluationConfig
 from torchbeast.records import checkpoint
+from torchbeast.train import TrainingConfig, prepare
 
 ROOT = Path(__file__).parent.parent
+BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
 # Appended, so that they win.
-SHORT_TRAINING = ["--total_steps=400", "--agent_type=atari", "--unroll_length=20", "--num_actors=6"]
-SHORT_TEST = ["--num_episodes=1", "--sample"]
+SHORT_TRAINING = ["--total_steps=100", "--agent_type=atari", "--unroll_length=10", "--num_actors=6",
+                  "--fixed_input_scale"]  # fmt: skip
+SHORT = {"train": SHORT_TRAINING, "record": ["--movie_steps=20"]}
+SHORT["test"] = SHORT["test_render"] = ["--num_episodes=1", "--sample"]
 
 
 def blocks():
-    """The indented lines of the README that are commands."""
+    """Yields the indented lines of the README that are commands."""
     for line in (ROOT / "README.md").read_text().splitlines():
         if re.match(r"    (make|python|pip|TORCHBEAST)", line):
             yield line.split("#")[0].strip()
@@ -28,43 +33,71 @@ def blocks():
 COMMANDS = list(blocks())
 
 
-def polybeast_arguments(command):
-    """What a command passes to torchbeast.polybeast; None if it does not run it."""
-    if command.startswith("make train"):
+def polybeast_commands():
+    """Yields what commands pass to torchbeast.polybeast, and their mode."""
+    for command in COMMANDS:
         words = shlex.split(command)
-        arguments = [w.removeprefix("ARGS=") for w in words[2:]]
-        return ["--preset", "small", *shlex.split("".join(arguments))]
-    if command.startswith("python -m torchbeast.polybeast "):
-        return shlex.split(command)[3:]
-    return None
-
-
-def test_the_readme_has_its_commands():
-    assert {"make train", "make test", "pip install ."} <= set(COMMANDS)
-    assert sum(polybeast_arguments(c) is not None for c in COMMANDS) >= 5
+        if words[:2] == ["make", "train"]:
+            arguments = [w.removeprefix("ARGS=") for w in words[2:]]
+            words = ["--preset", "small", *shlex.split("".join(arguments))]
+        elif words[:3] == ["python", "-m", "torchbeast.polybeast"]:
+            words = words[3:]
+        else:
+            continue
+        yield words, words[words.index("--mode") + 1] if "--mode" in words else "train"
 
 
 @pytest.fixture(scope="module")
 def savedir(tmp_path_factory):
-    return tmp_path_factory.mktemp("runs")
+    """The directory of runs, with untrained agents under the names of shipped ones."""
+    path = tmp_path_factory.mktemp("runs")
+    shallow = {"agent_type": "atari", "num_actions": 4}
+    for name, config in {
+        "One": {},
+        "Two": {},
+        "Pong": {**shallow, "tasks": (BREAKOUT,)},  # A game that is over soon.
+        "MultiTaskPopArt": {**shallow, "tasks": (BREAKOUT, PONG), "num_actions": 18},
+    }.items():
+        torch.manual_seed(len(name))
+        agent = make_agent(AgentConfig(**config))
+        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
+        checkpoint.save(path / name / "model.tar", contents)
+    return path
 
 
-EXPECTED = {"train": "steps; run in", "test": "human", "record": "pong.mp4"}
-EXPECTED["test_render"] = f"_{DEFAULT_ENV}.gif"  # No display here.
+def test_the_readme_has_its_commands():
+    assert {"make train", "make test", "pip install ."} <= set(COMMANDS)
+    assert [mode for _, mode in polybeast_commands()].count("train") >= 3
 
 
-# In the order of the README: what it trains is what it tests.
-@pytest.mark.parametrize("command", [c for c in COMMANDS if polybeast_arguments(c) is not None])
-def test_polybeast_commands_run(start, savedir, command, monkeypatch):
+def test_all_trainings_can_be_planned(tmp_path):
+    for arguments, mode in polybeast_commands():
+        flags = vars(polybeast.make_parser().parse_args([*arguments, f"--savedir={tmp_path}"]))
+        if mode == "train":
+            prepare(TrainingConfig.from_flags(flags))
+        else:
+            EvaluationConfig.from_flags(flags)
+
+
+@pytest.mark.parametrize(
+    ("mode", "needed", "expected"),
+    [
+        ("train", "", "steps; run in"),
+        ("train", "--use_popart", "steps; run in"),
+        ("test", "--num_episodes", "human"),
+        ("test", "--json", '"human_normalized"'),
+        ("record", "--movie", "pong.mp4"),
+        ("test_render", "", f"_{BREAKOUT}.gif"),  # No display here.
+    ],
+)
+def test_polybeast_commands_run(start, savedir, monkeypatch, mode, needed, expected):
     monkeypatch.delenv("DISPLAY", raising=False)
-    arguments = polybeast_arguments(command)
-    mode = arguments[arguments.index("--mode") + 1] if "--mode" in arguments else "train"
-    short = SHORT_TRAINING if mode == "train" else SHORT_TEST
+    arguments = next(a for a, m in polybeast_commands() if m == mode and needed in " ".join(a))
     code, out, err = start(
-        "polybeast", *arguments, "--savedir", savedir, *short, cwd=savedir
+        "polybeast", *arguments, "--savedir", savedir, *SHORT[mode], cwd=savedir
     ).finish()
     assert code == 0, err
-    assert EXPECTED[mode] in out
+    assert expected in out
 
 
 def test_learning_curves_are_drawn(start, tmp_path):
@@ -77,14 +110,10 @@ def test_learning_curves_are_drawn(start, tmp_path):
 
 
 def test_saliency_and_analysis_and_monobeast_run(start, savedir):
-    for xpid, seed in (("One", 1), ("Two", 2)):
-        torch.manual_seed(seed)
-        agent = make_agent(AgentConfig())
-        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-        checkpoint.save(savedir / xpid / "model.tar", contents)
+    models = ["--models=One=One,Two=Two", "--comp_no_optimal"]
     short = {
         "saliency": ["--savedir", savedir, "--num_frames=2", "--first_frame=2", "--density=20"],
-        "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "filters"],
+        "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "f", *models],
         "monobeast": ["--savedir", savedir, *SHORT_TRAINING],
     }
     for module, arguments in short.items():
