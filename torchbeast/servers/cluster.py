@@ -17,6 +17,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import tempfile
 import threading
 import time
@@ -29,7 +30,7 @@ from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.allocation import ServerLoad, environments_per_task
 from torchbeast.runtime.text import counted, first_line
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Restarts, begin_worker
+from torchbeast.runtime.workers import MAX_QUICK_DEATHS, Restarts, begin_worker
 from torchbeast.servers.certificates import (
     SERVER_NAME,
     Authority,
@@ -205,7 +206,7 @@ class RayServers(ServerSource):
                     self._is_connected = True
                 else:
                     raise {"misuse": UsageError, "failed": RunError}[kind](values[0])
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._driver.join(STOP_TIMEOUT_S)
             raise RunError(
                 f"the Ray cluster at {self._config.address} is lost (Ray ended with exit code "
@@ -220,7 +221,8 @@ class RayServers(ServerSource):
     def explain(self, text: str) -> str:
         for index, (address, host) in enumerate(zip(self.addresses, self._hosts, strict=True)):
             if address:
-                text = text.replace(address, f"server {index} on {host} ({address})")
+                name = f"server {index} on {host} ({address})"
+                text = re.sub(rf"{re.escape(address)}(?!\d)", lambda _, name=name: name, text)
         return text
 
 
@@ -253,6 +255,8 @@ class _PipeHandler(logging.Handler):
 
 def _drive(pipe: Connection, config: ClusterConfig, authority: Authority) -> None:
     """The child process: runs servers until the learner closes its end of the pipe."""
+    import ray
+
     begin_worker()
     with contextlib.suppress(OSError):  # Of several ranks some may not see the run's directory.
         file = os.open(config.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -268,6 +272,7 @@ def _drive(pipe: Connection, config: ClusterConfig, authority: Authority) -> Non
             _Driver(pipe, config, authority).run()
         except (UsageError, RunError) as error:
             pipe.send(("misuse" if isinstance(error, UsageError) else "failed", str(error)))
+    ray.shutdown()  # It ends the actors.
 
 
 def _connect(address: str) -> None:
@@ -278,7 +283,7 @@ def _connect(address: str) -> None:
         # Without a runtime_env: a submitted job has one, which this one would contradict.
         ray.init(address, logging_level=logging.ERROR)
     except Exception as error:  # Of many types.
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).rstrip(".")
         raise UsageError(
             f"--ray_address {address}: {text or type(error).__name__}. Every machine of the "
             "cluster, and the learner's, needs the same Ray and Python, and ray start"
@@ -322,6 +327,7 @@ class _Driver:
         self._awaited: dict[Any, _Actor] = {}  # By the reference of a result.
         self._present: set[int] = set()  # Servers that have an actor.
         self._listening: set[int] = set()
+        self._early_deaths = 0  # Of actors that never had a game, in succession.
         self._restarts = Restarts("Ray", "server", len(config.loads))
         self._told, self._next_telling = -1, time.monotonic() + PROGRESS_INTERVAL_S
 
@@ -369,7 +375,7 @@ class _Driver:
 
     def _admit(self, actor: _Actor, introduction: Introduction) -> Any:
         """Gives an actor its game. Returns the call."""
-        config = self._config
+        config, self._early_deaths = self._config, 0
         actor.host = self._find_name(introduction.node)
         if introduction.version != config.version:
             raise UsageError(
@@ -389,10 +395,16 @@ class _Driver:
             self._replace(actor, f"died (its last words are in {self._config.log_file})")
             return True
         if "creation task" in text or "failed to import" in text:
+            found = re.search(r"\bip[=:] ?([\w.:]+)", text)
+            place = "a machine of the cluster" if found is None else f"the machine {found[1]}"
             raise UsageError(
-                f"a machine of the cluster cannot run torchbeast "
-                f"{self._config.version}: {text.strip().splitlines()[-1]}"
+                f"{place} cannot run torchbeast {self._config.version}: "
+                f"{text.strip().splitlines()[-1]}"
             )
+        if "worker process has died" in text:
+            self._early_deaths += 1
+            if self._early_deaths > MAX_QUICK_DEATHS * len(self._config.loads):
+                raise RunError(f"Ray cannot start servers: {text.strip().splitlines()[-1]}")
         self._forget(actor)
         return actor.index is None
 
