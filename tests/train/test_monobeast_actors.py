@@ -100,7 +100,7 @@ gymnasium.register("LeavesAThread-v0", LeavesAThread)
 )
 def test_an_actor_is_replaced_whatever_its_environment_leaves(name, message):
     with (
-        make_actors(f"tests.train.test_actors:{name}-v0") as actors,
+        make_actors(f"tests.train.test_monobeast_actors:{name}-v0") as actors,
         pytest.raises(RunError, match=message),
     ):
         actors.run()
@@ -130,7 +130,7 @@ gymnasium.register("DrawsLevels-v0", DrawsLevels)
 def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
     monkeypatch.setattr(workers, "MIN_LIFE_S", 0.0)  # As if each had lived long.
     levels = []
-    with make_actors("tests.train.test_actors:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
+    with make_actors("tests.train.test_monobeast_actors:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
         thread = threading.Thread(target=actors.run)
         thread.start()
         try:
@@ -146,7 +146,7 @@ def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
 
 
 def test_an_environment_may_start_processes():
-    with make_actors("tests.train.test_actors:StartsAProcess-v0") as actors:
+    with make_actors("tests.train.test_monobeast_actors:StartsAProcess-v0") as actors:
         thread = threading.Thread(target=actors.run)
         thread.start()
         try:
