@@ -126,8 +126,8 @@ def test_a_killed_learner_leaves_no_server_and_its_run_resumes(cluster, learn, t
     add_node(cluster, "node")
     learner = learn(*MOCK, "--num_servers=2", "--num_actors=2", "--checkpoint_interval_s=1")
     wait_until(lambda: (run / "model.tar").exists() or learner.process.poll() is not None, 120)
+    wait_until(lambda: len(servers_of(cluster)) == 2, 60)
     members = [*learner.family(), *servers_of(cluster)]
-    assert len(servers_of(cluster)) == 2
     learner.process.kill()
     all_end(members, timeout=30)
     assert not servers_of(cluster)
@@ -226,7 +226,7 @@ def test_ranks_of_torchrun_have_servers_of_their_own(cluster, tmp_path):
     process = subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         wait_until(lambda: last_step(tmp_path / "run") > 0 or process.poll() is not None, 120)
-        assert len(servers_of(cluster)) == 4
+        wait_until(lambda: len(servers_of(cluster)) == 4, 60)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
         assert "SIGTERM: saving the run" in err, err

@@ -222,7 +222,7 @@ class RayServers(ServerSource):
         for index, (address, host) in enumerate(zip(self.addresses, self._hosts, strict=True)):
             if address:
                 name = f"server {index} on {host} ({address})"
-                text = re.sub(rf"{re.escape(address)}(?!\d)", lambda _, name=name: name, text)
+                text = name.join(re.split(rf"{re.escape(address)}(?!\d)", text))
         return text
 
 
