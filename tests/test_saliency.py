@@ -214,14 +214,6 @@ def test_checkpoints_of_one_agent_are_compared_under_different_names(make_run, t
     assert sorted(str(scores["model"]) for scores in found) == ["400", "500"]
 
 
-def test_maps_of_a_run_elsewhere_are_written_beside_it(make_run, tmp_path):
-    elsewhere = tmp_path / "elsewhere" / "mine"
-    make_run("mine", path=elsewhere / "model.tar")
-    assert run(tmp_path, f"--xpid={elsewhere}") == 0
-    assert len(list(elsewhere.glob("saliency/*/scores.npz"))) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -246,20 +238,3 @@ def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, 
     assert_misuse(
         saliency.main, ["--savedir", tmp_path, *QUICK, "--xpid=mine", *arguments], message
     )
-
-
-def test_a_directory_that_cannot_be_made_is_named_before_the_game_is_watched(
-    make_run, tmp_path, monkeypatch, assert_misuse
-):
-    make_run("mine")
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(Explainer, "watch", lambda *_, **__: pytest.fail("It was watched"))
-    arguments = ["--savedir", tmp_path, *QUICK, "--xpid=mine", "--saliencydir=file"]
-    assert_misuse(saliency.main, arguments, "Not a directory")
-
-
-def test_density_and_radius_at_their_limits(make_run, tmp_path):
-    make_run("mine")
-    assert run(tmp_path, "--xpid=mine", "--density=1000", "--radius=500") == 0
-    scores = np.load(tmp_path / "mine" / "saliency" / PONG / "scores.npz")
-    assert scores["policy"].shape == (2, 1, 1)

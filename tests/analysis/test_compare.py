@@ -162,15 +162,3 @@ def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
     other = write_run(tmp_path / "other", [(1, 1, 1, 1)])
     (other / "logs.csv").write_text("step,seconds,mean_episode_return/Alien\n1,1,1\n")
     assert_misuse(compare.main, [*runs, other], "no game in common")
-
-
-def test_groups_and_runs_of_one_name_are_told_apart(tmp_path):
-    logs = [(1, 1, 1, 1)]
-    for directory, beta in (("old", 0.1), ("new", 0.2)):
-        for seed in (1, 2):
-            write_run(tmp_path / directory / f"six-s{seed}", logs, env="six", seed=seed, beta=beta)
-    groups = group_runs(find_runs([tmp_path / "old", tmp_path / "new"]))
-    assert [str(group) for group in groups] == ["old/six (2 seeds)", "new/six (2 seeds)"]
-    write_run(tmp_path / "old" / "six", logs, env="six", beta=0.3)
-    groups = group_runs(find_runs([tmp_path / "old"]))
-    assert [group.name for group in groups] == ["six", "six-s1"]

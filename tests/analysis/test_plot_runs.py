@@ -79,14 +79,6 @@ def test_a_long_reference_does_not_flatten_the_runs(savedir):
     assert panel.get_ylim()[1] < 10
 
 
-def test_a_reference_that_begins_later_is_told_in_words(savedir):
-    points = reference((50e6, 21))
-    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], [points], plot_runs.ALL_STEPS)
-    (panel,) = figure.axes
-    assert len(panel.get_lines()) == 2
-    assert [text.get_text() for text in panel.texts] == ["2019: 21 after 50 M steps"]
-
-
 def test_steps_of_a_game_and_of_all_games_are_told_apart(tmp_path, capsys):
     fields = "step,seconds,steps/Pong,steps/Boxing,mean_episode_return/Pong,"
     fields += "mean_episode_return/Boxing"
@@ -128,16 +120,6 @@ def test_a_run_has_one_colour_in_all_panels(tmp_path):
         boxing, pong = (colours_of(figure, game) for game in ("Boxing", "Pong"))
         assert pong == {"both": boxing["both"]}
         assert boxing["a"] != boxing["both"]
-
-
-def test_runs_of_one_name_share_a_colour(savedir):
-    write_run(savedir / "c", ["10,60,-21,0.5,0,1"])
-    arguments = [f"single={savedir / 'a'},{savedir / 'b'}", str(savedir / "c")]
-    runs = plot_runs.read_runs([named_paths(text) for text in arguments])
-    figure = plot_runs.plot_returns(runs, ["Pong"], [], plot_runs.ALL_STEPS)
-    one, same, other = figure.axes[0].get_lines()
-    assert [line.get_label() for line in (one, same, other)] == ["single", "single", "c"]
-    assert one.get_color() == same.get_color() != other.get_color()
 
 
 def test_tracked_gradients_are_drawn(savedir, capsys):

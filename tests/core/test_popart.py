@@ -86,6 +86,7 @@ def test_gradients_are_rescaled_with_the_parameters():
 
 def test_outputs_are_preserved_by_every_update():
     generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
     layer = PopArtLayer(8, 3, beta=0.1)
     inputs = torch.randn(16, 8, generator=generator, dtype=torch.float64)
     before, _ = layer(inputs)
@@ -162,18 +163,6 @@ def test_the_magnitude_of_rewards_is_a_moving_mean_of_those_that_are_not_0():
     assert layer.reward_magnitude.item() == pytest.approx(20 + 0.1 * 30)
     learn(layer, torch.zeros(3), torch.zeros(3))
     assert layer.reward_magnitude.item() == pytest.approx(23.0)
-
-
-def test_a_new_floor_preserves_the_outputs_of_an_agent_with_less_spread():
-    old = PopArtLayer(2, 1, beta=0.1)
-    for _ in range(100):
-        learn(old, torch.zeros(4), torch.zeros(4))
-    layer = PopArtLayer(2, 1, beta=0.1, sigma_floor=0.1)
-    layer.load_state_dict(old.state_dict())
-    inputs = torch.randn(5, 2, dtype=torch.float64)
-    learn(layer, torch.zeros(4), torch.zeros(4))
-    assert layer.sigma.item() == pytest.approx(0.1)
-    torch.testing.assert_close(layer(inputs)[0], old(inputs)[0])
 
 
 def test_statistics_of_2019_checkpoints_are_completed():

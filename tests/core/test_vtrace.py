@@ -129,16 +129,6 @@ def test_weights_discounts_and_rewards_are_broadcast_to_the_values(rewards_shape
         torch.testing.assert_close(together.pg_advantages[..., k], alone.pg_advantages)
 
 
-def test_more_than_one_trailing_axis():
-    torch.manual_seed(0)
-    log_rhos, values, bootstrap = torch.randn(3, 2), torch.randn(3, 2, 4, 5), torch.randn(2, 4, 5)
-    together = vtrace.from_importance_weights(log_rhos, log_rhos, log_rhos, values, bootstrap)
-    alone = vtrace.from_importance_weights(
-        log_rhos, log_rhos, log_rhos, values[..., 3, 4], bootstrap[..., 3, 4]
-    )
-    torch.testing.assert_close(together.vs[..., 3, 4], alone.vs)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

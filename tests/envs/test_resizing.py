@@ -61,22 +61,3 @@ def test_colours_come_first():
     picture = np.zeros((3, 84, 84), np.uint8)
     ScreenResizer((210, 160), (84, 84), colour=True).resize_maximum(screens, picture)
     np.testing.assert_array_equal(picture, np.moveaxis(expected, 2, 0))
-
-
-@needs_kernels
-def test_kernel_refuses_what_does_not_fit():
-    kernel = kernels.compiled()
-    for size in ((0, 84), (84, 0), (211, 84), (84, 161), (-1, 84)):
-        with pytest.raises(ValueError, match="smaller"):
-            kernel.AreaResize(210, 160, *size)
-    resize = kernel.AreaResize(210, 160, 84, 84).resize_maximum
-    screens, picture = make_screens((210, 160)), np.zeros((84, 84), np.uint8)
-    for pictures, result in (
-        (screens[:1], picture),
-        (make_screens((209, 160)), picture),
-        (screens, np.zeros((84, 83), np.uint8)),
-    ):
-        with pytest.raises(ValueError, match="resize_maximum needs"):
-            resize(pictures, result)
-    with pytest.raises(TypeError):
-        resize(screens[..., ::2], picture)

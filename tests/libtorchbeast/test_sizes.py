@@ -41,3 +41,36 @@ def test_of_pictures_to_pool(height, width):
     ):
         with pytest.raises(ValueError, match=r"a picture's .* must be from 1 to 8192"):
             function(*arguments)
+
+
+def bits(*size):
+    return torch.zeros(size, dtype=torch.int16)
+
+
+def floats(*size):
+    return torch.zeros(size)
+
+
+def bytes_of(*size):
+    return torch.zeros(size, dtype=torch.uint8)
+
+
+@needs_kernels
+def test_of_arrays_that_do_not_fit_together():
+    resize = _C.AreaResize(210, 160, 84, 84).resize_maximum
+    with pytest.raises(ValueError, match="resize_maximum needs"):
+        resize(bytes_of(2, 209, 160).numpy(), bytes_of(84, 84).numpy())
+    with pytest.raises(ValueError, match="pooled pictures must be"):
+        _C.max_pool(bits(1, 4, 4, 16), bits(1, 2, 3, 16), None)
+    frames, mean, scale = bytes_of(2, 4, 6, 6), floats(3, 6, 6, 4), floats(3)
+    for task in (-1, 3):
+        task = torch.full((2,), task, dtype=torch.int32)
+        with pytest.raises(IndexError, match="no such game"):
+            _C.normalize_frames(frames, mean, scale, task, bits(2, 6, 6, 4))
+    with pytest.raises(ValueError, match=r"needs stacks \[N, 4, H, W\]"):
+        _C.normalize_frames(frames, mean[:, :5].contiguous(), scale, task % 3, bits(2, 6, 6, 4))
+    weights = [floats(16, 3, 3, 16)] * 5
+    for last, bias, message in ((32, 16, "filters must be"), (16, 15, "biases")):
+        arrays = [*weights[1:], floats(16, 3, 3, last)], [floats(bias)] * 5
+        with pytest.raises((ValueError, RuntimeError), match=f"{message}|AVX512-BF16"):
+            _C.residual_section(bits(1, 4, 4, 16), *arrays, bits(1, 2, 2, 16), None)

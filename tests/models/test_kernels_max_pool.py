@@ -10,7 +10,6 @@ from tests.kernels import (
     needs_kernels,
 )
 from torchbeast.models.kernels import MaxPool
-from torchbeast.runtime import kernels
 
 SIZES = [(3, 16, 84, 84), (2, 32, 11, 10), (1, 16, 1, 1), (2, 48, 2, 3)]
 
@@ -67,15 +66,3 @@ def test_torch_pools_what_the_kernel_cannot(x, monkeypatch):
     calls = count_calls(monkeypatch, "max_pool") if HAS_KERNELS else []
     assert MaxPool()(x).equal(functional.max_pool2d(x, 3, 2, 1))
     assert not calls
-
-
-@needs_kernels
-def test_kernel_refuses_pictures_that_do_not_fit():
-    kernel = kernels.compiled()
-    x = torch.zeros(1, 4, 4, 16, dtype=torch.int16)
-    with pytest.raises(ValueError, match="pooled pictures must be"):
-        kernel.max_pool(x, torch.zeros(1, 2, 3, 16, dtype=torch.int16))
-    with pytest.raises(ValueError, match="multiple of 16"):
-        kernel.max_pool(x[..., :8].contiguous(), torch.zeros(1, 2, 2, 8, dtype=torch.int16))
-    with pytest.raises(TypeError):
-        kernel.max_pool(x, torch.zeros(1, 2, 2, 32, dtype=torch.int16)[..., ::2])

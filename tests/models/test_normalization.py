@@ -55,21 +55,3 @@ def test_torch_normalizes_what_the_kernel_cannot(dtype, change, monkeypatch):
         result.double(), exact(frames, mean, scale, task), rtol=0, atol=tolerance
     )
     assert result.dtype == dtype
-
-
-@needs_kernels
-def test_kernel_refuses_what_does_not_fit():
-    kernel = kernels.compiled()
-    frames, mean, scale, task = make_inputs(2, 3, 6, 6)
-    mean = mean.permute(0, 2, 3, 1)
-    outputs = torch.zeros(2, 6, 6, 4, dtype=torch.int16)
-    with pytest.raises(IndexError, match="no such game"):
-        kernel.normalize_frames(frames, mean, scale, task + 3, outputs)
-    with pytest.raises(IndexError, match="no such game"):
-        kernel.normalize_frames(frames, mean, scale, task - 4, outputs)
-    with pytest.raises(ValueError, match=r"needs stacks \[N, 4, H, W\]"):
-        kernel.normalize_frames(frames, mean, scale, task, outputs[:1])
-    with pytest.raises(ValueError, match=r"needs stacks \[N, 4, H, W\]"):
-        kernel.normalize_frames(frames, mean[:, :5].contiguous(), scale, task, outputs)
-    with pytest.raises(TypeError):
-        kernel.normalize_frames(frames.float(), mean, scale, task, outputs)

@@ -105,27 +105,6 @@ def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
 
 
 @needs_bfloat16_kernels
-@pytest.mark.parametrize(
-    ("part", "index", "layer"),
-    [
-        (1, 0, nn.LeakyReLU(0.5)),
-        (2, 3, nn.Conv2d(16, 16, 3, padding=2, dilation=2)),
-        (0, 0, nn.Conv2d(16, 16, 3, padding=1, bias=False)),
-    ],
-    ids=["activation", "dilation", "no bias"],
-)
-def test_layers_that_the_resnet_does_not_have_compute_themselves(part, index, layer, monkeypatch):
-    calls = count_calls(monkeypatch, "residual_section")
-    section = make_section(16, 16)
-    section[part][index] = layer
-    x = pictures(2, 16, 8, 8)
-    with torch.autocast("cpu", torch.bfloat16):
-        expected = by_layers(x, section)
-    torch.testing.assert_close(by_kernel(x, section), expected, rtol=0.02, atol=0.02)
-    assert not calls
-
-
-@needs_bfloat16_kernels
 def test_layers_that_are_watched_compute_themselves():
     section, seen = make_section(16, 16), []
     section[1][3].register_forward_hook(lambda *_: seen.append(1))
@@ -134,35 +113,6 @@ def test_layers_that_are_watched_compute_themselves():
         by_kernel(x, section), by_kernel(x, make_section(16, 16)), rtol=0.02, atol=0.02
     )
     assert seen
-
-
-@needs_bfloat16_kernels
-def test_kernel_refuses_what_does_not_fit():
-    kernel = kernels.compiled()
-
-    def bits(*size):
-        return torch.zeros(size, dtype=torch.int16)
-
-    def call(x=None, weight=(16, 3, 3, 16), bias=16, outputs=(1, 2, 2, 16), kept=None):
-        x = bits(1, 4, 4, 16) if x is None else x
-        weights = [torch.zeros(16, 3, 3, x.shape[3]), *(torch.zeros(weight) for _ in range(4))]
-        kernel.residual_section(x, weights, [torch.zeros(bias)] * 5, bits(*outputs), kept)
-
-    call()
-    for channels in (8, 32):
-        with pytest.raises(ValueError, match="4 or 16 channels for 16"):
-            call(bits(1, 4, 4, channels))
-    with pytest.raises(ValueError, match="pooled pictures must be"):
-        call(outputs=(1, 2, 3, 16))
-    with pytest.raises(ValueError, match="filters must be"):
-        call(weight=(16, 3, 3, 32))
-    with pytest.raises(ValueError, match="biases"):
-        call(bias=15)
-    places = torch.zeros(1, 2, 2, 16, dtype=torch.uint8)
-    with pytest.raises(ValueError, match="pooled pictures must be"):
-        call(kept=(places, *(bits(1, 2, 2, 32) for _ in range(4))))
-    with pytest.raises(TypeError):
-        call(bits(1, 4, 4, 32)[..., ::2])
 
 
 @needs_bfloat16_kernels

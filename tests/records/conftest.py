@@ -3,23 +3,9 @@ import pytest
 from torchbeast.core.stats import Game, StepStats
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
-STATS = StepStats(
-    steps=20,
-    learner_steps=1,
-    total_loss=2.0,
-    pg_loss=40.0,
-    baseline_loss=0.5,
-    entropy_loss=-0.5,
-    value_loss=0.25,
-    entropy=1.5,
-    grad_norm=3.0,
-    learning_rate=1e-3,
-    policy_lag=0.5,
-    games=[],
-    task_steps=[20, 0],
-    task_grad_norms={},
-    task_entropies={0: 1.5},
-)
+# Both in the order of their fields.
+STATS = StepStats(20, 1, 2.0, 40.0, 0.5, -0.5, 0.25, 1.5, 3.0, 1e-3, 0.5, [], [20, 0], {}, {0: 1.5})
+GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 9)
 
 
 @pytest.fixture
@@ -35,26 +21,7 @@ def make_stats():
 
 @pytest.fixture
 def make_game():
-    def make(name="Pong", **changes):
-        game = GameSnapshot(
-            name=name,
-            steps=104_000,
-            games=20,
-            mean_return=17.46,
-            std_return=2.0,
-            human=None,
-            trend=None,
-            grad_norm=None,
-            entropy=None,
-            mu=None,
-            sigma=None,
-            silent_s=None,
-            evaluated=None,
-            evaluated_human=None,
-        )
-        return game._replace(**changes)
-
-    return make
+    return lambda name="Pong", **changes: GAME._replace(name=name, **changes)
 
 
 @pytest.fixture

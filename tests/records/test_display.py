@@ -48,27 +48,6 @@ def make_run(make_game, make_snapshot):
     return make
 
 
-@pytest.fixture
-def show(make_terminal, make_run, monkeypatch):
-    """Shows a block of six games in a terminal, to which Python's output goes, too."""
-    handlers = []
-
-    def show():
-        terminal = make_terminal()
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr(sys, "stdout", terminal.stream)
-        monkeypatch.setattr(sys, "stderr", terminal.stream)
-        handlers.append(logging.StreamHandler())
-        logging.getLogger().addHandler(handlers[-1])
-        display = make_display()
-        display.refresh(make_run(6))
-        return terminal, display
-
-    yield show
-    for handler in handlers:
-        logging.getLogger().removeHandler(handler)
-
-
 def draw(snapshot, width, height):
     console = Console(file=io.StringIO(), width=500, soft_wrap=True)
     console.print(make_block(snapshot, width, height))
@@ -99,15 +78,6 @@ def test_a_block_has_the_size_that_it_may_have(make_run, number, size):
         assert shown == number or f"and {number - shown} more games" in hidden[0]
 
 
-def test_a_game_shows_its_returns_and_statistics(make_game, make_snapshot):
-    games = (make_game(human=0.05, trend=1.25, sigma=25.1, silent_s=75.0), make_game("Carnival"))
-    heading, pong, carnival, *_ = draw(make_snapshot(*games), 79, 21)
-    names = ["game", "steps", "share", "return", "%human", "trend", "sigma", "silent"]
-    assert heading.split() == names
-    assert pong.split() == ["Pong", "104k", "50%", "17.5", "5", "+1.2", "25.1", "1m15s"]
-    assert carnival.split() == ["Carnival", "104k", "50%", "17.5"]
-
-
 def test_silent_games_and_those_that_change_are_shown_first(make_game):
     games = [make_game(str(i), trend=0.1 * i, std_return=1.0) for i in range(10)]
     games[2] = games[2]._replace(silent_s=90.0)
@@ -116,8 +86,16 @@ def test_silent_games_and_those_that_change_are_shown_first(make_game):
     assert [game.name for game in most_interesting(games, 4)] == ["2", "5", "8", "9"]
 
 
-def test_what_python_says_scrolls_above_the_block(show):
-    terminal, display = show()
+def test_what_python_says_scrolls_above_the_block(make_terminal, make_run, monkeypatch, request):
+    terminal = make_terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", terminal.stream)
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+    request.addfinalizer(lambda: logging.getLogger().removeHandler(handler))
+    display = make_display()
+    display.refresh(make_run(6))
     block, _ = block_of(terminal.text)
     said = ["a long message " * 8]
     logging.getLogger("torchbeast").warning(said[0])

@@ -1,7 +1,6 @@
 """The evaluator, as a process and without one."""
 
 import signal
-from multiprocessing import Pipe
 
 import psutil
 import pytest
@@ -13,7 +12,7 @@ from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint
 from torchbeast.records.scores import GameScore
 from torchbeast.train import evaluator
-from torchbeast.train.evaluation import Alive, EvaluatorProcess, Failure, Finished, Request
+from torchbeast.train.evaluation import EvaluatorProcess, Failure, Finished, Request
 
 TARGET = "tests.moving_target:MovingTarget-v0"
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -116,17 +115,6 @@ def test_a_film_is_not_left_unfinished_when_the_trainer_ends(make_request, tmp_p
     with pytest.raises(evaluator.TrainerLostError):
         list(evaluator.evaluate(make_request(BREAKOUT, film=True), wait))
     assert not list((tmp_path / "movies").iterdir())
-
-
-def test_a_process_that_works_says_so_and_notices_the_end_of_the_trainer(monkeypatch):
-    ours, theirs = Pipe()
-    monkeypatch.setattr(evaluator, "ALIVE_INTERVAL_S", 0.0)
-    pulse = evaluator.Pulse(theirs)
-    pulse.beat()
-    assert isinstance(ours.recv(), Alive)
-    ours.close()
-    with pytest.raises(evaluator.TrainerLostError):
-        pulse.beat()
 
 
 def test_the_process_answers_requests_until_its_connection_ends(make_request, process, tmp_path):

@@ -65,8 +65,7 @@ def test_a_recurrent_agents_memory_is_carried_and_recorded():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("agent_type", ["atari", "resnet"])
-@pytest.mark.parametrize("lstm_reset", ["life", "game"])
+@pytest.mark.parametrize(("agent_type", "lstm_reset"), [("atari", "life"), ("resnet", "game")])
 def test_at_a_lost_life_the_memory_is_that_of_the_agent_that_plays(agent_type, lstm_reset):
     torch.manual_seed(0)
     config = AgentConfig(agent_type=agent_type, use_lstm=True, lstm_reset=lstm_reset)
