@@ -1,12 +1,14 @@
 """Environment servers on a real Ray cluster, all of whose machines are this one."""
 
-import csv
+import contextlib
 import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
+from tests.clusters import MOCK, SMALL, hosts
 from tests.conftest import ROOT
 from tests.processes import all_end, family, kill_family, last_step, wait_until
 from torchbeast.runtime.allocation import ServerLoad, allocate
@@ -17,8 +19,6 @@ pytest.importorskip("cryptography")
 # The warnings are Ray's.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-SMALL = ["--fixed_input_scale", "--unroll_length=10", "--batch_size=2"]
-MOCK = [*SMALL, "--agent_type=atari", "--env=Mock"]
 # Seconds until Ray believes that its head is lost: 60 by default.
 RECONNECT_S = 5
 
@@ -62,8 +62,9 @@ def servers_of(cluster):
     found = []
     for node in cluster.list_all_nodes():
         for raylet in node.all_processes.get("raylet", []):
-            members = family(raylet.process)
-            found += [m for m in members if m.name().startswith("ray::EnvServer")]
+            for process in family(raylet.process):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found += [process] if process.name().startswith("ray::EnvServer") else []
     return found
 
 
@@ -78,16 +79,6 @@ def learn(start, cluster, tmp_path):
         )  # fmt: skip
 
     return run
-
-
-def hosts(run):
-    """The last rows of hosts.csv, by host: environments and steps."""
-    path = run / "hosts.csv"
-    if not path.exists():
-        return {}
-    with open(path) as file:
-        rows = list(csv.DictReader(file))
-    return {row["name"]: (int(row["environments"]), int(row["steps"])) for row in rows}
 
 
 def wait_for_hosts(learner, run, condition):

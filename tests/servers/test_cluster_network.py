@@ -10,9 +10,9 @@ import time
 import psutil
 import pytest
 
+from tests.clusters import MOCK, hosts
 from tests.conftest import ROOT
 from tests.processes import wait_until
-from tests.servers.test_cluster import MOCK, hosts
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.cluster
