@@ -219,9 +219,14 @@ def test_signal_ends_everything_in_order(start, tmp_path, signum, moment):
 
 
 def test_killed_server_is_replaced(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_servers=2")
+    run = start(
+        "polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_servers=2",
+        "--pool_threads=2",
+    )  # fmt: skip
     log = tmp_path / "run" / "logs.csv"
     wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+    names = [path.read_text() for path in Path(f"/proc/{run.process.pid}/task").glob("*/comm")]
+    assert names.count("pool-events\n") == 2
     sockets = [c.laddr for p in run.family() for c in p.net_connections("unix") if c.laddr]
     assert any("/env.0" in path for path in sockets)
     server = next(

@@ -213,7 +213,7 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
         while next(pool.queue)[0][0][3][0, 0] != task:
             assert time.monotonic() < deadline
 
-    with Pool([first, second], queue_size=2, connect_timeout_s=4) as pool:
+    with Pool([first, second], queue_size=2, connect_timeout_s=4, num_threads=2) as pool:
         wait_for_task(pool, 1)
         process.kill()
         process.join()
@@ -450,6 +450,8 @@ def test_wrong_options_are_refused():
         make(connect_timeout_s=float("nan"))
     with pytest.raises(ValueError, match="without TLS"):
         make(addresses=["127.evil.example.com:4000"])
+    with pytest.raises(ValueError, match="num_threads must be >= 1"):
+        make(num_threads=0)
     with pytest.raises(ValueError, match="tls_server_name needs tls"):
         make(tls_server_name="server")
     with pytest.raises(IndexError, match="no stream 1 of 1"):

@@ -5,6 +5,7 @@ The compiled module is imported where it is used: without it, this package serve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,9 @@ class Pipeline:
     def _make_pool(self, basename: str) -> Any:
         from libtorchbeast import ActorPool
 
+        # Each of the pool's threads waits for its own connections. By default gRPC lets one thread
+        # wait for all connections of the process, which then hands over what it received.
+        os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
         config, servers = self._plan.config, self._plan.servers
         state = self._run.learner.agent.initial_state(1)
         # A private directory is never a list, whatever its name is.
@@ -125,6 +129,7 @@ class Pipeline:
             env_server_addresses=server_addresses(basenames, len(servers)),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
             environments_per_stream=[server.num_environments for server in servers],
+            num_threads=config.pool.pool_threads,
             tls=load_tls(config.servers.tls_dir),
             connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=min(config.pool.max_environment_failures, MAX_FAILURES),
