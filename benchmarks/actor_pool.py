@@ -2,11 +2,15 @@
 
     python benchmarks/actor_pool.py
     python benchmarks/actor_pool.py --transports     unix sockets, TCP and TLS instead
+    python benchmarks/actor_pool.py --threads 1 2 4 --envs 64 [--baseline CHECKOUT]
 
 Constant environments that cost nothing, constant actions instead of a network; real server
 processes, real streams. Printed are CPU microseconds per agent step, servers and actor pool
-together. The floor beside them is one environment in shared memory: what it costs to copy each
-observation into a rollout and an inference batch and to wake two processes once per step.
+together, and those of the pool's event threads alone. The floor beside them is one environment in
+shared memory: what it costs to copy each observation into a rollout and an inference batch and to
+wake two processes once per step.
+
+--threads: numbers of event threads, in turns. --baseline: another checkout, built, beside them.
 """
 
 from __future__ import annotations
@@ -20,24 +24,37 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import shared_memory
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, os.environ.get("TORCHBEAST_CHECKOUT", str(Path(__file__).parent.parent)))
 
 import numpy as np
 import torch
+from _processes import thread_seconds
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 
+ROOT = Path(__file__).parent.parent
 UNROLL_LENGTH = 80
 FRAME = (4, 84, 84)
 TRANSPORTS = ("unix", "tcp", "tls")
+# Environments in a message, whose servers send the newest plane: PolyBeast's way.
+PER_STREAM = 8
 # As Server and ActorPool take them: contents of certificate, key and root certificate.
 Tls = list[str] | None
+
+
+class Cost(NamedTuple):
+    total: float
+    """CPU microseconds per step of all processes."""
+    events: float
+    """CPU microseconds per step of the pool's event threads."""
+    speed: float
+    """Steps per second."""
 
 
 def serve(address: str, tls: Tls) -> None:
@@ -78,8 +95,9 @@ def measure_pool(
     num_servers: int,
     seconds: float,
     transport: str = "unix",
-) -> tuple[float, float]:
-    """CPU microseconds per step, and steps per second."""
+    **options: Any,
+) -> Cost:
+    """What a step of constant environments costs. ``options`` are the pool's."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as directory:
         tls = make_certificates(directory) if transport == "tls" else None
@@ -100,14 +118,15 @@ def measure_pool(
             environments_per_stream=envs_per_stream,
             newest_plane=newest_plane,
             tls=tls,
+            **options,
         )
         pids = [os.getpid(), *(server.pid for server in servers)]
         warm_up = 4 * UNROLL_LENGTH * num_envs
-        cost, speed = run_pool(pool, queue, batcher, pids, warm_up, seconds)
+        cost = run_pool(pool, queue, batcher, pids, warm_up, seconds)
         for server in servers:
             server.kill()
             server.join()
-    return cost, speed
+    return cost
 
 
 def run_pool(
@@ -117,7 +136,7 @@ def run_pool(
     pids: Sequence[int | None],
     warm_up_steps: int,
     seconds: float,
-) -> tuple[float, float]:
+) -> Cost:
     """Runs a pool with constant actions for some seconds, after a warm-up.
 
     Args:
@@ -127,9 +146,6 @@ def run_pool(
         pids: the processes whose CPU time counts.
         warm_up_steps: that are not counted.
         seconds: of the measurement.
-
-    Returns:
-        CPU microseconds of the processes per step, and steps per second.
     """
     outputs: dict[int, Any] = {}
 
@@ -153,15 +169,19 @@ def run_pool(
         thread.start()
     while pool.count() < warm_up_steps:
         time.sleep(0.05)
-    steps, cpu, start = pool.count(), cpu_seconds(pids), time.monotonic()
+
+    def used() -> np.ndarray:
+        events = thread_seconds(os.getpid())["pool-events"]
+        return np.array([cpu_seconds(pids), events, time.monotonic(), pool.count()])
+
+    before = used()
     time.sleep(seconds)
-    steps, cpu = pool.count() - steps, cpu_seconds(pids) - cpu
-    elapsed = time.monotonic() - start
+    cpu, events, elapsed, steps = used() - before
     queue.close()
     batcher.close()
     for thread in threads:
         thread.join()
-    return cpu / steps * 1e6, steps / elapsed
+    return Cost(cpu / steps * 1e6, events / steps * 1e6, steps / elapsed)
 
 
 def echo(name: str, request: Any, reply: Any) -> None:
@@ -204,19 +224,49 @@ def measure_floor(messages: int = 20000) -> float:
     return cpu / messages * 1e6
 
 
-def compare_transports(flags: argparse.Namespace) -> None:
-    """Eight environments per message, newest plane: what PolyBeast does. Medians of the repeats."""
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in TRANSPORTS}
-    for _ in range(flags.repeats):
-        for name in TRANSPORTS:
-            results[name].append(
-                measure_pool(flags.envs, 8, True, flags.servers, flags.seconds, name)
-            )
-    print(f"{'':12}CPU us/step   x unix    steps/s   x unix")
-    medians = {name: np.median(values, axis=0) for name, values in results.items()}
-    for name, (cost, speed) in medians.items():
-        base_cost, base_speed = medians["unix"]
-        print(f"{name:12}{cost:11.1f}{cost / base_cost:9.2f}{speed:11.0f}{speed / base_speed:9.2f}")
+def compare(variants: Sequence[str], measure: Callable[[str], Cost], repeats: int) -> None:
+    """Measures in turns; prints medians, and ratios to the first variant."""
+    results: dict[str, list[Cost]] = {name: [] for name in variants}
+    for _ in range(repeats):
+        for name in variants:
+            results[name].append(measure(name))
+    print(f"{'':12}CPU us/step   ratio   event threads    steps/s   ratio")
+    medians = {name: Cost(*np.median(costs, axis=0)) for name, costs in results.items()}
+    first = medians[variants[0]]
+    for name, cost in medians.items():
+        ratios = cost.total / first.total, cost.speed / first.speed
+        print(
+            f"{name:12}{cost.total:11.1f}{ratios[0]:8.2f}{cost.events:16.1f}{cost.speed:11.0f}"
+            f"{ratios[1]:8.2f}"
+        )
+
+
+def compare_with_floor(flags: argparse.Namespace) -> None:
+    """Prints what a step costs by what a message holds, and the least that it could cost."""
+    floor = measure_floor()
+    print(f"{'':44}CPU us/step   x floor   event threads    steps/s")
+    print(f"{'shared memory, one environment (floor)':44}{floor:11.1f}{1.0:10.2f}")
+    for per_stream, newest_plane in ((1, False), (1, True), (8, False), (8, True)):
+        cost = measure_pool(flags.envs, per_stream, newest_plane, flags.servers, flags.seconds)
+        name = f"{flags.envs} environments, {per_stream} per message"
+        name += ", newest plane" if newest_plane else ""
+        ratio = cost.total / floor
+        print(
+            f"{name:44}{cost.total:11.1f}{ratio:10.2f}{cost.events:16.1f}{cost.speed:11.0f}",
+            flush=True,
+        )
+
+
+def measure_apart(variant: str, flags: argparse.Namespace) -> Cost:
+    """In a process, which imports the baseline if that is the variant; else a number of threads."""
+    checkout = flags.baseline.resolve() if variant == "baseline" else ROOT
+    command = [sys.executable, __file__, "--apart", variant, "--envs", str(flags.envs)]
+    command += ["--servers", str(flags.servers), "--seconds", str(flags.seconds)]
+    environment = {**os.environ, "TORCHBEAST_CHECKOUT": str(checkout)}
+    if variant != "baseline":
+        environment["GRPC_POLL_STRATEGY"] = "poll"  # As PolyBeast has it.
+    result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return Cost(*map(float, result.stdout.split()))
 
 
 def main() -> None:
@@ -227,21 +277,27 @@ def main() -> None:
     parser.add_argument(
         "--transports", action="store_true", help="Compare unix sockets, TCP and TLS, in turns."
     )
-    parser.add_argument("--repeats", type=int, default=3, help="With --transports.")
+    parser.add_argument("--threads", nargs="+", default=[], metavar="N")
+    parser.add_argument("--baseline", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--repeats", type=int, default=3, help="Of a comparison.")
+    parser.add_argument("--apart", help=argparse.SUPPRESS)
     flags = parser.parse_args()
-    if flags.transports:
-        compare_transports(flags)
-        return
-    floor = measure_floor()
-    print(f"{'':44}CPU us/step   x floor    steps/s")
-    print(f"{'shared memory, one environment (floor)':44}{floor:11.1f}{1.0:10.2f}")
-    for per_stream, newest_plane in ((1, False), (1, True), (8, False), (8, True)):
-        cost, speed = measure_pool(
-            flags.envs, per_stream, newest_plane, flags.servers, flags.seconds
-        )
-        name = f"{flags.envs} environments, {per_stream} per message"
-        name += ", newest plane" if newest_plane else ""
-        print(f"{name:44}{cost:11.1f}{cost / floor:10.2f}{speed:11.0f}", flush=True)
+
+    def measure(transport: str = "unix", **options: Any) -> Cost:
+        sizes = flags.envs, PER_STREAM, True, flags.servers, flags.seconds
+        return measure_pool(*sizes, transport, **options)
+
+    if flags.apart == "baseline":
+        print(*measure())
+    elif flags.apart:
+        print(*measure(num_threads=int(flags.apart)))
+    elif flags.transports:
+        compare(TRANSPORTS, measure, flags.repeats)
+    elif flags.threads:
+        variants = [*(["baseline"] if flags.baseline else []), *flags.threads]
+        compare(variants, lambda variant: measure_apart(variant, flags), flags.repeats)
+    else:
+        compare_with_floor(flags)
 
 
 if __name__ == "__main__":

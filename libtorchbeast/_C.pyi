@@ -138,6 +138,9 @@ class ActorPool:
         failure_window_s: Seconds after which a failure is forgotten.
         tls_server_name: The name that the servers' certificates must have, whatever their addresses
             are. By default that of the address.
+        num_threads: Threads that talk to the servers, each with some of the streams. None: one for
+            32 environments. With ``GRPC_POLL_STRATEGY=poll`` in the process's environment each
+            waits for its own connections only.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class ActorPool:
         step_timeout_s: float = 300.0,
         failure_window_s: float = 600.0,
         tls_server_name: str = "",
+        num_threads: int | None = None,
     ) -> None: ...
     def run(self) -> None:
         """Runs until the queue or the batcher is closed. Raises the first error of any actor."""

@@ -160,8 +160,13 @@ def test_signal_ends_everything_in_order(start, tmp_path, moment, signum):
 
 
 def test_killed_server_is_replaced(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_servers=2")
+    run = start(
+        "polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_servers=2",
+        "--pool_threads=2",
+    )  # fmt: skip
     wait_until(lambda: read_logs(tmp_path / "run"))
+    names = [path.read_text() for path in Path(f"/proc/{run.process.pid}/task").glob("*/comm")]
+    assert names.count("pool-events\n") == 2
     sockets = [c.laddr for p in run.family() for c in p.net_connections("unix") if c.laddr]
     assert any("/env.0" in path for path in sockets)
     server = next(

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -171,6 +172,49 @@ TEST_F(ActorPoolTest, StreamsWithoutAnAddressWaitForOne) {
   EXPECT_EQ(run.error(), "");
 }
 
+TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
+  CountingServer first(directory_.Address("first"));
+  CountingServer second(directory_.Address("second"));
+  ActorOptions options;
+  options.num_threads = 3;
+  std::vector<StreamOptions> streams(4, {directory_.Address("first"), 2});
+  streams.resize(7, {directory_.Address("second"), 1});
+  PoolRun run(streams, options);
+  EXPECT_EQ(run.pool.num_threads(), 3U);
+  WaitFor([&] {
+    run.Next();
+    const std::vector<int64_t> counts = run.pool.stream_counts();
+    return *std::min_element(counts.begin(), counts.end()) >= 10 * kUnrollLength;
+  });
+  run.Close();
+  EXPECT_EQ(run.error(), "");
+}
+
+TEST_F(ActorPoolTest, AnErrorOfOneThreadEndsAllThreads) {
+  CountingServer good(directory_.Address("good"));
+  CountingServer bad(directory_.Address("bad"),
+                     [](int) { throw std::runtime_error("broken environment"); });
+  ActorOptions options;
+  options.num_threads = 2;
+  PoolRun run({{directory_.Address("good"), 1}, {directory_.Address("bad"), 1}}, options);
+  EXPECT_NE(run.WaitForError().find("broken environment"), std::string::npos);
+}
+
+TEST_F(ActorPoolTest, HasThreadsAsTheEnvironmentsAskAndTheCoresAllow) {
+  const size_t num_cores = std::max(1U, std::thread::hardware_concurrency());
+  auto num_threads = [](std::vector<StreamOptions> streams, ActorOptions options = {}) {
+    return PoolRun(std::move(streams), std::move(options)).pool.num_threads();
+  };
+  EXPECT_EQ(num_threads({{"", 16}, {"", 16}}), 1U);
+  EXPECT_EQ(num_threads({{"", 16}, {"", 17}}), std::min<size_t>(2, num_cores));
+  EXPECT_EQ(num_threads({{"", 1000}}), 1U);
+  ActorOptions options;
+  options.num_threads = 5;
+  EXPECT_EQ(num_threads({{"", 1}, {"", 1}, {"", 1}}, options), 3U);
+  options.num_threads = 0;
+  EXPECT_THROW(num_threads({{"", 1}}, options), std::invalid_argument);
+}
+
 TEST_F(ActorPoolTest, RefusesAddressesThatItCannotUse) {
   PoolRun run({{"", 1}});
   EXPECT_THROW(run.pool.SetAddress(1, directory_.Address()), std::out_of_range);
@@ -277,10 +321,12 @@ TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
           std::make_unique<CountingServer>(directory_.Address("s" + std::to_string(i))));
     }
     auto some = [&](int most) { return 1 + static_cast<int64_t>(random() % most); };
+    ActorOptions options;
+    options.num_threads = static_cast<int>(some(3));
     PoolRun run({{servers[0]->server().address(), some(4)},
                  {servers[1]->server().address(), some(4)},
                  {servers[1]->server().address(), 1}},
-                {}, some(3));
+                options, some(3));
     const int num_actions = static_cast<int>(random() % 6);
     for (int i = 0; i < num_actions; ++i) {
       switch (random() % 4) {

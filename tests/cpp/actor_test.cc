@@ -27,7 +27,6 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
     actor_->Start();
   }
 
-  void OnProgress() override {}
   bool HasProgress() const override { return others_answer_; }
 
   void TearDown() override {

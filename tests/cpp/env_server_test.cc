@@ -324,23 +324,23 @@ TEST_F(EnvServerTest, OneThatClosesSlowlyLeavesItsSuccessorAlone) {
 }
 
 TEST_F(EnvServerTest, PortZeroIsAFreePort) {
-  std::vector<std::unique_ptr<EnvServer>> servers;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 2; ++i) {
-    servers.push_back(std::make_unique<EnvServer>(
-        []() -> std::unique_ptr<Environment> { throw std::runtime_error("no game"); },
-        ServerOptions{"localhost:0"}));
-    EXPECT_EQ(servers[i]->port(), 0);
-    threads.emplace_back([&, i] { servers[i]->Run({}); });
-  }
-  for (const auto& server : servers) {
+  const auto no_game = []() -> std::unique_ptr<Environment> {
+    throw std::runtime_error("no game");
+  };
+  EnvServer first(no_game, ServerOptions{"127.0.0.1:0"});
+  EnvServer second(no_game, ServerOptions{"127.0.0.1:0"});
+  EXPECT_EQ(first.port(), 0);
+  std::thread threads[] = {std::thread([&] { first.Run({}); }),
+                           std::thread([&] { second.Run({}); })};
+  for (EnvServer* server : {&first, &second}) {
     WaitFor([&] { return server->port() != 0; });
-    RawClient client("localhost:" + std::to_string(server->port()));
-    ASSERT_TRUE(client.Open(1));
+    RawClient client("127.0.0.1:" + std::to_string(server->port()));
+    EXPECT_TRUE(client.Open(1));
     EXPECT_EQ(client.reply.fatal().text(), "no game");
   }
-  EXPECT_NE(servers[0]->port(), servers[1]->port());
-  for (const auto& server : servers) server->Stop();
+  EXPECT_NE(first.port(), second.port());
+  first.Stop();
+  second.Stop();
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -341,6 +341,7 @@ TEST_F(HostileServerTest, RepliesThatCannotBeParsedAreCounted) {
 }
 
 TEST_F(HostileServerTest, ManyEmptyArraysAreRefused) {
+  options_.connect_timeout = kLongEnough;
   auto many_arrays = [](rpcenv::Reply* reply, bool first) {
     if (!first) return;
     auto* sequence = reply->mutable_schema()->mutable_observation()->mutable_sequence();

@@ -194,7 +194,7 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
         while next(pool.queue)[0][0][3][0, 0] != task:
             assert time.monotonic() < deadline
 
-    with Pool([first, second], queue_size=2, connect_timeout_s=4) as pool:
+    with Pool([first, second], queue_size=2, connect_timeout_s=4, num_threads=2) as pool:
         wait_for_task(pool, 1)
         process.kill()
         process.join()
@@ -330,6 +330,7 @@ def test_close_with_a_stopped_server(start_server):
         ({"addresses": ["127.evil.example.com:4000"]}, "without TLS"),
         ({"environments_per_stream": [1, 2]}, "one number per address"),
         ({"step_timeout_s": -1}, "step_timeout_s must be >= 0"),
+        ({"num_threads": 0}, "num_threads must be >= 1"),
         ({"tls_server_name": "server"}, "tls_server_name needs tls"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
     ],

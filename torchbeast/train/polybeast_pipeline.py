@@ -5,6 +5,7 @@ The compiled module is imported where it is used: without it, this package serve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -132,6 +133,9 @@ class Pipeline:
     def _make_pool(self) -> Any:
         from libtorchbeast import ActorPool
 
+        # Each of the pool's threads waits for its own connections. By default gRPC lets one thread
+        # wait for all connections of the process, which then hands over what it received.
+        os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
         config, servers = self._plan.config, self._plan.servers
         state = self._run.learner.agent.initial_state(1)
         return ActorPool(
@@ -143,6 +147,7 @@ class Pipeline:
             environments_per_stream=[server.num_environments for server in servers],
             tls=self._servers.tls,
             tls_server_name=self._servers.tls_server_name,
+            num_threads=config.pool.pool_threads,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=MAX_ENVIRONMENT_FAILURES,
             # Servers replace an environment that hangs. This is for those that cannot.

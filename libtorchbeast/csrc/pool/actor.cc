@@ -237,7 +237,7 @@ void Actor::OnStepReply() {
   decoder_->Check(reply);
   for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
   recovery_.OnProgress();
-  listener_->OnProgress();
+  progress_ = Clock::now().time_since_epoch().count();
   ++row_;
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);

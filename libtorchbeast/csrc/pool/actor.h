@@ -3,13 +3,14 @@
 // Opens a stream, then alternates between inference and stepping; after `unroll_length` steps each
 // environment's rollout is delivered. What happens when the stream ends is StreamError's remedy: it
 // reconnects and starts its rollouts anew, or the run ends. Events come from
-// different threads, one at a time: completions from the pool's event thread, outputs from
-// inference threads.
+// different threads, one at a time: completions from the pool's thread for this stream, outputs
+// from inference threads.
 #pragma once
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -45,8 +46,6 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
     // Throws StreamError if the observations of the server at `address` are not those of the
     // others.
     virtual void CheckObservation(const std::string& address, const SpecNest& observation) = 0;
-    // A stream's server answered a step.
-    virtual void OnProgress() = 0;
     // Whether any stream's server answered a step within the connect timeout.
     virtual bool HasProgress() const = 0;
     // Ends the run with an error.
@@ -60,6 +59,8 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
         grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
 
   size_t index() const { return index_; }
+  // When the server last answered a step; the clock's epoch before the first one.
+  Clock::time_point last_progress() const { return Clock::time_point(Clock::duration(progress_)); }
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);
   // The stream moves to the server at `address`: its connection and its unfinished rollouts are
@@ -112,6 +113,8 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   grpc::CompletionQueue* const queue_;
   const std::shared_ptr<BufferPool> buffers_;
 
+  // Ticks of the clock.
+  std::atomic<Clock::rep> progress_{0};
   Mutex mutex_;
   bool stopped_ TB_GUARDED_BY(mutex_) = false;
   // The address is where the next connection goes.

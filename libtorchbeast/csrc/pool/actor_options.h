@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/spec.h"
@@ -45,6 +46,9 @@ struct ActorOptions {
   int64_t max_rollout_bytes = int64_t{8} << 30;
   // Of one message, in either direction.
   int max_message_bytes = kMaxMessageBytes;
+  // Threads that handle the streams' events, each those of its own streams; no more than there are
+  // streams. Not set: as many as the environments ask for, and the cores allow.
+  std::optional<int> num_threads;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
 };

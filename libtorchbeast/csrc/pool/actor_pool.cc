@@ -1,5 +1,6 @@
 #include "pool/actor_pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +17,17 @@ struct Stopped {};
 
 // Rollouts are large and of few sizes: keep what a full learner queue gives back.
 constexpr size_t kIdleRolloutBytes = size_t{1} << 30;
+// A thread handles 20,000 to 100,000 steps a second, which these environments make if their servers
+// have some ten cores.
+constexpr int64_t kEnvironmentsPerThread = 32;
+
+// Event threads if nobody says how many.
+int64_t DefaultNumThreads(const std::vector<StreamOptions>& streams) {
+  int64_t num_environments = 0;
+  for (const StreamOptions& stream : streams) num_environments += stream.num_environments;
+  const int64_t wanted = (num_environments + kEnvironmentsPerThread - 1) / kEnvironmentsPerThread;
+  return std::min<int64_t>(wanted, std::max(1U, std::thread::hardware_concurrency()));
+}
 
 }  // namespace
 
@@ -27,10 +39,10 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
       learner_queue_(std::move(learner_queue)),
       inference_batcher_(std::move(inference_batcher)),
       log_(std::move(log)),
-      buffers_(std::make_shared<BufferPool>(kIdleRolloutBytes, std::move(allocator))),
       stream_counts_(streams.size()) {
   if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
   if (streams.empty()) throw std::invalid_argument("No environment server addresses");
+  if (options_.num_threads.value_or(1) < 1) throw std::invalid_argument("num_threads must be >= 1");
   if (inference_batcher_->options().batch_dim != 1) {
     throw std::invalid_argument("The inference batcher must have batch_dim 1: actors are [T, B]");
   }
@@ -41,10 +53,18 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
     }
     CheckAddress(stream.address);
   }
+  const size_t num_threads =
+      std::min<size_t>(options_.num_threads.value_or(DefaultNumThreads(streams)), streams.size());
+  std::vector<std::shared_ptr<BufferPool>> buffers;
+  for (size_t i = 0; i < num_threads; ++i) {
+    completion_queues_.push_back(std::make_unique<grpc::CompletionQueue>());
+    buffers.push_back(std::make_shared<BufferPool>(kIdleRolloutBytes / num_threads, allocator));
+  }
   Actor::Listener* const listener = this;
-  for (StreamOptions& stream : streams) {
-    actors_.push_back(std::make_shared<Actor>(std::move(stream), actors_.size(), options_, listener,
-                                              &completion_queue_, buffers_));
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const size_t thread = i % num_threads;
+    actors_.push_back(std::make_shared<Actor>(std::move(streams[i]), i, options_, listener,
+                                              completion_queues_[thread].get(), buffers[thread]));
   }
 }
 
@@ -77,29 +97,15 @@ void ActorPool::Run(const Poll& poll) {
     if (started_) throw std::runtime_error("ActorPool.run() was called before");
     started_ = true;
   }
-  std::thread events([this] { EventLoop(); });
-  std::thread delivery;
-  try {
-    delivery = std::thread([this] { DeliveryLoop(); });
-  } catch (...) {  // The system has no thread left.
-    completion_queue_.Shutdown();
-    events.join();
-    throw;
-  }
-  for (const auto& actor : actors_) actor->Start();
-
+  std::vector<std::thread> threads;
   std::exception_ptr error;
   try {
-    while (!IsOver()) {
-      if (poll) poll();
-      for (const auto& actor : actors_) actor->CheckDeadline(Clock::now());
-      MutexLock lock(mutex_);
-      const auto deadline = Clock::now() + kPollInterval;
-      const bool failed = changed_.Wait(
-          mutex_, [this]() TB_REQUIRES(mutex_) { return first_error_ != nullptr; },
-          [deadline] { return std::optional<Clock::time_point>(deadline); }, {});
-      if (failed) break;
+    threads.emplace_back([this] { DeliveryLoop(); });
+    for (const auto& queue : completion_queues_) {
+      threads.emplace_back([this, queue = queue.get()] { EventLoop(queue); });
     }
+    for (const auto& actor : actors_) actor->Start();
+    Watch(poll);
   } catch (...) {
     error = std::current_exception();
   }
@@ -108,11 +114,10 @@ void ActorPool::Run(const Poll& poll) {
     stopped_ = true;
     has_deliveries_.NotifyAll();
   }
-  // No actor starts an operation after its Stop(): the queue can be shut down and drained.
+  // No actor starts an operation after its Stop(): the queues can be shut down and drained.
   for (const auto& actor : actors_) actor->Stop();
-  completion_queue_.Shutdown();
-  delivery.join();
-  events.join();
+  for (const auto& queue : completion_queues_) queue->Shutdown();
+  for (std::thread& thread : threads) thread.join();
   for (const auto& actor : actors_) actor->Release();
   if (!error) {
     MutexLock lock(mutex_);
@@ -121,11 +126,24 @@ void ActorPool::Run(const Poll& poll) {
   if (error) std::rethrow_exception(error);
 }
 
-void ActorPool::EventLoop() {
+void ActorPool::Watch(const Poll& poll) {
+  while (!IsOver()) {
+    if (poll) poll();
+    for (const auto& actor : actors_) actor->CheckDeadline(Clock::now());
+    MutexLock lock(mutex_);
+    const auto deadline = Clock::now() + kPollInterval;
+    const bool failed = changed_.Wait(
+        mutex_, [this]() TB_REQUIRES(mutex_) { return first_error_ != nullptr; },
+        [deadline] { return std::optional<Clock::time_point>(deadline); }, {});
+    if (failed) return;
+  }
+}
+
+void ActorPool::EventLoop(grpc::CompletionQueue* queue) {
   NameThisThread("pool-events");
   void* tag = nullptr;
   bool ok = false;
-  while (completion_queue_.Next(&tag, &ok)) {
+  while (queue->Next(&tag, &ok)) {
     // What has come in meanwhile goes into the same inference batch: one wake-up for all of it.
     std::vector<Actor::Submission> submissions;
     do {
@@ -134,7 +152,7 @@ void ActorPool::EventLoop() {
       if (auto submission = event->handler->OnCompletion(event->operation, ok)) {
         submissions.push_back(std::move(*submission));
       }
-    } while (completion_queue_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
+    } while (queue->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
              grpc::CompletionQueue::GOT_EVENT);
     if (!submissions.empty()) Submit(std::move(submissions));
   }
@@ -216,8 +234,11 @@ void ActorPool::CheckObservation(const std::string& address, const SpecNest& obs
 }
 
 bool ActorPool::HasProgress() const {
-  const Clock::time_point last{Clock::duration(last_progress_)};
-  return last_progress_ != 0 && Clock::now() - last < options_.connect_timeout;
+  const Clock::time_point now = Clock::now();
+  return std::any_of(actors_.begin(), actors_.end(), [&](const auto& actor) {
+    const Clock::time_point last = actor->last_progress();
+    return last != Clock::time_point() && now - last < options_.connect_timeout;
+  });
 }
 
 void ActorPool::Fail(std::exception_ptr error) {

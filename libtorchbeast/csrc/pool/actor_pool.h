@@ -1,8 +1,8 @@
 // Steps environments on many servers with one policy and hands whole rollouts to a learner.
 //
-// Three threads, however many environments: one handles the streams' events, one waits for room in
-// the learner queue, and the caller of Run() checks for the end. Inference threads are the
-// batcher's users.
+// Some threads handle the events of the streams, each those of its own streams: on the way of a
+// step they share no lock but the batcher's. One more waits for room in the learner queue, and the
+// caller of Run() checks for the end. Inference threads are the batcher's users.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -37,8 +37,8 @@ class ActorPool final : private Actor::Listener {
 
   // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
   // called once. A server that dies is reconnected to, its partial rollouts dropped; it may stay
-  // away while others answer. The first
-  // error of any stream ends all of them and is thrown here, as is what `poll` throws.
+  // away while others answer. The first error of any stream ends all of them and is thrown here, as
+  // is what `poll` throws.
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
   // Moves stream `stream` to the server at `address`, see Actor::SetAddress(). Before, during and
   // after Run(), from any thread. std::out_of_range if there is no such stream,
@@ -48,19 +48,22 @@ class ActorPool final : private Actor::Listener {
   int64_t count() const { return count_; }
   // The same of each stream, in their order.
   std::vector<int64_t> stream_counts() const;
+  // Threads that handle events.
+  size_t num_threads() const { return completion_queues_.size(); }
 
  private:
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
       TB_EXCLUDES(mutex_);
   void CheckObservation(const std::string& address, const SpecNest& observation) override
       TB_EXCLUDES(mutex_);
-  void OnProgress() override { last_progress_ = Clock::now().time_since_epoch().count(); }
   bool HasProgress() const override;
   void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
   void Log(LogLevel level, const std::string& message) override { log_(level, message); }
 
-  // The thread that handles the streams' events.
-  void EventLoop() TB_EXCLUDES(mutex_);
+  // Waits for the end.
+  void Watch(const Poll& poll) TB_EXCLUDES(mutex_);
+  // A thread that handles the events of the streams of `queue`.
+  void EventLoop(grpc::CompletionQueue* queue) TB_EXCLUDES(mutex_);
   // The thread that fills the learner queue.
   void DeliveryLoop() TB_EXCLUDES(mutex_);
   // Starts inference for actors. To be called without locks.
@@ -73,14 +76,12 @@ class ActorPool final : private Actor::Listener {
   const std::shared_ptr<BatchingQueue<TensorNest>> learner_queue_;
   const std::shared_ptr<DynamicBatcher> inference_batcher_;
   const LogFunction log_;
-  const std::shared_ptr<BufferPool> buffers_;
-  grpc::CompletionQueue completion_queue_;
+  // By event thread.
+  std::vector<std::unique_ptr<grpc::CompletionQueue>> completion_queues_;
   std::atomic<int64_t> count_{0};
   // By stream.
   std::vector<std::shared_ptr<Actor>> actors_;
   std::vector<std::atomic<int64_t>> stream_counts_;
-  // Ticks of the clock; 0 before the first.
-  std::atomic<Clock::rep> last_progress_{0};
   std::atomic<bool> stopped_{false};
 
   Mutex mutex_;

@@ -68,7 +68,7 @@ std::unique_ptr<ActorPool> MakeActorPool(
     const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
     int max_environment_failures, const std::optional<std::vector<std::string>>& tls,
     nb::object allocator, double step_timeout_s, double failure_window_s,
-    const std::string& tls_server_name) {
+    const std::string& tls_server_name, std::optional<int> num_threads) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
   options.unroll_length = unroll_length;
@@ -88,6 +88,7 @@ std::unique_ptr<ActorPool> MakeActorPool(
   options.max_environment_failures = max_environment_failures;
   options.failure_window = Milliseconds(1000 * failure_window_s, "failure_window_s");
   options.tls = MakeTls(tls, tls_server_name);
+  options.num_threads = num_threads;
   return std::make_unique<ActorPool>(std::move(streams), std::move(options), queue.queue(),
                                      batcher.batcher(), Log, PythonAllocator(std::move(allocator)));
 }
@@ -148,7 +149,8 @@ void BindActorPool(nb::module_& m) {
            nb::arg("newest_plane") = true, nb::arg("connect_timeout_s") = 600.0,
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
            nb::arg("allocator") = nb::none(), nb::arg("step_timeout_s") = 300.0,
-           nb::arg("failure_window_s") = 600.0, nb::arg("tls_server_name") = "")
+           nb::arg("failure_window_s") = 600.0, nb::arg("tls_server_name") = "",
+           nb::arg("num_threads") = nb::none())
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("set_address", &ActorPool::SetAddress, nb::arg("stream"), nb::arg("address"), NoGil())
