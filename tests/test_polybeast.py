@@ -6,6 +6,7 @@ import json
 import resource
 import signal
 import socket
+from pathlib import Path
 
 import psutil
 import pytest
