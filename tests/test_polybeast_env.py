@@ -34,8 +34,7 @@ def test_without_the_compiled_part_one_line_says_what_to_do(
 @pytest.mark.parametrize(("cores", "num_actors"), [(1, None), (11, None), (11, 60)])
 def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, cores, num_actors):
     monkeypatch.setattr(threads, "available_cores", lambda: cores)
-    weights = [1, 1, 1]
-    shares = divide(num_actors or default_num_actors(weights), weights)
+    shares = divide(num_actors or default_num_actors(3), 3)
     config = read_config(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
     assert len(config.tasks) == default_num_servers(cores, shares)
 

@@ -128,6 +128,6 @@ def test_make_knows_its_targets():
     # `make -n` would run the makefile of the C++ tests.
     rules = (ROOT / "Makefile").read_text()
     for line in rules.splitlines():
-        if line.startswith("\t@echo"):
+        if line.startswith('\t@echo "make '):
             target = line.split()[2]
             assert re.search(rf"^{target}:", rules, re.MULTILINE), target
