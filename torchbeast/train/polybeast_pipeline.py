@@ -133,10 +133,11 @@ class Pipeline:
     def _make_pool(self) -> Any:
         from libtorchbeast import ActorPool
 
-        # Each of the pool's threads waits for its own connections. By default gRPC lets one thread
-        # wait for all connections of the process, which then hands over what it received.
-        os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
         config, servers = self._plan.config, self._plan.servers
+        if (config.pool.pool_threads or self._plan.num_actors / 32) > 1:  # By default as the pool.
+            # Else one of several threads waits for the connections of all, and hands over what it
+            # receives.
+            os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
         state = self._run.learner.agent.initial_state(1)
         return ActorPool(
             unroll_length=config.learning.unroll_length,
