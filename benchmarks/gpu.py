@@ -1,14 +1,17 @@
 """What must be known of a GPU, in eight minutes.
 
-    python benchmarks/gpu.py [--device cuda] [--seconds 40] [--env Pong]
+    python benchmarks/gpu.py [--device cuda] [--seconds 25] [--env Pong]
 
-Needs this program with its compiled part and a torch that knows the GPU. Printed are, in turn:
+Needs this program with its compiled part, as its wheel has it (``make wheel``), and a torch that
+knows the GPU. Printed are, in turn:
 
 1. how far losses and gradients are from the CPU's: float32 without TF32 must agree to 1e-5,
    bfloat16 to a few hundredths;
-2. steps per second of the learner alone, on rollouts that are on the GPU already;
-3. steps per second of training end to end, with 48 environments;
-4. whether a checkpoint of the GPU resumes on the CPU, and one of the CPU on the GPU.
+2. how fast a batch of rollouts gets to the GPU, from pinned and from other memory;
+3. steps per second of the learner alone, on rollouts that are on the GPU already;
+4. steps per second of training end to end, what the program says it waits for, and where the time
+   of the cores goes;
+5. whether a checkpoint of the GPU resumes on the CPU, and one of the CPU on the GPU.
 
 Published figures beside it, each of its own hardware and setting: Cleanba 6,100 agent steps/s,
 LeanRL 6,800 (both are the numbers that their authors give for one GPU; not measured here).
@@ -17,28 +20,32 @@ LeanRL 6,800 (both are the numbers that their authors give for one GPU; not meas
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+# Behind what is installed: a wheel has the compiled part, a checkout perhaps not.
+sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
-from train import random_rows, steps_per_second
+from train import WARM_UP_SECONDS, cpu_seconds, random_rows, steps_per_second
 
 from torchbeast.core.learner import Learner, OptimizerConfig
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.threads import available_cores
 
 UNROLL_LENGTH, BATCH_SIZE, NUM_ACTIONS = 80, 32, 6
-NUM_ENVIRONMENTS = 48
+START_TIMEOUT = 120
 
 
 class Case(NamedTuple):
@@ -54,8 +61,17 @@ class Case(NamedTuple):
 CASES = [
     Case("resnet"),
     Case("atari"),
-    Case("resnet", ("--use_lstm",)),
+    Case("resnet", ("--use_lstm", "--use_popart")),
     Case("atari", ("--use_popart",)),
+]
+# Trained end to end.
+RUNS = [
+    (CASES[0], 48, 2),
+    (CASES[0], 128, 2),
+    (CASES[0], 256, 2),
+    (CASES[0], 256, 1),
+    (CASES[2], 256, 2),
+    (CASES[3], 256, 2),
 ]
 
 
@@ -127,31 +143,81 @@ def learner_alone(case: Case, device: torch.device, seconds: float) -> float:
     return (learner.steps - steps) / (time.monotonic() - start)
 
 
-def train(flags: list[str], seconds: float | None = None) -> str:
-    """Runs PolyBeast, for a time or to its end. Returns what it printed."""
-    command = [sys.executable, "-m", "torchbeast.polybeast", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if seconds is not None:
-        time.sleep(seconds)
-        process.terminate()
-    text, _ = process.communicate()
-    if process.returncode not in (0, 143):
-        raise SystemExit(f"error: {' '.join(flags)} ended with {process.returncode}:\n{text}")
-    return text
+def transfers(device: torch.device) -> None:
+    """Prints how fast frames of a batch get to the device."""
+    frames = rollouts(torch.device("cpu"), BATCH_SIZE)[0].frame
+    stream = DeviceStream(device)
+    for name, source in (("pinned", frames.pin_memory()), ("pageable", frames)):
+        stream.upload(source)
+        start = time.monotonic()
+        for _ in range(20):
+            stream.upload(source)
+        speed = 20 * frames.nbytes / (time.monotonic() - start) / 1e9
+        print(f"{f'a batch to the GPU, {name} memory':44}{speed:10.1f} GB/s", flush=True)
 
 
-def end_to_end(case: Case, more: list[str], env: str, seconds: float) -> float:
+def command(flags: list[str]) -> list[str]:
+    return [sys.executable, "-m", "torchbeast.polybeast", *flags]
+
+
+def train(flags: list[str]) -> str:
+    """Runs PolyBeast to its end. Returns what it printed."""
+    run = subprocess.run(command(flags), stdout=PIPE, stderr=STDOUT, text=True, check=False)
+    if run.returncode != 0:
+        raise SystemExit(f"error: {' '.join(flags)} ended with {run.returncode}:\n{run.stdout}")
+    return run.stdout
+
+
+class EndToEnd(NamedTuple):
+    """A measured run of PolyBeast."""
+
+    steps_per_second: float
+    # What the program says that it waits for.
+    held_back_by: str
+    # Cores that are busy, by what for.
+    cores: dict[str, float]
+
+    def __str__(self) -> str:
+        busy = ", ".join(f"{k} {v:.1f}" for k, v in self.cores.items() if v >= 0.05)
+        return f"{self.steps_per_second:10,.0f}  {self.held_back_by:14} {busy}"
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    """Of a run's logs.csv."""
+    try:
+        with open(run / "logs.csv") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+
+
+def end_to_end(flags: list[str], seconds: float) -> EndToEnd:
+    """Trains for ``seconds`` behind the warm-up."""
     with tempfile.TemporaryDirectory() as savedir:
-        # The first twenty seconds are not counted.
-        train(
-            [
-                *(f"--agent_type={case.agent_type}", *case.flags, *more, f"--env={env}"),
-                *(f"--num_actors={NUM_ENVIRONMENTS}", f"--batch_size={BATCH_SIZE}"),
-                *(f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"),
-            ],
-            20 + seconds,
+        run = Path(savedir) / "run"
+        flags = [*flags, f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
+        with open(run.with_suffix(".out"), "w+") as output:
+            process = subprocess.Popen(command(flags), stdout=output, stderr=STDOUT)
+            deadline = time.monotonic() + START_TIMEOUT
+            while process.poll() is None and not rows(run):
+                if time.monotonic() > deadline:
+                    process.kill()
+                time.sleep(0.1)
+            # The first row is there about five seconds after the start.
+            time.sleep(WARM_UP_SECONDS - 5)
+            start, before = time.monotonic(), cpu_seconds(process.pid)
+            time.sleep(seconds)
+            elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
+            process.terminate()
+            process.wait()
+            if process.returncode not in (0, 143):
+                output.seek(0)
+                raise SystemExit(f"error: {' '.join(flags)} failed:\n{output.read()}")
+        return EndToEnd(
+            steps_per_second(run),
+            rows(run)[-2]["held_back_by"],
+            {name: (value - before.get(name, 0.0)) / elapsed for name, value in after.items()},
         )
-        return steps_per_second(Path(savedir) / "run")
 
 
 def resume_elsewhere(env: str, first: list[str], second: list[str]) -> str:
@@ -160,10 +226,11 @@ def resume_elsewhere(env: str, first: list[str], second: list[str]) -> str:
         flags = [f"--savedir={savedir}", "--xpid=run", f"--env={env}", "--use_popart"]
         train([*flags, *first, "--total_steps=10000"])
         text = train([*flags, *second, "--total_steps=20000"])
-    found = re.search(r"Resuming at step ([\d,]+)", text)
-    if found is None or "20,000 of 20,000 steps" not in text:
+    resumed = re.search(r"^Resuming at step ([\d,]+)", text, re.MULTILINE)
+    ended = re.search(r"^([\d,]+) steps; run in", text, re.MULTILINE)
+    if resumed is None or ended is None:
         raise SystemExit(f"error: the run did not resume:\n{text}")
-    return f"resumed at step {found[1]}, trained to 20,000"
+    return f"resumed at step {resumed[1]}, trained to {ended[1]}"
 
 
 def main() -> None:
@@ -171,7 +238,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
-    parser.add_argument("--seconds", type=float, default=40, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=25, help="of a training run")
     parser.add_argument("--env", default="Pong")
     flags = parser.parse_args()
     device, seconds = flags.device, flags.seconds
@@ -182,15 +249,19 @@ def main() -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     print(f"{name}, {available_cores()} cores, torch {torch.__version__}\n")
     compare_with_cpu(device)
+    if device.type != "cpu":
+        print()
+        transfers(device)
     print(f"\n{'learner alone':44}{'steps/s':>10}")
     for case in CASES:
         print(f"{case!s:44}{learner_alone(case, device, seconds / 4):10,.0f}", flush=True)
-    print(f"\n{'end to end':44}{'steps/s':>10}")
-    for case in CASES:
-        for threads in (1, 2):
-            more = [f"--num_inference_threads={threads}", *here]
-            speed = end_to_end(case, more, flags.env, seconds)
-            print(f"{f'{case}, inference threads: {threads}':44}{speed:10,.0f}", flush=True)
+    print(f"\n{'end to end: environments, inference threads':44}{'steps/s':>10}  held back by")
+    for case, environments, threads in RUNS:
+        run = [f"--agent_type={case.agent_type}", *case.flags, f"--env={flags.env}"]
+        run += [f"--num_actors={environments}", f"--batch_size={BATCH_SIZE}"]
+        run += [f"--num_inference_threads={threads}", *here]
+        name = f"{case!s}: {environments}, {threads}"
+        print(f"{name:44}{end_to_end(run, seconds)}", flush=True)
     print(f"\nGPU, then CPU: {resume_elsewhere(flags.env, here, on_cpu)}")
     print(f"CPU, then GPU: {resume_elsewhere(flags.env, on_cpu, here)}")
 

@@ -77,10 +77,13 @@ class DeviceStream:
     On a GPU the copies run on a separate stream, beside the kernels of other threads.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, urgent: bool = False) -> None:
+        """``urgent``: whether its kernels go before those that wait on other streams."""
         self._device = device
         self._module = torch.get_device_module(device) if is_gpu(device) else None
-        self._stream: Any = self._module.Stream(device) if self._module else None
+        self._stream: Any = None
+        if self._module is not None:
+            self._stream = self._module.Stream(device, priority=-1 if urgent else 0)
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Makes a context in which kernels run on this stream, too."""

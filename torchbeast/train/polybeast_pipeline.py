@@ -172,7 +172,8 @@ def inference_loop(
     ``wanted``: the version of the weights that must be there before a batch is answered. Raises
     UsageError if a server plays a game that the agent does not have.
     """
-    stream = DeviceStream(device)
+    # The environments wait for its answers: the learner's long kernels must not go first.
+    stream = DeviceStream(device, urgent=True)
     with stream.active(), torch.inference_mode():
         for batch in batcher:
             while not weights.wait_for(wanted(), timeout=0.1):
