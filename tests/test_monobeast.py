@@ -72,8 +72,8 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
     nothing_left(run, family, timeout=60)
 
 
-def test_a_killed_learner_takes_its_actors_and_its_evaluator_along(start, tmp_path):
-    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=1e9")
+def test_a_killed_learner_takes_its_actors_and_an_evaluation_along(start, tmp_path):
+    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100")
     wait_until(lambda: read_logs(tmp_path / "run"))
     family = run.family()
     run.process.kill()

@@ -198,8 +198,8 @@ def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
     assert not (tmp_path / "run" / "evaluated.tar").exists()
 
 
-def test_killed_learner_takes_its_servers_and_its_evaluator_along(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=1e9")
+def test_killed_learner_takes_its_servers_and_an_evaluation_along(start, tmp_path):
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100")
     wait_until(lambda: len(run.family()) > 4)
     family = run.family()
     run.process.kill()

@@ -87,5 +87,6 @@ find_missing
     names=$(printf '%s' "$missing" | cut -d '|' -f 1 | paste -s -d ',' - | sed 's/,/, /g')
     echo "error: missing: $names. Install it, for example as root:" \
         "apt-get install $(packages 2) | dnf install $(packages 3) | brew install $(packages 4)" >&2
+    echo "Without root: docs/quickstart.md, section Without root or a compiler" >&2
     exit 1
 }

@@ -290,8 +290,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--output",
         type=Path,
-        default=Path("comparison.png"),
-        help="File for the picture. (default: %(default)s)",
+        help="File for a picture of the curves. (default: none)",
     )
     return parser
 
@@ -390,24 +389,27 @@ def draw_group(
 
 
 def compare(flags: argparse.Namespace) -> None:
-    """Prints the comparison and writes the picture. Raises UsageError."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    """Prints the comparison and draws it. Raises UsageError."""
     groups = group_runs(find_runs([path.expanduser() for path in flags.runs]))
     common = find_common(groups, unit=flags.by, policy=flags.policy, table=flags.table)
     point = flags.at if flags.at is not None else common.range(groups)[1]
     if len(common.ended(point)) == sum(len(group.runs) for group in groups):
         raise UsageError(f"--at {flags.at:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))
-    figure = draw(common)
-    output = flags.output.expanduser()
+    if flags.output is not None:
+        print(save(common, flags.output.expanduser()))
+
+
+def save(common: CommonScores, output: Path) -> Path:
+    """Draws the curves into a file. Raises UsageError."""
+    import matplotlib
+
+    matplotlib.use("Agg")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        saved = save_panels(figure, output)
+        return save_panels(draw(common), output)
     except (OSError, ValueError) as error:  # No place, or a suffix that is no picture's.
         raise UsageError(f"--output {output}: {error}") from error
-    print(saved)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -165,14 +165,6 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="Full games per evaluation, game and kind of action. (default: %(default)s)",
     )
-    add(
-        "--record_every",
-        type=natural,
-        default=0,
-        metavar="STEPS",
-        help="Agent steps between films of every game, in movies/. 0: never. "
-        "(default: %(default)s)",
-    )
 
 
 def add_server_flags(

@@ -131,11 +131,14 @@ def find_game(name: str) -> str:
     ids = games_by_name()
     if name.lower() in ids:
         return ids[name.lower()]
-    near = difflib.get_close_matches(short_name(name).lower(), ids, n=3, cutoff=0.6)
+    # Gymnasium's older variants of a game: PongDeterministic-v4, Pong-ram-v0.
+    plain = re.sub(r"(Deterministic|-ram|-ramDeterministic)$", "", short_name(name))
+    near = difflib.get_close_matches(plain.lower(), ids, n=3, cutoff=0.6)
     hint = (
         "did you mean " + " or ".join(ids[match] for match in near)
         if near
-        else "games are named like Pong, PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, all"
+        else "games are named like Pong, PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, "
+        "all; an environment of your own, whose observations are pictures, is package.module:Id"
     )
     raise UsageError(f"Unknown game '{name}': {hint}")
 

@@ -41,6 +41,10 @@ class Watchdog:
         finally:
             self._entered[index] = 0.0
 
+    def beat(self, index: int) -> None:
+        """Notes that worker ``index``, which is inside, gets on."""
+        self._entered[index] = time.monotonic()
+
     def watch(self, index: int, env: Any) -> Any:
         """Returns ``env``, with worker ``index`` noted while it is inside.
 

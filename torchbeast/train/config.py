@@ -31,17 +31,12 @@ class OutputConfig(NamedTuple):
 
 
 class EvaluationSchedule(NamedTuple):
-    """What is done with the agent while it trains, in a separate process. Steps; 0: never."""
+    """When the agent in training plays full games."""
 
     evaluate_every: int = 0
+    """Steps; 0: never."""
     evaluation_episodes: int = 5
     """Full games per game and policy."""
-    record_every: int = 0
-
-    @property
-    def intervals(self) -> tuple[int, int]:
-        """Steps between scores and films."""
-        return self.evaluate_every, self.record_every
 
 
 class NetworkConfig(NamedTuple):

@@ -114,7 +114,6 @@ class RunOutputs(NoOutputs):
 
     def start(self) -> None:
         self._announce()
-        self._evaluator.start()
 
     def record_step(self, stats: StepStats) -> None:
         self._recorder.record_step(stats)
@@ -141,7 +140,7 @@ class RunOutputs(NoOutputs):
 
     def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
         if is_interrupted:
-            self._evaluator.disconnect()
+            self._evaluator.close()
         self._saved = self._checkpointer.save()
         self._summary = self._recorder.finish(queues, self._learner)
 

@@ -27,7 +27,7 @@
 #include "pool/dynamic_batcher.h"
 #include "pool/recovery.h"
 #include "pool/rollout.h"
-#include "server/env_stream.h"
+#include "pool/env_stream.h"
 #include "wire/wire.h"
 
 namespace torchbeast {

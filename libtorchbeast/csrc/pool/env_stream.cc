@@ -1,4 +1,4 @@
-#include "server/env_stream.h"
+#include "pool/env_stream.h"
 
 #include "core/sync.h"
 
