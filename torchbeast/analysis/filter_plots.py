@@ -9,12 +9,11 @@ import numpy as np
 
 from torchbeast.analysis.filter_comp import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
-from torchbeast.analysis.panels import add_legend, make_panels
+from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
 from torchbeast.analysis.results import make_directory
 
-# A colour per section of the network and a marker per position in it, which can be told apart
-# better than fifteen colours (palette of Okabe and Ito).
-SECTION_COLOURS = ("#0072B2", "#E69F00", "#009E73")
+# A colour per section of the network and a marker per position in it can be told apart better than
+# fifteen colours.
 POSITION_MARKERS = ("o", "s", "^", "v", "D")
 MARGIN = 0.05  # Of the range of values, above and below.
 
@@ -72,7 +71,7 @@ def summarize(rows: list[Row], metric: str) -> Any:
     titles = [f"{m}: {f'similarity, {g}' if g else f'distance ({metric})'}" for m, g in subjects]
     figure, panels = make_panels(titles, "Pairs of agents over training, means over layers")
     for (subject, comparison, _), of_pair in lines.items():
-        panel, colour = panels[subjects.index(subject)], f"C{comparisons.index(comparison)}"
+        panel, colour = panels[subjects.index(subject)], PALETTE[comparisons.index(comparison)]
         _draw_means(panel, of_pair, metric, label=comparison, color=colour)
     for panel in panels:
         panel.set(xlabel="share of the steps compared", xlim=(0, 1 + MARGIN))
@@ -136,7 +135,7 @@ def _label_steps(axis: Any, steps: list[tuple[int, int]], a: str, b: str) -> Non
 def _lines(axis: Any, values: np.ndarray) -> None:
     per_section = len(LAYER_NAMES) // SECTIONS
     for i, (name, line) in enumerate(zip(LAYER_NAMES, values, strict=True)):
-        colour = SECTION_COLOURS[i // per_section]
+        colour = PALETTE[i // per_section]
         marker = POSITION_MARKERS[i % per_section]
         axis.plot(line, marker=marker, ms=4, lw=1, label=name, color=colour)
 

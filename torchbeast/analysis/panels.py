@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = 3
+# Of Okabe and Ito (2008), which colour-blind readers can tell apart; in every figure, by index.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")
 # Of a heading, about: what fits into a figure's width.
 CHARACTERS_PER_INCH = 11
 
@@ -42,6 +44,7 @@ def make_panels(
         figure.suptitle(textwrap.fill(heading, round(CHARACTERS_PER_INCH * width_inches)))
     for panel, title in zip(axes.flat, titles, strict=False):
         panel.set_title(title)
+        panel.set_prop_cycle(color=PALETTE)
         panel.grid(alpha=0.3)
     for panel in axes.flat[len(titles) :]:
         panel.set_visible(False)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.ticker import EngFormatter
 
-from torchbeast.analysis.panels import make_panels, save_panels
+from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.runs import (
     Curve,
@@ -67,12 +67,8 @@ def read_runs(arguments: Sequence[NamedPaths]) -> list[RunRecords]:
 
 def choose_colours(runs: Sequence[RunRecords]) -> dict[str, Any]:
     """Chooses a colour for each name, in the order of the runs."""
-    from matplotlib import color_sequences
-
     names = list(dict.fromkeys(run.name for run in runs))
-    few, many = (color_sequences[palette] for palette in ("tab10", "tab20"))
-    colours = few if len(names) <= len(few) else many
-    return dict(zip(names, itertools.cycle(colours), strict=False))
+    return dict(zip(names, itertools.cycle(PALETTE), strict=False))
 
 
 def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
