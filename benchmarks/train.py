@@ -1,6 +1,8 @@
 """Training end to end beside the network alone.
 
-    python benchmarks/train.py [--baseline CHECKOUT] [--beside_work] [flags of torchbeast.polybeast]
+    python benchmarks/train.py [--baseline CHECKOUT | --against FLAGS] [--beside_work] [FLAGS]
+
+FLAGS are those of torchbeast.polybeast.
 
 First the network alone, in this process, on the threads that PolyBeast would use: inference at the
 mean batch size of a run and learning, as many steps of either, on random frames. Then PolyBeast on
@@ -11,6 +13,12 @@ take alone, measured in between. Linux only.
 --baseline: another checkout of this program, built, instead of the network alone. PolyBeast of both
 runs in turn. Printed are the median speeds, the median of the rounds' ratios, because a machine's
 speed drifts, and where the time goes in both.
+
+--against: flags that are added in every second run, instead of another checkout. The servers of a
+Ray cluster are not among the run's processes, so their time is not counted:
+
+    ray start --head --num-cpus 2
+    python benchmarks/train.py --agent_type atari --num_servers 2 --against "--ray_address auto"
 
 --beside_work: PolyBeast runs beside a busy process of the lowest priority on every core, as it does
 where other work waits in the background.
@@ -24,6 +32,7 @@ import contextlib
 import csv
 import logging
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -210,7 +219,8 @@ def end_to_end(
 
     command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
     command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
-    process = subprocess.Popen(command, cwd=checkout, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=checkout, stdout=quiet, stderr=quiet)
     time.sleep(WARM_UP_SECONDS)
     start, before = time.monotonic(), used()
     time.sleep(seconds)
@@ -247,23 +257,30 @@ def median(runs: list[EndToEnd]) -> EndToEnd:
     return sorted(runs, key=lambda run: run.steps_per_second)[len(runs) // 2]
 
 
-def compare(
-    arguments: list[str], baseline: Path, environment: float, beside: Sequence[int]
-) -> None:
-    """Prints how fast PolyBeast of this checkout is beside that of another one."""
-    runs: dict[Path, list[EndToEnd]] = {baseline: [], ROOT: []}
+class Variant(NamedTuple):
+    """What is compared."""
+
+    name: str
+    checkout: Path
+    arguments: list[str]
+
+
+def compare(baseline: Variant, variant: Variant, environment: float, beside: Sequence[int]) -> None:
+    """Prints how fast a variant is beside the baseline, both in turn."""
+    runs: dict[str, list[EndToEnd]] = {baseline.name: [], variant.name: []}
     for _ in range(ROUNDS):
-        for checkout, ends in runs.items():
+        for name, checkout, arguments in (baseline, variant):
             with tempfile.TemporaryDirectory() as savedir:
-                ends.append(end_to_end(arguments, savedir, beside, checkout, ROUND_SECONDS))
-    for name, checkout in (("baseline", baseline), ("this checkout", ROOT)):
-        typical = median(runs[checkout])
-        each = ", ".join(f"{run.steps_per_second:.0f}" for run in runs[checkout])
+                end = end_to_end(arguments, savedir, beside, checkout, ROUND_SECONDS)
+                runs[name].append(end)
+    for name, ends in runs.items():
+        typical = median(ends)
+        each = ", ".join(f"{run.steps_per_second:.0f}" for run in ends)
         print(f"\n{name}: {typical.steps_per_second:.0f} steps/s ({each})")
         print_breakdown(typical.seconds, environment, available_cores() / typical.steps_per_second)
     ratios = [
         ours.steps_per_second / theirs.steps_per_second
-        for theirs, ours in zip(runs[baseline], runs[ROOT], strict=True)
+        for theirs, ours in zip(*runs.values(), strict=True)
     ]
     each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     print(f"\nratio: {statistics.median(ratios):.2f} ({each})")
@@ -288,6 +305,7 @@ def main() -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--baseline", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--against", type=shlex.split, metavar="FLAGS")
     parser.add_argument("--beside_work", action="store_true")
     flags, arguments = parser.parse_known_args()
     logging.basicConfig(level=logging.WARNING)
@@ -297,9 +315,11 @@ def main() -> None:
         return
     environment = environment_alone(arguments)
     work = low_priority_work(available_cores() if flags.beside_work else 0)
-    if flags.baseline:
+    if flags.baseline or flags.against:
+        first = Variant("baseline", (flags.baseline or ROOT).resolve(), arguments)
+        second = Variant("this", ROOT, [*arguments, *(flags.against or [])])
         with work as beside:
-            compare(arguments, flags.baseline.resolve(), environment, beside)
+            compare(first, second, environment, beside)
         return
     network = network_alone_in_a_child(arguments)
     with work as beside, tempfile.TemporaryDirectory() as savedir:

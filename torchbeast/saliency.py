@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torchbeast.analysis.saliency.report import Check
     from torchbeast.play.agents import Trained
     from torchbeast.runtime.threads import StopSignals
+
+log = logging.getLogger("torchbeast")
 
 
 def make_parser() -> Parser:
@@ -219,7 +222,7 @@ def check_outputs(flags: argparse.Namespace) -> Outputs:
     from torchbeast.analysis.results import make_directory
     from torchbeast.analysis.saliency import drawing as files
     from torchbeast.analysis.saliency import viewer
-    from torchbeast.play.films import check_movie_path
+    from torchbeast.play.config import check_movie_path
 
     outputs = Outputs(
         *(
@@ -248,6 +251,7 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
     from torchbeast.analysis.saliency.drawing import watch
     from torchbeast.core.precision import keep_freed_pages
 
+    log.info("Loading the agents")
     outputs = check_outputs(flags)  # At once, not when the work is done.
     keep_freed_pages()
     watchers = prepare(flags)

@@ -16,13 +16,13 @@ from threadpoolctl import threadpool_limits
 
 from torchbeast.analysis import filters
 from torchbeast.analysis.filters import Distance, Weights, read_weights
-from torchbeast.analysis.progress import track
 from torchbeast.analysis.results import make_directory, write_arrays, write_table
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.models import Agent, config_from_state, make_agent
 from torchbeast.models.loading import from_contents
 from torchbeast.records import checkpoint, run_files
+from torchbeast.runtime.progress import track
 from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")

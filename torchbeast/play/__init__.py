@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Collection
 
 from torchbeast.cli.command import check_json_target, run_command, write_json
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.runtime.threads import StopSignals
+
+log = logging.getLogger("torchbeast")
 
 
 def run_mode(
@@ -30,6 +33,9 @@ def run_mode(
 
     def work(signals: StopSignals) -> int:
         if flags.mode == "train":
+            from torchbeast.envs.games import parse_games
+
+            parse_games(flags.env)  # A mistyped name is refused before torch is imported.
             return train(signals)
         run(flags.mode, EvaluationConfig.from_flags(vars(flags), given), signals)
         return 0
@@ -41,6 +47,8 @@ def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
     """Runs any ``--mode`` but train. Raises UsageError."""
     check_json_target(config.json)
     if mode != "env_info":
+        # Before torch is imported, which takes seconds.
+        log.info("Loading %s", config.trained.xpid or "the newest run")
         import torch
 
         # A few pictures at a time: a second thread gains little, and on a busy machine it costs.

@@ -6,11 +6,12 @@ Fields have the names of their flags; ``cli/flags.py`` describes them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
-from torchbeast.core.types import AgentConfig, ObservationConfig
+from torchbeast.core.types import AgentConfig, ObservationConfig, UsageError
 
 # Flags that change nothing in an agent that is trained already, and one that may replace what the
 # checkpoint says.
@@ -41,6 +42,12 @@ class TrainedAgentConfig(NamedTuple):
         return build(cls, {**flags, "expected": expected})
 
 
+def check_movie_path(path: Path) -> None:
+    """Raises UsageError if a film cannot have this name."""
+    if path.suffix not in (".gif", ".mp4") and not path.is_dir():
+        raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
+
+
 class EvaluationConfig(NamedTuple):
     """What ``--mode test``, ``test_render``, ``record`` and ``env_info`` do."""
 
@@ -63,4 +70,6 @@ class EvaluationConfig(NamedTuple):
         given. The default seed is 0.
         """
         config = build(cls, {**flags, "seed": flags["seed"] or 0})
+        if config.movie is not None and Path(config.movie).suffix:
+            check_movie_path(Path(config.movie))
         return config._replace(trained=TrainedAgentConfig.from_flags(flags, given))

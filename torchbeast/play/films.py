@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import struct
 import sys
@@ -22,6 +23,8 @@ from torchbeast.play.agents import Trained, choose_games, load_trained
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode, GameLoop, draw_game, make_games, open_games, read_actions
 from torchbeast.runtime.threads import StopSignals
+
+log = logging.getLogger("torchbeast")
 
 # Of a picture, in hundredths of a second: the format has 16 bits for it.
 MAX_DURATION = 65_535
@@ -132,12 +135,6 @@ class GifWriter:
 MAX_GIF_FRAMES = 10_000
 
 
-def check_movie_path(path: Path) -> None:
-    """Raises UsageError if a film cannot have this name."""
-    if path.suffix not in (".gif", ".mp4"):
-        raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
-
-
 class MovieWriter:
     """Writes pictures uint8 ``[H, W, 3]`` to a ``.gif`` or ``.mp4`` at ``fps``. A context manager.
 
@@ -146,7 +143,6 @@ class MovieWriter:
     """
 
     def __init__(self, path: Path, fps: float) -> None:
-        check_movie_path(path)
         self._path = path
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps
@@ -394,6 +390,7 @@ def _record_games(
         for game, path in zip(games, paths, strict=True):
             if signals.received is not None:
                 return
+            log.info("Filming %s", short_name(game))
             film = film_game(
                 trained,
                 game,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,10 @@ from torchbeast.play.agents import Trained, choose_games, load_trained
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode, play, read_actions
 from torchbeast.records.scores import GameScore, normalize
-from torchbeast.runtime.text import format_rows
+from torchbeast.runtime.progress import track
+from torchbeast.runtime.text import counted, format_rows
+
+log = logging.getLogger("torchbeast")
 
 
 def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
@@ -63,15 +67,17 @@ def run_test(config: EvaluationConfig) -> None:
     actions = read_actions(config.actions, trained.agent.config.num_actions)
     scores = []
     for game in games:
+        log.info("Playing %s of %s", counted(config.num_episodes, "full game"), short_name(game))
         episodes = []
-        for episode in play(
+        games_as_they_end = play(
             trained,
             game,
             config.num_episodes,
             greedy=config.greedy,
             seed=config.seed,
             actions=actions,
-        ):
+        )
+        for episode in track(games_as_they_end, total=config.num_episodes, unit="games"):
             episodes.append(episode)
             if config.json != "-":
                 values = (game, episode.episode_step, f"{episode.episode_return:g}")

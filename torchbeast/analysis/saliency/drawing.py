@@ -14,11 +14,11 @@ from PIL import Image
 from scipy.special import softmax
 
 from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
-from torchbeast.analysis.progress import track
 from torchbeast.analysis.results import write_arrays
 from torchbeast.analysis.saliency.maps import Explainer, Score, Step
 from torchbeast.core.types import UsageError
 from torchbeast.play.films import MovieWriter, caption, magnify, side_by_side
+from torchbeast.runtime.progress import track
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
 

@@ -1,4 +1,4 @@
-"""How far an analysis is, and how long it will still take."""
+"""How far a long task is, and how long it will still take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TimeRemainingColumn,
+)
 
 from torchbeast.runtime.text import human_time
 
@@ -31,6 +37,7 @@ def track(items: Iterable[T], *, total: int, unit: str) -> Iterator[T]:
     console = Console(stderr=True, force_jupyter=False)
     if sys.stderr.isatty() and not console.is_dumb_terminal:
         bar = Progress(
+            SpinnerColumn(),
             BarColumn(),
             MofNCompleteColumn(),
             "{task.description}",

@@ -4,7 +4,7 @@ import io
 import sys
 
 from tests.terminal import Terminal
-from torchbeast.analysis import progress
+from torchbeast.runtime import progress
 
 
 def pass_items(monkeypatch, stream, seconds):
