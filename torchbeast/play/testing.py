@@ -109,25 +109,31 @@ def format_table(scores: Sequence[GameScore]) -> str:
     """Formats a row per game, then the median and mean human-normalised score and what they
     are of.
     """
-    names = "game,games,different,mean,std,min,max,steps,random,human,% human"
+    names = "game,mean,std,min,max,games,steps,random,human,%human"
     rows = [names.split(",")]
     for s in scores:
         values = (
-            *(s.episodes, s.different, f"{s.mean:.2f}", f"{s.std:.2f}", f"{s.min:g}", f"{s.max:g}"),
+            *(_short(x) for x in (s.mean, s.std, s.min, s.max)),
+            f"{s.different}/{s.episodes}",
             f"{s.mean_steps:.0f}",
-            *("-" if x is None else f"{x:g}" for x in (s.random, s.human)),
+            *("-" if x is None else _short(x) for x in (s.random, s.human)),
             "-" if s.human_normalized is None else f"{s.human_normalized:.0%}",
         )
-        rows.append([short_name(s.env), *map(str, values)])
+        rows.append([short_name(s.env), *values])
     lines = format_rows(rows)
     normalized = normalize(scores)
     if normalized is not None:
         lines.append(
             f"human-normalised over {normalized.games} of {len(scores)} games: "
-            f"median {normalized.median:.1%}, mean {normalized.mean:.1%} "
-            "(0% is a random agent, 100% a professional games tester)"
+            f"median {normalized.median:.1%}, mean {normalized.mean:.1%}"
         )
+        lines.append("0% is a random agent, 100% a professional games tester")
     blank = [short_name(s.env) for s in scores if s.human is None]
     if blank:
         lines.append(f"No human score is published for {', '.join(blank)}")
     return "\n".join(lines)
+
+
+def _short(value: float) -> str:
+    """Four significant digits or all of the integer part: 1234.5 is 1234, 12.345 is 12.35."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
