@@ -277,6 +277,11 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 
+def test_close_while_connecting(tmp_path):
+    with Pool([f"unix:{tmp_path}/nobody"]):
+        time.sleep(0.1)
+
+
 def test_close_with_a_stopped_server(start_server):
     address, process = start_server()
     with Pool([address]) as pool:
