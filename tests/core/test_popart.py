@@ -138,6 +138,16 @@ def test_sigma_is_at_least_a_share_of_the_rewards():
     torch.testing.assert_close(layer(inputs)[0], before)
 
 
+def test_the_magnitude_of_rewards_is_a_moving_mean_of_those_that_are_not_0():
+    layer = PopArtLayer(2, 1, beta=0.1)
+    learn(layer, torch.zeros(3), torch.tensor([0.0, 30.0, 10.0]))
+    assert layer.reward_magnitude.item() == pytest.approx(20.0)
+    learn(layer, torch.zeros(3), torch.tensor([0.0, 50.0, 0.0]))
+    assert layer.reward_magnitude.item() == pytest.approx(20 + 0.1 * 30)
+    learn(layer, torch.zeros(3), torch.zeros(3))
+    assert layer.reward_magnitude.item() == pytest.approx(23.0)
+
+
 def test_statistics_of_2019_checkpoints_are_completed():
     layer = PopArtLayer(2, 2)
     state = layer.state_dict()
