@@ -124,6 +124,14 @@ def test_what_a_step_must_not_return_is_an_error(reward, truncated, message):
         stream.step(0)
 
 
+def test_an_observation_that_is_not_finite_is_an_error():
+    env = Scripted()
+    env.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    env.reset = lambda **_: (np.array([0, np.nan], np.float32), {})
+    with pytest.raises(ValueError, match="its observation is not finite"):
+        EnvStream(env, task=0).initial()
+
+
 class Pictures(gymnasium.Env):
     """Shows what it is given: first in ``reset``, then in ``step``."""
 

@@ -144,6 +144,20 @@ def test_tensors_are_copied_and_released():
     assert alive() is None
 
 
+def test_batches_come_from_the_allocator():
+    sizes = []
+
+    def allocate(num_bytes):
+        sizes.append(num_bytes)
+        return torch.empty(num_bytes, dtype=torch.uint8)
+
+    queue = BatchingQueue(batch_dim=0, minimum_batch_size=2, allocator=allocate)
+    queue.enqueue(torch.ones(1, 4096))
+    queue.enqueue(torch.ones(1, 4096))
+    assert next(queue).sum() == 8192
+    assert sizes == [2 * 4096 * 4]
+
+
 def test_a_batcher_returns_its_callers_their_rows():
     batcher = DynamicBatcher(batch_dim=0, minimum_batch_size=1, timeout_ms=5)
 
