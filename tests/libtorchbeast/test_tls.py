@@ -116,13 +116,6 @@ def test_the_client_says_why_it_refuses_the_server(server, tmp_path):
     assert "this side refused the server's certificate" in str(errors[0])
 
 
-def test_a_certificate_for_another_host_is_refused(server):
-    address, tls = server
-    rollout, errors = run_pool(address.replace("localhost", "127.0.0.1"), tls)
-    assert rollout is None
-    assert "which is for another host name" in str(errors[0])
-
-
 def test_the_name_to_verify_may_be_another_one_than_the_address(server):
     address, tls = server
     address = address.replace("localhost", "127.0.0.1")
