@@ -134,8 +134,10 @@ def write_gif(pictures, fps=15):
 def read(file):
     """The pictures as a viewer shows them, and how long each one is shown, in milliseconds."""
     with Image.open(file) as film:
-        shown = ImageSequence.Iterator(film)
-        return zip(*((np.asarray(p.convert("RGB")), p.info["duration"]) for p in shown), strict=True)
+        shown = [
+            (np.asarray(p.convert("RGB")), p.info["duration"]) for p in ImageSequence.Iterator(film)
+        ]
+    return zip(*shown, strict=True)
 
 
 def moving_squares(count):
@@ -187,5 +189,3 @@ def test_a_film_that_failed_leaves_what_was_there(tmp_path):
     write(path, count=0)  # Nor does a film without pictures.
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]
-
-
