@@ -65,12 +65,11 @@ def centre_of_mass(picture):
     return [(picture * index).sum() / picture.sum() for index in (rows, columns)]
 
 
-@pytest.mark.parametrize("density", [2, 5])
-def test_an_agent_of_one_pixel_is_drawn_on_that_pixel(density):
+def test_an_agent_of_one_pixel_is_drawn_on_that_pixel():
     torch.manual_seed(0)
     row, column = 30, 60
     agent = Patch(AgentConfig(), slice(row, row + 1), slice(column, column + 1)).eval()
-    perturbation = Perturbation(agent, density=density, radius=5)
+    perturbation = Perturbation(agent, density=5, radius=5)
     for scores in maps(perturbation(observe(random_frame()), ())):
         drawn = enlarge(scores, perturbation.grid, 210, 160)
         middle = centre_of_mass(drawn)
@@ -78,9 +77,9 @@ def test_an_agent_of_one_pixel_is_drawn_on_that_pixel(density):
         assert middle[1] == pytest.approx((column + 0.5) * 160 / 84 - 0.5, abs=0.5)
 
 
-@pytest.mark.parametrize("shape", [(4, 84, 84), (12, 42, 60)])
-def test_a_patch_lights_up_and_nothing_else(shape):
+def test_a_patch_lights_up_and_nothing_else():
     torch.manual_seed(0)
+    shape = (12, 42, 60)
     rows, columns = slice(shape[1] // 2, shape[1] // 2 + 4), slice(10, 14)
     agent = Patch(AgentConfig(observation_shape=shape), rows, columns).eval()
     perturbation = Perturbation(agent, density=2, radius=1)
@@ -118,13 +117,3 @@ def test_each_value_head_has_its_own_map():
     outputs = Perturbation(agent, density=20)(observe(random_frame()), ())
     assert value_map(outputs, 0).max() > 0
     assert value_map(outputs, 1).max() == 0
-
-
-def test_bfloat16_maps_are_close_to_exact_ones():
-    torch.manual_seed(0)
-    agent = make_agent(AgentConfig()).eval()
-    frame = observe(random_frame())
-    exact = policy_map(Perturbation(agent, density=12)(frame, ()))
-    agent.compute_dtype = torch.bfloat16
-    fast = policy_map(Perturbation(agent, density=12)(frame, ()))
-    assert np.corrcoef(exact.ravel(), fast.ravel())[0, 1] > 0.8
