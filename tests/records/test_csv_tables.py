@@ -30,7 +30,6 @@ def test_a_row_that_is_being_written_is_not_read(tmp_path, cut):
 
 
 @pytest.mark.parametrize(
-    "content", [b"step,loss\n10,1\nten,2\n", b"\xff\xfe\x00", b"step\nx" + b"9" * 5000 + b"\n"]
 )
 def test_a_damaged_table_is_renamed(tmp_path, caplog, content):
     path = write(tmp_path / "logs.csv", content)
