@@ -36,15 +36,6 @@ def test_objects_are_what_differs_from_the_background(agent):
     assert find_objects(frame, frame.astype(float)) == []
 
 
-def test_objects_may_differ_in_one_colour():
-    frame = np.zeros((12, 84, 84), np.uint8)
-    frame[9, 10:16, 20:26] = 200  # Red, in the newest of four pictures.
-    frame[6, 40:46, 20:26] = 200  # In the picture before that.
-    box = GameObject(10, 20, 16, 26)
-    assert find_objects(frame, np.zeros(frame.shape), colour=True) == [box]
-    assert find_objects(frame, np.zeros(frame.shape)) == []
-
-
 def test_an_object_is_removed_from_all_planes_and_nothing_else(agent):
     frame = agent.bright_frame()
     frame[0] = np.roll(frame[0], 2, axis=1)  # It has moved since the oldest plane.

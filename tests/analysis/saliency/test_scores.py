@@ -64,12 +64,6 @@ def test_an_actions_score_follows_the_papers_formula():
     assert specific_change(before, after[None], 0) == pytest.approx(expected)
 
 
-def test_the_chosen_action_is_the_steps_own():
-    changed = outputs(masked_logits=[[[1.0, 0.0, -1.0]]])
-    assert parse("action")(changed, 1) == parse("action:fire")(changed, 0) > 0
-    assert parse("action:chosen")(changed, 0) == parse("action:NOOP")(changed, 2) == 0
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
