@@ -54,11 +54,7 @@ def test_shows_every_agent_and_every_frame_format(make_run, tmp_path, config, sh
     make_run("mine", shown, **config)
     assert run(tmp_path, "--xpid=mine", "--movie=film.gif") == 0
     directory = tmp_path / "mine" / "saliency" / PONG
-    assert sorted(p.name for p in directory.iterdir()) == [
-        "000005.png",
-        "000006.png",
-        "scores.npz",
-    ]
+    assert sorted(p.name for p in directory.iterdir()) == ["000005.png", "000006.png", "scores.npz"]
     with Image.open(directory / "000005.png") as image:
         width = 4 * 2 * 160 + drawing.SIDE_WIDTH + 4 * 4
         assert image.size == (width, 2 * 210 + HEADER_HEIGHT + 2 * drawing.BAR_HEIGHT)

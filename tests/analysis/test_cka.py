@@ -3,14 +3,7 @@ import pytest
 import torch
 
 from tests.analysis.permuted import permute_agent, random_permutations
-from torchbeast.analysis.cka import (
-    Responses,
-    debiased_cka,
-    gram,
-    grams,
-    play_frames,
-    unbiased_hsic,
-)
+from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
 from torchbeast.analysis.filter_comp import Pair, RunAgent, Snapshot
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.models import AgentConfig, make_agent

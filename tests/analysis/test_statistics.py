@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from torchbeast.analysis.statistics import (
-    bootstrap,
-    interquartile_mean,
-    mean,
-    median,
-)
+from torchbeast.analysis.statistics import bootstrap, interquartile_mean, mean, median
 
 
 def arrays(*games):

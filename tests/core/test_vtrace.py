@@ -80,11 +80,7 @@ def test_popart_divides_advantages_by_sigma():
     mu, sigma = torch.randn(4, 2), torch.rand(4, 2) + 0.5
     plain = vtrace.from_importance_weights(*arguments, bootstrap)
     scaled = vtrace.from_importance_weights(
-        *arguments,
-        bootstrap,
-        normalized_values=(arguments[3] - mu) / sigma,
-        mu=mu,
-        sigma=sigma,
+        *arguments, bootstrap, normalized_values=(arguments[3] - mu) / sigma, mu=mu, sigma=sigma
     )
     torch.testing.assert_close(scaled.vs, plain.vs)
     torch.testing.assert_close(scaled.pg_advantages, plain.pg_advantages / sigma)

@@ -8,12 +8,7 @@ from tests.kernels import needs_kernels
 from torchbeast.envs.preprocessing import ScreenResizer
 from torchbeast.runtime import kernels
 
-SIZES = [
-    ((210, 160), (84, 84)),
-    ((210, 160), (42, 50)),
-    ((210, 160), (8, 1)),
-    ((5, 3), (2, 2)),
-]
+SIZES = [((210, 160), (84, 84)), ((210, 160), (42, 50)), ((210, 160), (8, 1)), ((5, 3), (2, 2))]
 
 
 def make_screens(size):

@@ -40,14 +40,7 @@ def start_server(tmp_path):
 class Pool:
     """An actor pool with an inference thread that counts: the action is the call's number."""
 
-    def __init__(
-        self,
-        addresses,
-        envs=1,
-        queue_size=None,
-        state=(),
-        **options,
-    ):
+    def __init__(self, addresses, envs=1, queue_size=None, state=(), **options):
         self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
         self.batcher = DynamicBatcher(batch_dim=1, timeout_ms=10)
         self.pool = ActorPool(

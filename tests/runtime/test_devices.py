@@ -28,13 +28,7 @@ def test_gpus_of_intel_are_used_and_apples_are_not(monkeypatch):
     assert choose_devices() == Devices(CPU, CPU)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "expected"),
-    [
-        (2, [(0, 0), (1, 1)]),
-        (3, [(0, 2), (1, 1)]),
-    ],
-)
+@pytest.mark.parametrize(("gpus", "expected"), [(2, [(0, 0), (1, 1)]), (3, [(0, 2), (1, 1)])])
 def test_each_rank_learns_on_a_gpu_of_its_own(monkeypatch, gpus, expected):
     pretend(monkeypatch, "cuda", gpus)
     ranks = [choose_devices(index=index, count=2) for index in range(2)]

@@ -41,13 +41,7 @@ def test_a_value_that_is_given_arrives():
     assert config.args == flags
 
 
-@pytest.mark.parametrize(
-    ("arguments", "num_actors"),
-    [
-        ((), 16),
-        (("--env=six",), 18),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "num_actors"), [((), 16), (("--env=six",), 18)])
 def test_by_default_every_game_has_the_environments_that_it_should(arguments, num_actors):
     assert TrainingConfig.from_flags(parse(polybeast, *arguments)).machine.num_actors == num_actors
 
