@@ -29,17 +29,6 @@ def start(function, *args):
     return thread, errors
 
 
-def test_a_batch_is_learned_from_when_its_last_part_is_delivered():
-    batches = []
-    gate = make_gate(4, batches.append)
-    add(gate, ["a"])
-    add(gate, ["b", "c"])
-    assert batches == []
-    add(gate, ["d"])
-    add(gate, ["e", "f", "g", "h"])
-    assert batches == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
-
-
 def test_parts_of_the_next_batch_wait_until_this_one_is_learned_from():
     learning, go_on = threading.Event(), threading.Event()
     order = []

@@ -50,7 +50,8 @@ def server(tmp_path_factory):
 def run_pool(address, tls, **options):
     """Takes one rollout; returns it and what the pool raised."""
     queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
-    pool = ActorPool(2, queue, batcher, [address], (), connect_timeout_s=60, tls=tls, **options)
+    options = {"connect_timeout_s": 60, **options}
+    pool = ActorPool(2, queue, batcher, [address], (), tls=tls, **options)
     errors = []
 
     def run():
