@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.models.transfer import check_transfer, transfer
+from torchbeast.models.transfer import transfer
 
 SMALL = AgentConfig(agent_type="atari", observation_shape=(1, 36, 36), num_actions=3, tasks=("a",))
 
@@ -104,16 +103,3 @@ def test_a_part_of_another_size_is_left_whole():
     assert transferred.new == ("core", "policy", "baseline")
     assert all(torch.equal(before[k], v) for k, v in target.core.state_dict().items())
     assert torch.equal(source.conv1.weight, target.conv1.weight)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"agent_type": "resnet"}, "another network: --agent_type atari, without --use_lstm"),
-        ({"observation_shape": (4, 36, 36)}, "looks at pictures .1, 36, 36., these games show"),
-    ],
-)
-def test_another_network_is_refused(changes, message):
-    with pytest.raises(UsageError, match=message):
-        check_transfer(SMALL, SMALL._replace(**changes))
-    check_transfer(SMALL, SMALL._replace(num_actions=18, tasks=("x", "y"), use_popart=True))

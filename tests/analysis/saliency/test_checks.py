@@ -51,17 +51,6 @@ def test_a_map_of_another_place_is_worse_than_chance(agent):
     assert faithfulness(agent, step, score).over_random > 0.5
 
 
-def test_a_constant_agent_has_no_faithful_map():
-    agent = Patches(PLACES).eval()
-    with torch.no_grad():
-        agent.policy.weight.zero_()
-        agent.baseline.weight.zero_()
-    step = make_step(agent, agent.bright_frame())
-    for score in parse(step, "policy", "value", "action:A0", "advantage"):
-        found = faithfulness(agent, step, score)
-        assert found.over_random == found.over_edges == 0
-
-
 def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
     step = make_step(agent, agent.bright_frame(1), 1)
     scores = parse(step, "action:A1")

@@ -60,23 +60,6 @@ def test_equals_a_plain_loop_after_the_paper():
                 )
 
 
-def centre_of_mass(picture):
-    rows, columns = np.indices(picture.shape)
-    return [(picture * index).sum() / picture.sum() for index in (rows, columns)]
-
-
-def test_an_agent_of_one_pixel_is_drawn_on_that_pixel():
-    torch.manual_seed(0)
-    row, column = 30, 60
-    agent = Patch(AgentConfig(), slice(row, row + 1), slice(column, column + 1)).eval()
-    perturbation = Perturbation(agent, density=5, radius=5)
-    for scores in maps(perturbation(observe(random_frame()), ())):
-        drawn = enlarge(scores, perturbation.grid, 210, 160)
-        middle = centre_of_mass(drawn)
-        assert middle[0] == pytest.approx((row + 0.5) * 210 / 84 - 0.5, abs=0.5)
-        assert middle[1] == pytest.approx((column + 0.5) * 160 / 84 - 0.5, abs=0.5)
-
-
 def test_a_patch_lights_up_and_nothing_else():
     torch.manual_seed(0)
     shape = (12, 42, 60)
