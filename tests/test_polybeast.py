@@ -280,6 +280,8 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--ray_address=auto"], "--ray_address needs --num_servers"),
         (["--tls_dir=/nowhere"], "--tls_dir: [Errno 2] No such file or directory: '/nowhere/cert"),
         (["--no_such_flag"], "unrecognized arguments: --no_such_flag"),
+        (["--total_steps=1.5"], "not a whole number: 1.5"),
+        (["--learning_rate=nan"], "must be a number from 0 on"),
         (["--batch_size=8", "--max_learner_queue_size=4"], "must be at least --batch_size"),
         (["--mode=test", "--json=/none/x.json"], "--json /none/x.json: there is no directory"),
     ],
@@ -300,9 +302,9 @@ def test_servers_of_an_environment_that_fails_are_not_started(capfd, monkeypatch
 
 def test_help_answers_without_torch():
     code = (
-        "import sys\n"
+        "import contextlib, sys\n"
         "from torchbeast import polybeast as command\n"
-        "with __import__('contextlib').suppress(SystemExit): command.main(['--help'])\n"
+        "with contextlib.suppress(SystemExit): command.main(['--help'])\n"
         "assert 'torch' not in sys.modules"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -48,6 +48,10 @@ def test_games_that_no_agent_can_play_are_refused(games, frame_height, message):
         plan_envs(games, ObservationConfig(frame_height=frame_height))
 
 
+def test_the_shortest_axis_of_a_custom_environment_is_that_of_its_channels():
+    assert plan_envs(("tests.odd_games:Deep-v0",)).observation_shape == (12, 36, 40)
+
+
 def test_actions_that_do_not_start_at_0_are_refused(monkeypatch):
     spaces = gymnasium.spaces
     monkeypatch.setattr(FloatPictures, "action_space", spaces.Discrete(3, start=-1))
