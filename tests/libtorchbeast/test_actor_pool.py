@@ -241,7 +241,6 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
             {"frame": np.zeros((4, 2, 3), np.float32)},
             r"its observation is float32[4, 2, 3], the first one was uint8[4, 2, 3]",
         ),
-        ({"frame": {"x": np.zeros(3)}}, "a leaf against a mapping of 1"),
         ({"text": "é" * 2000 + "\ud800"}, "é" * 2000 + "\\ud800"),
     ],
 )
@@ -270,11 +269,6 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 
-def test_close_while_connecting(tmp_path):
-    with Pool([f"unix:{tmp_path}/nobody"]):
-        time.sleep(0.1)
-
-
 def test_close_with_a_stopped_server(start_server):
     address, process = start_server()
     with Pool([address]) as pool:
@@ -290,10 +284,8 @@ def test_close_with_a_stopped_server(start_server):
     ("options", "message"),
     [
         ({"addresses": []}, "No environment server addresses"),
-        ({"addresses": ["nonsense"]}, "neither unix:PATH nor HOST:PORT"),
         ({"addresses": ["192.0.2.1:4000"]}, "without TLS"),
         ({"environments_per_stream": [1, 2]}, "one number per address"),
-        ({"tls_server_name": "server"}, "tls_server_name needs tls"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
     ],
 )

@@ -1,6 +1,5 @@
 """BatchingQueue and DynamicBatcher as TorchBeast's own code used them."""
 
-import contextlib
 import gc
 import threading
 import time
@@ -113,13 +112,6 @@ def test_items_that_do_not_fit_together_raise(batch_dim, items, message):
     assert isinstance(error.value, ValueError)
 
 
-def test_enqueue_to_a_closed_queue():
-    queue = BatchingQueue(batch_dim=0)
-    queue.close()
-    with pytest.raises(ClosedBatchingQueue, match="Enqueue to closed queue"):
-        queue.enqueue(torch.ones(1))
-
-
 def test_a_full_queue_blocks_without_the_gil():
     queue = BatchingQueue(batch_dim=0, maximum_batch_size=1, maximum_queue_size=1)
     queue.enqueue(torch.tensor([0]))
@@ -179,26 +171,3 @@ def test_a_batcher_returns_its_callers_their_rows():
     assert "promise has been destructed prior to" in str(results[0])
     with pytest.raises(ClosedBatchingQueue):
         batcher.compute(torch.ones(1, 1))
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "error", "message"),
-    [
-        # One row per call, as in TorchBeast, whatever the inputs have.
-        ((1, 3), [(1, 1)], None, None),
-        ((1, 1), [(1, 3)], ValueError, "Output shape must have the same batch dimension as the in"),
-        ((1, 1), [(1, 1), (1, 1)], RuntimeError, "set_outputs called twice"),
-    ],
-)
-def test_outputs_are_one_row_per_call_and_set_once(inputs, outputs, error, message):
-    batcher = DynamicBatcher(batch_dim=1, timeout_ms=1)
-    caller, _ = run(batcher.compute, torch.ones(inputs))
-    batch = next(batcher)
-    for shape in outputs[:-1]:
-        batch.set_outputs(torch.ones(shape))
-    with contextlib.nullcontext() if error is None else pytest.raises(error, match=message):
-        batch.set_outputs(torch.ones(outputs[-1]))
-    batcher.close()
-    del batch
-    caller.join(timeout=60)
-    assert not caller.is_alive()

@@ -107,18 +107,6 @@ def test_a_server_does_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def run_pool(server, tmp_path, num_environments, message, **options):
-    """Runs a pool with environments of the server, which it must end with an error."""
-    thread, _ = run_in_thread(server)
-    wait_for(tmp_path / "s")
-    pool = ActorPool(1, BatchingQueue(), DynamicBatcher(), [f"unix:{tmp_path}/s"], (),
-                     environments_per_stream=num_environments, **options)  # fmt: skip
-    with pytest.raises(RuntimeError, match=message):
-        pool.run()
-    server.stop()
-    thread.join(timeout=60)
-
-
 def test_environments_are_closed_when_a_later_one_cannot_be_made(tmp_path):
     said = []
 
@@ -134,11 +122,12 @@ def test_environments_are_closed_when_a_later_one_cannot_be_made(tmp_path):
             said.append(f"closed {self.number}")
 
     server = Server(Closing, f"unix:{tmp_path}/s")
-    message = r"(?s)Environment 2 of .*no more environments"
-    run_pool(server, tmp_path, 3, message, max_environment_failures=1)
+    thread, _ = run_in_thread(server)
+    wait_for(tmp_path / "s")
+    pool = ActorPool(1, BatchingQueue(), DynamicBatcher(), [f"unix:{tmp_path}/s"], (),
+                     environments_per_stream=3, max_environment_failures=1)  # fmt: skip
+    with pytest.raises(RuntimeError, match=r"(?s)Environment 2 of .*no more environments"):
+        pool.run()
+    server.stop()
+    thread.join(timeout=60)
     assert said == ["made 0", "made 1", "closed 0", "closed 1"]
-
-
-def test_a_server_has_at_most_so_many_environments(tmp_path):
-    server = Server(Mock, f"unix:{tmp_path}/s", max_environments=4)
-    run_pool(server, tmp_path, 5, "this server has at most 4", connect_timeout_s=0.5)
