@@ -29,30 +29,6 @@ def start(function, *args):
     return thread, errors
 
 
-def test_parts_of_the_next_batch_wait_until_this_one_is_learned_from():
-    learning, go_on = threading.Event(), threading.Event()
-    order = []
-
-    def learn(batch):
-        learning.set()
-        go_on.wait()
-        order.append(batch)
-
-    gate = make_gate(1, learn)
-    first, _ = start(add, gate, ["a"])
-    learning.wait()
-
-    def enter():
-        with gate.part(1):
-            order.append("admitted")
-
-    second, _ = start(enter)
-    go_on.set()
-    first.join()
-    second.join()
-    assert order == [["a"], "admitted"]
-
-
 def test_close_wakes_threads_that_wait():
     gate = make_gate(1, lambda batch: None)
     with gate.part(1):

@@ -105,29 +105,3 @@ def test_a_server_does_without_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_environments_are_closed_when_a_later_one_cannot_be_made(tmp_path):
-    said = []
-
-    class Closing(Mock):
-        def __init__(self):
-            super().__init__()
-            self.number = len(said)
-            if self.number == 2:
-                raise ValueError("no more environments")
-            said.append(f"made {self.number}")
-
-        def close(self):
-            said.append(f"closed {self.number}")
-
-    server = Server(Closing, f"unix:{tmp_path}/s")
-    thread, _ = run_in_thread(server)
-    wait_for(tmp_path / "s")
-    pool = ActorPool(1, BatchingQueue(), DynamicBatcher(), [f"unix:{tmp_path}/s"], (),
-                     environments_per_stream=3, max_environment_failures=1)  # fmt: skip
-    with pytest.raises(RuntimeError, match=r"(?s)Environment 2 of .*no more environments"):
-        pool.run()
-    server.stop()
-    thread.join(timeout=60)
-    assert said == ["made 0", "made 1", "closed 0", "closed 1"]

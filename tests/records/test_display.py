@@ -130,21 +130,6 @@ def test_files_and_dumb_terminals_get_plain_lines(terminal, tmp_path, monkeypatc
         assert isinstance(make_display(terminal.stream), LineDisplay)
 
 
-def test_one_game_takes_a_line_per_report(make_snapshot):
-    stream = io.StringIO()
-    display = LineDisplay(stream)
-    for _ in range(3):
-        display.report(make_snapshot(steps=0, last=None))
-    display.report(make_snapshot(limit=LIMIT))
-    display.refresh(make_snapshot())
-    display.close()
-    assert stream.getvalue().splitlines() == [
-        "0 of 2,000,000 steps  waiting for the first batch",
-        "623,360 of 2,000,000 steps  1413 steps/s  16m14s left  Pong 17.5  "
-        "bottleneck: learner; try more --cores",
-    ]
-
-
 def test_all_games_are_listed_once_a_minute_and_at_the_end(make_run, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream, now = io.StringIO(), [0.0]

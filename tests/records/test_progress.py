@@ -3,7 +3,6 @@ from types import SimpleNamespace
 import pytest
 
 from torchbeast.records.progress import (
-    MIN_TREND_GAMES,
     USUAL_INTERVALS,
     Arrivals,
     EvaluatedReturns,
@@ -44,14 +43,6 @@ def test_the_speed_is_that_of_the_last_minutes(make, make_stats, clock):
     assert snapshot.sps == pytest.approx(10.0)
     assert snapshot.seconds == 1000
     assert snapshot.seconds_left == pytest.approx((1_000_000 - 5490) / 10)
-
-
-def test_the_trend_compares_the_newer_half_of_the_games(make, make_stats):
-    progress = make()
-    progress.record(make_stats(20, *[1.0] * (MIN_TREND_GAMES // 2)))
-    assert progress.snapshot(QUEUES).games[0].trend is None
-    progress.record(make_stats(40, *[3.5] * (MIN_TREND_GAMES // 2)))
-    assert progress.snapshot(QUEUES).games[0].trend == 2.5
 
 
 def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_stats):

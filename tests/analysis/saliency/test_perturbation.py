@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy.ndimage import gaussian_filter
 
-from tests.analysis.saliency.known import Patch, observe, random_frame
-from torchbeast.analysis.overlays import enlarge
+from tests.analysis.saliency.known import observe, random_frame
 from torchbeast.analysis.saliency import Perturbation
 from torchbeast.analysis.saliency.maps import half_squared_change
 from torchbeast.models import AgentConfig, make_agent
@@ -58,31 +57,6 @@ def test_equals_a_plain_loop_after_the_paper():
                 assert value[i, j] == pytest.approx(
                     float(0.5 * change.square().sum()), rel=1e-2, abs=1e-9
                 )
-
-
-def test_a_patch_lights_up_and_nothing_else():
-    torch.manual_seed(0)
-    shape = (12, 42, 60)
-    rows, columns = slice(shape[1] // 2, shape[1] // 2 + 4), slice(10, 14)
-    agent = Patch(AgentConfig(observation_shape=shape), rows, columns).eval()
-    perturbation = Perturbation(agent, density=2, radius=1)
-    for scores in maps(perturbation(observe(random_frame(shape)), ())):
-        screen = enlarge(scores, perturbation.grid, 210, 160)
-        # The patch on the screen, and as far around it as a mask reaches.
-        reach = 6
-        top, bottom = (
-            (n + side * reach) * 210 / shape[1] for n, side in ((rows.start, -1), (rows.stop, 1))
-        )
-        left, right = (
-            (n + side * reach) * 160 / shape[2]
-            for n, side in ((columns.start, -1), (columns.stop, 1))
-        )
-        lit_rows, lit_columns = np.nonzero(screen > 1e-3 * screen.max())
-        assert top <= lit_rows.min() <= lit_rows.max() <= bottom
-        assert max(0, left) <= lit_columns.min() <= lit_columns.max() <= right
-        peak_row, peak_column = np.unravel_index(screen.argmax(), screen.shape)
-        assert rows.start - 2 <= peak_row * shape[1] / 210 <= rows.stop + 2
-        assert columns.start - 2 <= peak_column * shape[2] / 160 <= columns.stop + 2
 
 
 def test_a_picture_without_influence_gives_a_black_map():
