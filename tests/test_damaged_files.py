@@ -179,16 +179,6 @@ def test_all_programs_refuse_what_a_checkpoint_must_not_say(assert_refused, prog
     assert_refused(program, contents, "model.tar is damaged (")
 
 
-def test_what_the_meta_file_of_a_checkpoint_of_2019_says_is_checked(tmp_path, assert_misuse):
-    state = torch.load(GOOD, weights_only=True)["model_state_dict"]
-    (tmp_path / "run").mkdir()
-    of_2019 = {name: value for name, value in state.items() if not name.startswith("frame_")}
-    torch.save({"model_state_dict": of_2019, "stats": {"step": 7}}, tmp_path / "run" / "model.tar")
-    (tmp_path / "run" / "meta.json").write_text('{"args": {"env": "\\u001b[2J"}}')
-    arguments = ["--mode=test", f"--savedir={tmp_path}", "--xpid=run"]
-    assert_misuse(polybeast.main, arguments, r"meta.json is damaged (its content: args: 'env'")
-
-
 def test_a_checkpoint_does_not_make_a_program_import_a_module(assert_refused, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     contents = torch.load(GOOD, weights_only=True)

@@ -7,7 +7,7 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.servers import addresses
-from torchbeast.servers.addresses import check_basenames, check_tls, load_tls, server_addresses
+from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
 
 
 def bind(path):
@@ -74,12 +74,3 @@ def test_a_certificate_that_has_expired_is_named_as_such(tmp_path, days):
     else:
         with pytest.raises(UsageError, match=r"cert\.pem has expired: make new certificates"):
             check_tls(str(tmp_path))
-
-
-def test_certificates_are_three_files_of_text(tmp_path):
-    for name in ("cert", "key", "root"):
-        (tmp_path / f"{name}.pem").write_text(name)
-    assert load_tls(str(tmp_path)) == ["cert", "key", "root"]
-    (tmp_path / "root.pem").write_bytes(b"\x30\x82")  # As in a file of DER.
-    with pytest.raises(UsageError, match=r"^--tls_dir: 'utf-8' codec can't decode"):
-        load_tls(str(tmp_path))
