@@ -5,7 +5,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.train import prepare
-from torchbeast.train.initialisation import match_actions
+from torchbeast.train.initialisation import initialise, match_actions, plan_initialisation
 from torchbeast.train.start import make_learner, resume_or_start
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -65,6 +65,19 @@ def test_new_games_are_measured_and_known_ones_stay_as_they_were(make_config, sa
     assert agent.baseline.mu[1] == 5.0
     assert 0 < agent.baseline.mu[0] < 1
     assert torch.equal(agent.baseline.weight[1], source.baseline.weight[0])
+
+
+def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, save_agent):
+    save_agent(num_actions=4, tasks=(BREAKOUT,))
+    plan = prepare(make_config(f"--env={PONG}", "--init_from=trained"))
+    plan = plan._replace(
+        config=plan.config._replace(network=plan.config.network._replace(fixed_input_scale=False))
+    )
+    initialisation = plan_initialisation(plan, seed=0)
+    assert initialisation.statistics == {}
+    agent = make_agent(plan.agent)
+    initialise(agent, plan, initialisation)
+    assert not agent.frame_mean.any()
 
 
 def test_a_trained_agent_decides_about_its_input_and_that_is_told(make_config, save_agent, caplog):
