@@ -66,16 +66,6 @@ def test_shows_every_agent_and_every_frame_format(make_run, tmp_path, config, sh
         assert film.n_frames <= 2
 
 
-def test_nothing_of_an_earlier_game_stays_among_the_new_pictures(make_run, tmp_path):
-    make_run("mine")
-    assert run(tmp_path, "--xpid=mine", "--check") == 0
-    directory = tmp_path / "mine" / "saliency" / PONG
-    assert (directory / "check.json").exists()
-    assert run(tmp_path, "--xpid=mine", "--first_frame=7") == 0
-    names = sorted(path.name for path in directory.iterdir())
-    assert names == ["000007.png", "000008.png", "scores.npz"]
-
-
 def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, capsys):
     def interrupt(explainer, **options):
         for step in watch(explainer, **options):
