@@ -141,32 +141,28 @@ def test_a_flipped_bit_in_the_weights_is_refused(tmp_path):
         checkpoint.load(tmp_path / "model.tar")
 
 
-PROGRAMS = {
-    "test": (polybeast.main, ["--mode=test"]),
-    "saliency": (saliency.main, []),
-    "resume": (monobeast.main, ["--agent_type=atari", "--env=Mock"]),
-    "checkpoint": (checkpoint.main, None),
-    "filters": (analyze_resnet.main, ["--mode=filter_vis"]),
-}
+PROGRAMS = [
+    (polybeast.main, "--mode=test --savedir={0} --xpid=run"),
+    (saliency.main, "--savedir={0} --xpid=run"),
+    (monobeast.main, "--agent_type=atari --env=Mock --savedir={0} --xpid=run"),
+    (checkpoint.main, "{0}/run/model.tar"),
+    (analyze_resnet.main, "--mode=filter_vis --load_path={0}/run/model.tar"),
+]
 
 
 @pytest.fixture
 def assert_refused(tmp_path, monkeypatch, assert_misuse):
-    """Starts a program with a checkpoint in ``run``: it refuses in one line and writes nothing."""
+    """Starts a program with an agent of a game: it refuses in one line and writes nothing."""
     monkeypatch.chdir(tmp_path)
 
-    def check(program, contents, message):
+    def check(program, game, message):
+        main, arguments = program
+        contents = torch.load(GOOD, weights_only=True)
+        contents["agent"]["tasks"] = (game,)
         path = tmp_path / "run" / "model.tar"
         path.parent.mkdir()
         torch.save(contents, path)
-        main, arguments = PROGRAMS[program]
-        if main is analyze_resnet.main:
-            arguments = [*arguments, f"--load_path={path}"]
-        elif arguments is None:
-            arguments = [path]
-        else:
-            arguments = [*arguments, f"--savedir={tmp_path}", "--xpid=run"]
-        assert_misuse(main, arguments, message)
+        assert_misuse(main, arguments.format(tmp_path).split(), message)
         assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
 
     return check
@@ -174,17 +170,13 @@ def assert_refused(tmp_path, monkeypatch, assert_misuse):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_all_programs_refuse_what_a_checkpoint_must_not_say(assert_refused, program):
-    contents = torch.load(GOOD, weights_only=True)
-    contents["agent"]["tasks"] = ("\x1b[2JPong",)
-    assert_refused(program, contents, "model.tar is damaged (")
+    assert_refused(program, "\x1b[2JPong", "model.tar is damaged (")
 
 
 def test_a_checkpoint_does_not_make_a_program_import_a_module(assert_refused, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    contents = torch.load(GOOD, weights_only=True)
-    contents["agent"]["tasks"] = ("tests.evil:Evil-v0",)
     allowed = "allow its import with --env tests.evil:Evil-v0"
-    assert_refused("test", contents, allowed)
+    assert_refused(PROGRAMS[0], "tests.evil:Evil-v0", allowed)
     assert "tests.evil" not in sys.modules
 
 

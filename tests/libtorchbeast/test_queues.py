@@ -96,18 +96,11 @@ def test_wrong_inputs_are_refused(inputs, error, message):
         BatchingQueue(batch_dim=1).enqueue(inputs)
 
 
-@pytest.mark.parametrize(
-    ("batch_dim", "items", "message"),
-    [
-        (0, [(torch.ones(1, 2),), torch.ones(1, 2)], "nests don't match"),
-        (9, [torch.ones(1, 1)] * 2, "Cannot batch along dimension 9"),
-    ],
-)
-def test_items_that_do_not_fit_together_raise(batch_dim, items, message):
-    queue = BatchingQueue(batch_dim, minimum_batch_size=2, check_inputs=False)
-    for item in items:
+def test_items_that_do_not_fit_together_raise():
+    queue = BatchingQueue(batch_dim=0, minimum_batch_size=2)
+    for item in ((torch.ones(1, 2),), torch.ones(1, 2)):
         queue.enqueue(item)
-    with pytest.raises(NestError, match=message) as error:
+    with pytest.raises(NestError, match="nests don't match") as error:
         next(queue)
     assert isinstance(error.value, ValueError)
 

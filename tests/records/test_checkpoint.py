@@ -90,16 +90,13 @@ def test_a_checkpoint_survives_kills_at_any_moment(tmp_path):
 def test_shows_what_is_in_a_file(tmp_path, capsys):
     path = tmp_path / "model.tar"
     agent = {"agent_type": "atari", "tasks": ("Pong", "Breakout")}
-    state = {
-        "w": torch.zeros(2, 3),
-        "baseline.mu": torch.tensor([1.0, 2.0]),
-        "baseline.sigma": torch.tensor([3.0, 4.0]),
-    }
+    statistics = {"baseline.mu": torch.ones(2), "baseline.sigma": torch.tensor([3.0, 4.0])}
+    state = {"w": torch.zeros(2, 3), **statistics}
     contents = {"model_state_dict": state, "agent": agent, "steps": 7, "task_steps": [3, 4]}
     checkpoint.save(path, contents)
     assert checkpoint.main([str(path)]) == 0
     out = capsys.readouterr().out
-    assert "task 1: Breakout, 4 steps, mu 2, sigma 4" in out
+    assert "task 1: Breakout, 4 steps, mu 1, sigma 4" in out
     assert "10 numbers" in out
     assert checkpoint.main([str(tmp_path / "none.tar")]) == 2
     assert "No checkpoint" in capsys.readouterr().err
