@@ -18,7 +18,6 @@ from torchbeast.analysis.filter_comp import load as load_comparison
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.core.types import UsageError
 from torchbeast.models.loading import from_contents
-from torchbeast.play.games import read_actions
 from torchbeast.records import checkpoint
 from torchbeast.records.csv_tables import resume_table
 
@@ -189,13 +188,6 @@ def test_damaged_meta_files_are_refused(tmp_path, text):
     for data in (text.encode(), b"\xff\xfe" + text.encode()):
         (tmp_path / "meta.json").write_bytes(data)
         assert refused_or_read(checkpoint.read_meta, tmp_path / "model.tar")
-
-
-@pytest.mark.parametrize("data", [b"1.5", b"\xff\xff", b"-1", b"99", b"1 2 x", b"9" * 5000])
-def test_action_files(tmp_path, data):
-    path = tmp_path / "actions"
-    path.write_bytes(data)
-    assert refused_or_read(read_actions, str(path), 6)
 
 
 HEADER = b"step,seconds,mean_episode_return/Pong,std_episode_return/Pong,steps/Pong\n"

@@ -42,11 +42,3 @@ def test_all_sizes_can_be_had_without_the_kernel(size, monkeypatch):
     picture = np.zeros((1, *size), np.uint8)
     ScreenResizer((210, 160), size, colour=False).resize_maximum(screens, picture)
     np.testing.assert_array_equal(picture[0], expected)
-
-
-def test_colours_come_first():
-    screens = np.random.default_rng(0).integers(0, 256, (2, 210, 160, 3), dtype=np.uint8)
-    expected = by_opencv(screens, (84, 84))
-    picture = np.zeros((3, 84, 84), np.uint8)
-    ScreenResizer((210, 160), (84, 84), colour=True).resize_maximum(screens, picture)
-    np.testing.assert_array_equal(picture, np.moveaxis(expected, 2, 0))

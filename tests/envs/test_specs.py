@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from tests.float_pictures import FloatPictures
-from torchbeast.core.types import RunError, UsageError
+from torchbeast.core.types import UsageError
 from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
 from torchbeast.envs.specs import describe_custom, name_actions
 
@@ -61,10 +61,3 @@ def test_actions_that_do_not_start_at_0_are_refused(monkeypatch):
     monkeypatch.setattr(FloatPictures, "action_space", spaces.Box(0, 1, (2,)))
     with pytest.raises(UsageError, match="has no discrete actions: Box"):
         describe_custom("tests.float_pictures:FloatPictures-v0")
-
-
-def test_a_custom_environment_ends_no_process_but_its_own(monkeypatch, tmp_path):
-    (tmp_path / "exits.py").write_text("import sys\nsys.exit()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match=r"exits:Any-v0: it called sys\.exit"):
-        plan_envs(("exits:Any-v0",))

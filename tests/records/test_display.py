@@ -17,8 +17,7 @@ from torchbeast.records.display import (
 )
 from torchbeast.records.progress import Limit
 
-GAMES = {1: SIX[:1], 6: SIX, 62: all_games()[:62]}
-LIMIT = Limit("learner", "try more --cores")
+GAMES = {6: SIX, 62: all_games()[:62]}
 
 
 @pytest.fixture
@@ -32,10 +31,10 @@ def terminal():
 def make_run(make_game, make_snapshot):
     """A run of so many games, with all that is known of games."""
 
-    def make(number, **changes):
+    def make(number):
         names = map(short_name, GAMES[number])
         games = (make_game(n, human=0.05, trend=1.25, mu=12.345, sigma=25.1) for n in names)
-        return make_snapshot(*games, limit=LIMIT, **changes)
+        return make_snapshot(*games, limit=Limit("learner", "try more --cores"))
 
     return make
 
@@ -51,23 +50,6 @@ def block_of(text):
     start = max(i for i, line in enumerate(text) if line.startswith("game "))
     assert text[start - 1] == ""
     return text[start:], text[: start - 1]
-
-
-@pytest.mark.parametrize("number", GAMES)
-@pytest.mark.parametrize("size", [(79, 21), (8, 8)])
-def test_a_block_has_the_size_that_it_may_have(make_run, number, size):
-    width, height = size
-    lines = draw(make_run(number), width, height)
-    assert 1 <= len(lines) <= height
-    assert max(map(len, lines)) <= width
-    names = {short_name(game) for game in GAMES[number]}
-    shown = sum(line.split()[0] in names for line in lines)
-    hidden = [line for line in lines if line.startswith("and ")]
-    if width >= 79 and height >= 21:
-        assert lines[0].split()[-2:] == ["mu", "sigma"]
-        assert any("1413 steps/s  16m14s left" in line for line in lines)
-        assert lines[-1].endswith("bottleneck: learner; try more --cores")
-        assert shown == number or f"and {number - shown} more games" in hidden[0]
 
 
 def test_what_python_says_scrolls_above_the_block(terminal, make_run, monkeypatch, request):
