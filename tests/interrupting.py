@@ -20,16 +20,3 @@ class Interrupt:
         assert handler not in (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
         self.is_sent = True
         os.kill(os.getpid(), signal.SIGINT)
-
-
-def interrupt_at(monkeypatch, module, name):
-    """Sends SIGINT when the function ``name`` of a module is called; a second call fails."""
-
-    def interrupted(*arguments, **options):
-        assert not send_interrupt.is_sent
-        send_interrupt()
-        return function(*arguments, **options)
-
-    send_interrupt = Interrupt()
-    function = getattr(module, name)
-    monkeypatch.setattr(module, name, interrupted)

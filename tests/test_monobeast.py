@@ -107,10 +107,8 @@ def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_
     [
         (["--num_buffers=8", "--batch_size=8"], "--num_buffers must be more than --batch_size"),
         (["--agent_type=big"], "choose resnet, atari, aaa or package.module:Class"),
-        (["--agent_type=no.such:Thing"], "Cannot find --agent_type no.such:Thing"),
         (["--agent_type=torch.nn:Linear"], "is no torchbeast.models.Agent"),
         (["--num_inference_threads=2"], "unrecognized arguments"),
-        (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
     ],
 )
 def test_wrong_input_is_one_line_and_starts_nothing(tmp_path, arguments, message, assert_misuse):

@@ -18,10 +18,6 @@ SHORTER = {
 }
 
 
-def test_there_are_four():
-    assert [path.stem for path in PATHS] == ["action_analysis", "figures", "model", "movies"]
-
-
 # As matplotlib calls torch; not raised in a kernel.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from torchbeast.analysis.overlays import Grid, enlarge, overlay, scale_to
+from torchbeast.analysis.overlays import Grid, enlarge, scale_to
 
 
 @pytest.mark.parametrize("density", [1, 3, 10])
@@ -23,12 +23,3 @@ def test_scores_are_drawn_in_proportion_up_to_the_peak():
     scores = np.array([[0.0, 1.0, 2.0, 8.0]])
     assert scale_to(scores, 4).tolist() == [[0, 0.25, 0.5, 1]]
     assert scale_to(scores, 0).tolist() == [[0, 0, 0, 0]]
-
-
-def test_only_maps_are_coloured():
-    picture = np.zeros((2, 2, 3), np.uint8)
-    picture[..., 0] = 200
-    scores = np.array([[0.0, 1.0], [0.0, 0.0]])
-    drawn = overlay(picture, [(scores, (0, 0, 255))])
-    assert len(set(drawn[0, 0].tolist())) == 1
-    assert drawn[0, 1, 2] > drawn[0, 1, 0]

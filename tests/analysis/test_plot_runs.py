@@ -4,8 +4,7 @@ from matplotlib import pyplot
 from PIL import Image
 
 from torchbeast.analysis import plot_runs
-from torchbeast.analysis.runs import Curve, find_runs, read_reference
-from torchbeast.cli.parsing import named_paths
+from torchbeast.analysis.runs import find_runs, read_reference
 from torchbeast.core.types import UsageError
 
 FIELDS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,mu/Pong,sigma/Pong"
@@ -62,66 +61,6 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
-def reference(*points, name="2019"):
-    steps, mean = np.array(points, float).T
-    return {"Pong": Curve(name, steps, None, mean, np.zeros_like(mean))}
-
-
-def test_a_long_reference_does_not_flatten_the_runs(savedir):
-    points = reference((0, -21), (20, -19), (40, -15), (50e6, 21))
-    figure = plot_runs.plot_returns(find_runs([savedir]), ["Pong"], [points], plot_runs.ALL_STEPS)
-    (panel,) = figure.axes
-    assert panel.get_xlim()[1] < 40
-    line = panel.get_lines()[-1]
-    assert line.get_label() == "reference: 2019"
-    assert line.get_xdata().tolist() == [0, 20, 30]
-    assert line.get_ydata().tolist() == [-21, -19, -17]
-    assert panel.get_ylim()[1] < 10
-
-
-def test_steps_of_a_game_and_of_all_games_are_told_apart(tmp_path, capsys):
-    fields = "step,seconds,steps/Pong,steps/Boxing,mean_episode_return/Pong,"
-    fields += "mean_episode_return/Boxing"
-    write_run(tmp_path / "two", ["30,60,10,20,-20,0", "90,99,40,50,-19,1"], fields)
-    assert plot_runs.main([str(tmp_path)]) == 0
-    names = [path.rsplit("/", 1)[1] for path in capsys.readouterr().out.split()]
-    assert names == ["returns_by_steps.png", "returns_by_game_steps.png", "returns_by_hours.png"]
-    runs = find_runs([tmp_path])
-    points = reference((0, -21), (30, -20))
-    for axis, steps, label in (
-        (plot_runs.ALL_STEPS, [30, 90], "agent steps in all games together"),
-        (plot_runs.GAME_STEPS, [10, 40], "agent steps in this game"),
-    ):
-        panel = plot_runs.plot_returns(runs, ["Pong"], [points], axis).axes[0]
-        assert panel.get_lines()[0].get_xdata().tolist() == steps
-        assert panel.get_xlabel() == label
-        # The reference is of agents that learn one game alone.
-        assert len(panel.get_lines()) == (2 if axis is plot_runs.GAME_STEPS else 1)
-
-
-def colours_of(figure, game):
-    """The colours of the runs in the panel of a game, by their name."""
-    (panel,) = (panel for panel in figure.axes if panel.get_title() == game)
-    return {line.get_label(): line.get_color() for line in panel.get_lines()}
-
-
-def test_a_run_has_one_colour_in_all_panels(tmp_path):
-    fields = "step,seconds,mean_episode_return/Pong,mean_episode_return/Boxing"
-    moments = "mu/Pong,sigma/Pong,mu/Boxing,sigma/Boxing"
-    write_run(tmp_path / "both", ["30,60,-20,0,0,1,0,1"], f"{fields},{moments}")
-    boxing = "step,seconds,mean_episode_return/Boxing,mu/Boxing,sigma/Boxing"
-    write_run(tmp_path / "a", ["10,60,-5,0,1"], boxing)
-    runs = find_runs([tmp_path])
-    assert [run.name for run in runs] == ["a", "both"]
-    for figure in (
-        plot_runs.plot_returns(runs, ["Boxing", "Pong"], [], plot_runs.HOURS),
-        plot_runs.plot_moments(runs, ["Boxing", "Pong"]),
-    ):
-        boxing, pong = (colours_of(figure, game) for game in ("Boxing", "Pong"))
-        assert pong == {"both": boxing["both"]}
-        assert boxing["a"] != boxing["both"]
-
-
 def test_tracked_gradients_are_drawn(savedir, capsys):
     (savedir / "b" / "gradients.csv").write_text(
         "step,fc.weight/norm,fc.weight/mean\n10,1.5,0\n20,2.5,0\n"
@@ -154,10 +93,9 @@ def test_returns_of_lives_are_made_those_of_games(tmp_path):
     assert read_reference(path)["Pong"].mean.tolist() == [3.5]
 
 
-@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "env,agent_steps,return_mean\nPong,x,1\n"])
-def test_what_is_no_reference_is_one_clear_line(tmp_path, content):
+def test_what_is_no_reference_is_one_clear_line(tmp_path):
     path = tmp_path / "reference.csv"
-    path.write_text(content)
+    path.write_text("env,agent_steps,return_mean\nPong,x,1\n")
     with pytest.raises(UsageError, match="needs columns env, agent_steps and return_mean"):
         read_reference(path)
 
@@ -167,16 +105,3 @@ def test_wrong_input_is_one_line_and_exit_code_2(savedir, tmp_path, capsys):
     for arguments in ([str(tmp_path / "empty")], [str(savedir), "--games=Breakout"]):
         assert plot_runs.main(arguments) == 2
         assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_runs_whose_directories_have_the_same_name_have_a_name_and_a_picture_each(savedir, capsys):
-    write_run(savedir / "old" / "b", ["10,60,-21,0.5,0,1"])
-    for directory in (savedir / "b", savedir / "old" / "b"):
-        (directory / "gradients.csv").write_text("step,fc.weight/norm\n10,1.5\n20,2.5\n")
-    paths = [str(savedir / name) for name in ("a", "b", "old/b")]
-    runs = plot_runs.read_runs([named_paths(path) for path in paths])
-    assert [run.name for run in runs] == ["a", f"{savedir.name}/b", "old/b"]
-    assert len(set(plot_runs.choose_colours(runs).values())) == 3
-    assert plot_runs.main(paths) == 0
-    names = {path.rsplit("/", 1)[1] for path in capsys.readouterr().out.split()}
-    assert {"gradients_old_b.png", f"gradients_{savedir.name}_b.png"} <= names

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from torchbeast.analysis.statistics import (
-    bootstrap,
-    interquartile_mean,
-    mean,
-    median,
-    percentiles,
-    resample_means,
-)
+from torchbeast.analysis.statistics import bootstrap, interquartile_mean, mean, median
 
 
 def arrays(*games):
@@ -55,10 +48,3 @@ def test_resamples_stay_within_each_game():
 def test_one_seed_has_no_interval():
     assert bootstrap(arrays([1], [2]), mean) is None
     assert bootstrap(arrays([1], [2, 4]), mean) is not None
-
-
-def test_intervals_of_means_are_those_of_the_bootstrap():
-    values = np.array([[0.0, 1.0, 5.0], [3.0, 3.0, 3.0]])
-    low, high = percentiles(resample_means(values, 50_000), confidence=0.8)
-    assert low == pytest.approx([1 / 3, 3])
-    assert high == pytest.approx([11 / 3, 3])

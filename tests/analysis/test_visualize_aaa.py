@@ -51,20 +51,6 @@ def test_a_query_that_looks_at_one_place_lights_up_what_that_place_sees():
     assert lit_columns.mean() == pytest.approx((columns.min() + columns.max()) / 2, abs=0.5)
 
 
-def test_places_are_counted_by_entropy():
-    maps = np.zeros((10, 10))
-    maps[:2, :3] = 1
-    assert visualize_aaa.effective_places(maps) == pytest.approx(6)
-
-
-def test_all_queries_and_frames_have_one_scale():
-    maps = np.stack([np.full((10, 10), value, np.float32) for value in (0.2, 0.4)])
-    grid = visualize_aaa.make_grid(make_agent(AgentConfig(agent_type="aaa")))
-    drawn = visualize_aaa.draw(np.zeros((84, 84, 3), np.uint8), maps, grid, peak=0.8)
-    first, second = (drawn[-1, i * (2 * 84 + 8)].astype(int) for i in (1, 2))
-    assert np.abs(second - 2 * first).max() <= 1
-
-
 def test_an_agent_without_attention_is_refused(tmp_path, capsys):
     save(tmp_path / "mine", "atari")
     assert visualize_aaa.main(["--savedir", str(tmp_path), "--xpid=mine"]) == 2

@@ -37,31 +37,22 @@ def run(tmp_path, *lines):
     return process.returncode, process.stderr
 
 
-def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
-    # As the system raises it; root may read every file.
-    code, err = run(tmp_path, "raise PermissionError(13, 'Permission denied', '/secret')")
-    assert (code, err) == (2, "test: error: /secret: Permission denied\n")
-
-
-@pytest.mark.parametrize("raised", ["UsageError", "ValueError"])
-def test_control_characters_in_errors_and_log_messages_are_escaped(tmp_path, raised):
+def test_control_characters_in_errors_and_log_messages_are_escaped(tmp_path):
     _, err = run(
         tmp_path,
         "import logging",
         "logging.getLogger('torchbeast').warning('%s', 'a\\x1b[2J')",
-        f"raise {raised}('b\\x1b]0;c\\x07\\x9b')",
+        "raise UsageError('b\\x1b]0;c\\x07\\x9b')",
     )
     assert r"a\x1b[2J" in err
     assert r"b\x1b]0;c\x07\x9b" in err
     assert err.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, signum):
     # Inside exec, where a KeyboardInterrupt would change Python's own exit status.
-    code, err = run(tmp_path, f"exec('send({int(signum)})')", "time.sleep(30)")
-    assert code == -signum
-    assert not err
+    assert run(tmp_path, f"exec('send({int(signum)})')", "time.sleep(30)") == (-signum, "")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -77,23 +68,11 @@ def test_a_signal_while_there_is_something_to_save_only_sets_a_flag(tmp_path, si
     assert err == "saved\n"
 
 
-def test_repeated_signals_are_one(tmp_path):
+def test_signals_at_once_are_one_and_a_late_second_ctrl_c_ends_the_process(tmp_path):
     code, err = run(
         tmp_path,
         "with signals:",
-        "    for _ in range(3): send(signal.SIGTERM)",
-        "    send(signal.SIGINT)",
-        "    print('saved', file=sys.stderr)",
-    )
-    assert code == 143
-    assert err == "saved\n"
-
-
-def test_a_late_second_ctrl_c_ends_the_process_at_once(tmp_path):
-    code, err = run(
-        tmp_path,
-        "with signals:",
-        "    send(signal.SIGINT)",
+        "    for _ in range(3): send(signal.SIGINT)",
         "    time.sleep(signals.REPEAT_S + 0.1)",
         "    send(signal.SIGTERM)",
         "    print('still here', file=sys.stderr)",
@@ -118,7 +97,6 @@ def test_nohup_is_respected(tmp_path):
     [
         ("BrokenPipeError", ""),
         ("RunError('a server ended')", ""),
-        ("OSError('no space left')", "Ended by SIGTERM; meanwhile: OSError: no space left\n"),
         ("UsageError('no such')", "Ended by SIGTERM; meanwhile: UsageError: no such\n"),
     ],
 )
@@ -127,10 +105,9 @@ def test_only_what_does_not_fail_because_of_a_signal_is_reported(tmp_path, error
     assert run(tmp_path, *lines) == (143, message)
 
 
-@pytest.mark.parametrize("size", [1, 1_000_000], ids=["small", "large"])
-def test_output_that_nobody_reads_any_more_ends_the_command_quietly(tmp_path, size):
+def test_output_that_nobody_reads_any_more_ends_the_command_quietly(tmp_path):
     close_reader = "ends = os.pipe(); os.dup2(ends[1], 1); os.close(ends[0])"
-    assert run(tmp_path, close_reader, f"print('.' * {size})") == (128 + signal.SIGPIPE, "")
+    assert run(tmp_path, close_reader, "print('.')") == (128 + signal.SIGPIPE, "")
 
 
 def test_a_thread_that_is_still_inside_torch_does_not_abort_the_process(tmp_path):

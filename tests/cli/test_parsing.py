@@ -9,12 +9,9 @@ from torchbeast.cli.parsing import agent_type, directory
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("default", "atari"),
         ("rn", "resnet"),
         ("Res_Net", "resnet"),
-        ("AAA", "aaa"),
         ("attention_augmented", "aaa"),
-        ("atari", "atari"),
         ("my.module:Net", "my.module:Net"),
     ],
 )
@@ -29,14 +26,10 @@ def test_variables_in_a_directory_are_expanded(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     assert directory("$PLACE/runs") == directory("${PLACE}/runs") == "/some/where/runs"
     assert directory("~/runs") == "/home/me/runs"
-    assert polybeast.make_parser().parse_args(["--savedir=$PLACE"]).savedir == "/some/where"
-    assert polybeast.make_parser().parse_args([]).savedir == "/home/me/logs/torchbeast"
-
-
-def test_a_variable_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.delenv("NOWHERE", raising=False)
     with pytest.raises(argparse.ArgumentTypeError, match=r"no environment variable \$NOWHERE"):
         directory("$NOWHERE/runs")
+    assert polybeast.make_parser().parse_args(["--savedir=$PLACE"]).savedir == "/some/where"
+    assert polybeast.make_parser().parse_args([]).savedir == "/home/me/logs/torchbeast"
 
 
 def test_servers_accept_the_flag_of_2019():
@@ -44,24 +37,10 @@ def test_servers_accept_the_flag_of_2019():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--epsilon=0"], "must be above 0"),
-        (["--grad_norm_clipping=0"], "must be above 0"),
-        ([f"--seed={2**63}"], "must be less than 2^63"),
-        (["--unroll_length=1e19"], "must be less than 2^63"),
-    ],
-)
-def test_values_that_cannot_train_are_refused(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        polybeast.make_parser().parse_args(arguments)
-    assert message in capsys.readouterr().err
-    assert polybeast.make_parser().parse_args([f"--seed={2**63 - 1}"]).seed == 2**63 - 1
-
-
-@pytest.mark.parametrize(
     ("arguments", "hint"),
     [
+        (["--epsilon=0"], "must be above 0"),
+        ([f"--seed={2**63}"], "must be less than 2^63"),
         (["--total_step", "5"], "perhaps you meant --total_steps"),
         (["--use-popart"], "perhaps you meant --use_popart"),
         (["--env", "Pong", "Breakout"], "separated by commas"),

@@ -5,8 +5,8 @@ import pytest
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
 
 
-def make_gate(batch_size, learn, is_over=lambda: False):
-    return BatchGate(batch_size, lambda a, b: a + b, lambda whole: whole, learn, is_over)
+def make_gate(batch_size, learn):
+    return BatchGate(batch_size, lambda a, b: a + b, lambda whole: whole, learn, lambda: False)
 
 
 def add(gate, part):
@@ -29,41 +29,6 @@ def start(function, *args):
     return thread, errors
 
 
-def test_a_batch_is_learned_from_when_its_last_part_is_delivered():
-    batches = []
-    gate = make_gate(4, batches.append)
-    add(gate, ["a"])
-    add(gate, ["b", "c"])
-    assert batches == []
-    add(gate, ["d"])
-    add(gate, ["e", "f", "g", "h"])
-    assert batches == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
-
-
-def test_parts_of_the_next_batch_wait_until_this_one_is_learned_from():
-    learning, go_on = threading.Event(), threading.Event()
-    order = []
-
-    def learn(batch):
-        learning.set()
-        go_on.wait()
-        order.append(batch)
-
-    gate = make_gate(1, learn)
-    first, _ = start(add, gate, ["a"])
-    learning.wait()
-
-    def enter():
-        with gate.part(1):
-            order.append("admitted")
-
-    second, _ = start(enter)
-    go_on.set()
-    first.join()
-    second.join()
-    assert order == [["a"], "admitted"]
-
-
 def test_close_wakes_threads_that_wait():
     gate = make_gate(1, lambda batch: None)
     with gate.part(1):
@@ -73,15 +38,14 @@ def test_close_wakes_threads_that_wait():
     assert [type(error) for error in errors] == [LearnerClosed]
 
 
-@pytest.mark.parametrize("place", ["computing", "learning"])
-def test_one_failure_wakes_all_threads(place):
+def test_one_failure_wakes_all_threads():
     def fail(_):
         raise ArithmeticError("no")
 
     def enter():
         with gate.part(1):
             waiting.append(start(add, gate, ["b"]))
-            gate.deliver(["a"], 1) if place == "learning" else fail(None)
+            gate.deliver(["a"], 1)
 
     gate, waiting = make_gate(1, fail), []
     with pytest.raises(ArithmeticError):
@@ -91,12 +55,3 @@ def test_one_failure_wakes_all_threads(place):
     with pytest.raises(RuntimeError, match="another learner thread failed"):
         add(gate, ["c"])
     assert [str(error) for error in errors] == ["another learner thread failed"]
-
-
-def test_nobody_is_admitted_when_all_is_done():
-    batches = []
-    gate = make_gate(1, batches.append, is_over=lambda: bool(batches))
-    add(gate, ["a"])
-    with pytest.raises(LearnerClosed):
-        add(gate, ["b"])
-    assert batches == [["a"]]

@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW
-from torchbeast.core.learner import (
-    Learner,
-    LearnerClosed,
-    OptimizerConfig,
-    rollouts_at_once,
-)
+from torchbeast.core.learner import Learner, LearnerClosed, OptimizerConfig, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.models import AgentConfig, make_agent
@@ -43,24 +38,13 @@ def make_rollout(seed, batch=1, task=0):
 
 
 def make_learner(
-    batch_size,
-    use_popart=False,
-    beta_per="target",
-    total_steps=1000,
-    loss=LossConfig(),  # noqa: B008
-    **optimizer,
+    batch_size, use_popart=False, beta_per="target", total_steps=1000, loss=None, **optimizer
 ):
     torch.manual_seed(0)
     agent = make_agent(CONFIG._replace(use_popart=use_popart, beta_per=beta_per))
     steps = []
-    learner = Learner(
-        agent,
-        loss,
-        OptimizerConfig(total_steps=total_steps, **optimizer),
-        batch_size,
-        steps.append,
-    )
-    return learner, steps
+    optimizer = OptimizerConfig(total_steps=total_steps, **optimizer)
+    return Learner(agent, loss or LossConfig(), optimizer, batch_size, steps.append), steps
 
 
 def join(rollouts):
@@ -98,16 +82,6 @@ def test_parts_equal_the_whole_batch(config, parts):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=name)
     assert in_parts.steps == whole.steps == 4 * T
     assert in_parts.task_steps == [2 * T, 2 * T]
-
-
-def test_statistics_contain_the_whole_batch_whatever_its_parts():
-    rollouts = [make_rollout(i) for i in range(4)]
-    whole, _ = learn_in_parts([rollouts], 4, use_popart=True)
-    in_parts, _ = learn_in_parts([[r] for r in rollouts], 4, use_popart=True)
-    for a, b in zip(whole.agent.baseline.moments, in_parts.agent.baseline.moments, strict=True):
-        torch.testing.assert_close(a, b)
-    assert whole.agent.baseline.mu[0] != 0
-    assert whole.agent.baseline.mu[1] == 0
 
 
 def test_a_batch_is_normalised_by_statistics_that_contain_it():
@@ -195,10 +169,8 @@ def test_state_goes_round():
     assert (second.steps, second.learner_steps) == (3 * T, 3)
     for learner in (first, second):
         learner.learn(*make_rollout(9), ())
-    for a, b in zip(
-        first.agent.state_dict().values(), second.agent.state_dict().values(), strict=True
-    ):
-        assert torch.equal(a, b)
+    expected = second.agent.state_dict()
+    assert all(torch.equal(x, expected[name]) for name, x in first.agent.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -206,11 +178,8 @@ def test_state_goes_round():
     [
         (4, 20, 1, 80, 4),
         (4, 20, 2, 80, 2),  # All threads have something to do.
-        (8, 20, 1, 80, 4),
-        (8, 80, 2, 80, 1),
         (8, 500, 1, 80, 1),  # A rollout is never cut.
         (6, 20, 1, 80, 3),  # Parts are equal.
-        (2, 20, 4, 80, 1),
         (8, 80, 2, None, 8),
     ],
 )
@@ -220,8 +189,7 @@ def test_a_thread_takes_about_as_many_rows_as_the_agent_likes(
     assert rollouts_at_once(batch_size, unroll_length, threads, rows) == expected
 
 
-@pytest.mark.parametrize("use_popart", [False, True])
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize(("use_popart", "reward"), [(False, float("nan")), (True, 3e38)])
 def test_an_update_that_is_not_finite_changes_nothing(use_popart, reward):
     learner, steps = make_learner(
         1, use_popart=use_popart, loss=LossConfig(clip_rewards=False, baseline_cost=1e5)

@@ -74,15 +74,3 @@ def test_what_is_no_step_of_a_game_is_not_counted():
     stats = read_stats(part, GradientNorms(torch.tensor(0.5), {}))
     assert stats.task_steps == [T, 0, T - 1]
     assert (stats.value_loss, stats.entropy, stats.policy_lag) == (1, 1, 2)
-
-
-def test_steps_with_a_loss_that_is_not_finite_are_counted_by_task():
-    task = make_env().task[:-1].long()
-    per_step = torch.ones(T, B)
-    per_step[0, 1] = float("nan")
-    per_step[2, 1] = float("inf")
-    losses = Losses(per_step, *[torch.zeros(T, B)] * 5, task.float(), task, task >= 0)
-    part = collect_part(losses, make_env(), None, 0, len(TASKS))
-    stats = read_stats(join_parts(part, part), GradientNorms(torch.tensor(0.5), {}))
-    assert stats.task_steps == [2 * T, 0, 2 * T]
-    assert stats.faulty_steps == [0, 0, 4]

@@ -112,7 +112,6 @@ def test_a_server_yields_the_same_rows(tmp_path):
     ("reward", "truncated", "message"),
     [
         (float("nan"), False, "its reward is"),
-        (1e39, False, "its reward is"),
         (0.0, 0, "returned 0 for `truncated`, which is no bool"),
     ],
 )
@@ -156,7 +155,6 @@ PICTURE = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
     [
         (PICTURE.astype(np.float32), "float32[1, 2, 3]"),
         (PICTURE[:, :1], "uint8[1, 1, 3]"),  # Would be repeated in both rows.
-        (PICTURE[0], "uint8[2, 3]"),
     ],
 )
 def test_an_observation_that_its_space_does_not_have_is_an_error(picture, found):

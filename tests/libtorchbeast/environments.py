@@ -87,12 +87,6 @@ class WrongSpace(OldGym):
         return {"a": 0, "b": np.zeros(2)}
 
 
-class StepInC(OldGym):
-    """Fails without a Python frame."""
-
-    step = [].index
-
-
 def serve_mock(address, tls=None):
     """Serves environments that cost nothing."""
     from torchbeast.envs.mock import Mock
@@ -106,5 +100,5 @@ def serve(address, kind, behaviour, task):
     def counting():
         return Counting(next(made), **behaviour)
 
-    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace, "step_in_c": StepInC}
+    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
     Server(kinds[kind], address, task).run()

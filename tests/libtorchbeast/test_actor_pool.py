@@ -40,15 +40,7 @@ def start_server(tmp_path):
 class Pool:
     """An actor pool with an inference thread that counts: the action is the call's number."""
 
-    def __init__(
-        self,
-        addresses,
-        envs=1,
-        queue_size=None,
-        state=(),
-        action_dtype=torch.int64,
-        **options,
-    ):
+    def __init__(self, addresses, envs=1, queue_size=None, state=(), **options):
         self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
         self.batcher = DynamicBatcher(batch_dim=1, timeout_ms=10)
         self.pool = ActorPool(
@@ -56,7 +48,6 @@ class Pool:
         )
         self.error = None
         self.calls = 0
-        self._action_dtype = action_dtype
         self._threads = [
             threading.Thread(target=self._infer, daemon=True),
             threading.Thread(target=self._run, daemon=True),
@@ -67,9 +58,7 @@ class Pool:
             env_output, state = batch.get_inputs()
             batch_size = env_output[1].shape[1]
             self.calls += 1
-            # The smallest type wraps around at 128.
-            number = self.calls if self._action_dtype == torch.int64 else self.calls % 100
-            action = torch.full((1, batch_size, 1), number, dtype=self._action_dtype)
+            action = torch.full((1, batch_size, 1), self.calls)
             seen = env_output[7].to(torch.float32)  # Anything of the right shape.
             batch.set_outputs(((action, seen), tuple(s + 1 for s in state)))
 
@@ -246,15 +235,12 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     ("bad", "message"),
     [
         ({"reward": float("nan")}, "its reward is nan"),
-        ({"reward": 1e300}, "its reward is 1"),
         ({"reward": None}, "its reward is None, which is no number"),
         ({"truncated": 0}, "its step() returned 0 for `truncated`, which is no bool"),
-        ({"truncated": 2}, "belongs into Server(task=...)"),
         (
             {"frame": np.zeros((4, 2, 3), np.float32)},
             r"its observation is float32[4, 2, 3], the first one was uint8[4, 2, 3]",
         ),
-        ({"frame": {"x": np.zeros(3)}}, "a leaf against a mapping of 1"),
         ({"text": "é" * 2000 + "\ud800"}, "é" * 2000 + "\\ud800"),
     ],
 )
@@ -273,22 +259,6 @@ def test_observations_of_another_type_than_the_space_are_refused(start_server):
     assert "its observation['b'] is float64[2], its observation_space says float32" in error
 
 
-def test_an_exception_without_a_python_frame_is_named(start_server):
-    address, _ = start_server("step_in_c")
-    with Pool([address], max_environment_failures=1) as pool:
-        error = pool.wait_for_error()
-    assert "ValueError: " in error
-    assert "is not in list" in error
-
-
-def test_actions_of_every_integer_type_arrive_as_int(start_server):
-    address, _ = start_server()
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
-        with Pool([address], action_dtype=dtype) as pool:
-            check_rollouts([next(pool.queue) for _ in range(2)])
-        assert pool.error is None
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_another_users_socket_is_not_connected_to(tmp_path):
     with socket.socket(socket.AF_UNIX) as squatter:
@@ -299,54 +269,28 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 
-def closing_time(pool):
-    start = time.monotonic()
-    pool.close()
-    return time.monotonic() - start
-
-
-def test_close_while_connecting(tmp_path):
-    with Pool([f"unix:{tmp_path}/nobody"]) as pool:
-        time.sleep(0.1)
-        assert closing_time(pool) < 30
-
-
 def test_close_with_a_stopped_server(start_server):
     address, process = start_server()
     with Pool([address]) as pool:
         next(pool.queue)
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(0.1)
-        assert closing_time(pool) < 30
+        start = time.monotonic()
+        pool.close()
+        assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"unroll_length": 0}, "unroll_length must be >= 1"),
         ({"addresses": []}, "No environment server addresses"),
-        ({"addresses": ["nonsense"]}, "neither unix:PATH nor HOST:PORT"),
         ({"addresses": ["192.0.2.1:4000"]}, "without TLS"),
-        ({"addresses": ["127.evil.example.com:4000"]}, "without TLS"),
         ({"environments_per_stream": [1, 2]}, "one number per address"),
-        ({"step_timeout_s": -1}, "step_timeout_s must be >= 0"),
-        ({"num_threads": 0}, "num_threads must be >= 1"),
-        ({"tls_server_name": "server"}, "tls_server_name needs tls"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
-    options = {"unroll_length": 1, "addresses": ["unix:/tmp/x"], **options}
+    options = {"addresses": ["unix:/tmp/x"], **options}
+    addresses = options.pop("addresses")
     with pytest.raises(ValueError, match=message):
-        ActorPool(
-            options.pop("unroll_length"), BatchingQueue(), DynamicBatcher(),
-            options.pop("addresses"), (), **options,
-        )  # fmt: skip
-
-
-def test_a_wrong_change_of_address_is_refused():
-    pool = ActorPool(1, BatchingQueue(), DynamicBatcher(), ["unix:/tmp/x"], ())
-    with pytest.raises(IndexError, match="no stream 1 of 1"):
-        pool.set_address(1, "unix:/tmp/x")
-    with pytest.raises(ValueError, match="without TLS"):
-        pool.set_address(0, "192.0.2.1:4000")
+        ActorPool(1, BatchingQueue(), DynamicBatcher(), addresses, (), **options)

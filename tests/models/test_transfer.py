@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.models.transfer import check_transfer, transfer
+from torchbeast.models.transfer import transfer
 
 SMALL = AgentConfig(agent_type="atari", observation_shape=(1, 36, 36), num_actions=3, tasks=("a",))
 
@@ -31,9 +30,8 @@ def run(agent, last_action=0, task=0):
 
 
 @pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])
-@pytest.mark.parametrize("use_popart", [False, True])
-def test_the_same_games_and_actions_make_the_same_agent(agent_type, use_popart):
-    options = {"agent_type": agent_type, "use_popart": use_popart, "use_lstm": agent_type != "aaa"}
+def test_the_same_games_and_actions_make_the_same_agent(agent_type):
+    options = {"agent_type": agent_type, "use_popart": True, "use_lstm": agent_type != "aaa"}
     source, target = make(1, **options), make(2, **options)
     transferred = transfer(source, target, {0: 0}, {0: 0, 1: 1, 2: 2})
     assert not transferred.new
@@ -82,14 +80,9 @@ def test_value_heads_are_those_of_their_games():
 @pytest.mark.parametrize(
     ("source", "target", "games"),
     [
-        (
-            {"tasks": ("a",)},
-            {"tasks": ("a", "b")},
-            {0: 0},
-        ),  # One head, and a game it does not know.
-        ({"use_popart": True}, {}, {0: 0}),
+        # One head, and a game it does not know.
+        ({"tasks": ("a",)}, {"tasks": ("a", "b")}, {0: 0}),
         ({}, {"use_popart": True}, {0: 0}),
-        ({"value_heads": "game"}, {}, {0: 0}),
         ({}, {}, {}),
     ],
 )
@@ -110,17 +103,3 @@ def test_a_part_of_another_size_is_left_whole():
     assert transferred.new == ("core", "policy", "baseline")
     assert all(torch.equal(before[k], v) for k, v in target.core.state_dict().items())
     assert torch.equal(source.conv1.weight, target.conv1.weight)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"agent_type": "resnet"}, "another network: --agent_type atari, without --use_lstm"),
-        ({"use_lstm": True}, "another network: --agent_type atari, without --use_lstm"),
-        ({"observation_shape": (4, 36, 36)}, "looks at pictures .1, 36, 36., these games show"),
-    ],
-)
-def test_another_network_is_refused(changes, message):
-    with pytest.raises(UsageError, match=message):
-        check_transfer(SMALL, SMALL._replace(**changes))
-    check_transfer(SMALL, SMALL._replace(num_actions=18, tasks=("x", "y"), use_popart=True))

@@ -9,14 +9,12 @@ import pytest
 import torch
 from PIL import Image, ImageSequence
 
-from torchbeast.core.types import RunError, UsageError
-from torchbeast.envs import make_env
-from torchbeast.envs.mock import Mock
+from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play import films
 from torchbeast.play import games as playing
 from torchbeast.play.config import EvaluationConfig
-from torchbeast.play.films import HEADER_HEIGHT, GifWriter, MovieWriter
+from torchbeast.play.films import GifWriter, MovieWriter
 from torchbeast.polybeast import make_parser
 from torchbeast.records import checkpoint
 from torchbeast.runtime.threads import StopSignals
@@ -82,13 +80,6 @@ def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
     assert path.exists()
 
 
-def test_an_environment_that_draws_nothing_is_one_clear_line():
-    env = Mock()
-    env.render = lambda: np.zeros((20, 30), np.uint8)
-    with pytest.raises(UsageError, match=r"^'Mock' cannot be drawn: its render\(\) returns no"):
-        playing.draw_game(env)
-
-
 def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
     path = savedir / "short.gif"
     flags = ("--sample", f"--movie={path}")
@@ -103,12 +94,8 @@ def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
 
 def test_several_games_are_filmed_into_a_directory(savedir, tmp_path):
     trained = playing.Trained(None, "mine", "640", directory=tmp_path / "mine")
-    directory = tmp_path / "films"
-    for name in (str(directory), "movies.v1/"):
-        (tmp_path / "movies.v1").mkdir(exist_ok=True)
-        path = films.movie_path(config(savedir, f"--movie={name}"), trained, "ALE/Pong-v5", 2)
-        assert path.name == "mine_640_ALE-Pong-v5.gif"
-        assert path.parent == Path(name)
+    path = films.movie_path(config(savedir, "--movie=films/"), trained, "ALE/Pong-v5", 2)
+    assert path == Path("films/mine_640_ALE-Pong-v5.gif")
     one = config(savedir, "--movie=pong.gif")
     assert films.movie_path(one, trained, BREAKOUT, 1) == Path("pong.gif")
     with pytest.raises(UsageError, match="name a directory for 2 games"):
@@ -135,17 +122,6 @@ def test_a_window_shows_the_game_under_its_name_and_score(savedir, monkeypatch, 
     assert float(score) >= 0
 
 
-def test_caption_tells_the_score():
-    plain = make_env(BREAKOUT, seed=1, render_mode="rgb_array")
-    env = films.Captioned(plain, "Breakout")
-    env.reset()
-    first = env.render()
-    assert first.shape == (420 + HEADER_HEIGHT, 320, 3)
-    assert np.array_equal(first[HEADER_HEIGHT::2, ::2], plain.render())
-    env.step(0)
-    assert not np.array_equal(env.render()[:HEADER_HEIGHT], first[:24])
-
-
 def write_gif(pictures, fps=15):
     file = io.BytesIO()
     writer = GifWriter(file, fps)
@@ -161,16 +137,16 @@ def read(file):
         shown = [
             (np.asarray(p.convert("RGB")), p.info["duration"]) for p in ImageSequence.Iterator(film)
         ]
-    return [picture for picture, _ in shown], [duration for _, duration in shown]
+    return zip(*shown, strict=True)
 
 
-def moving_squares(count, colours=100):
+def moving_squares(count):
     """Pictures in which a square moves, and with it a few of many colours."""
     random = np.random.default_rng(0)
-    palette = random.integers(0, 256, (colours, 3), np.uint8)
+    palette = random.integers(0, 256, (100, 3), np.uint8)
     for i in range(count):
         picture = np.zeros((40, 30, 3), np.uint8)
-        picture[i : i + 5, 10:20] = palette[random.integers(colours, size=(5, 10))]
+        picture[i : i + 5, 10:20] = palette[random.integers(100, size=(5, 10))]
         yield picture
 
 
@@ -181,22 +157,11 @@ def test_every_picture_is_exact_wherever_it_differs_from_the_one_before():
     assert sum(durations) == 2000
 
 
-def test_equal_pictures_in_a_row_are_one_that_is_shown_longer(monkeypatch):
+def test_equal_pictures_in_a_row_are_one_that_is_shown_longer():
     first, second = moving_squares(2)
     shown, durations = read(write_gif([first] * 3 + [second] + [first] * 2, fps=10))
     assert np.array_equal(shown, [first, second, first])
-    assert durations == [300, 100, 200]
-    monkeypatch.setattr(films, "MAX_DURATION", 25)
-    shown, durations = read(write_gif([first, *[second] * 4], fps=10))
-    assert all(np.array_equal(picture, second) for picture in shown[1:])
-    assert durations[0] == 100
-    assert sum(durations[1:]) == 400
-
-
-@pytest.mark.parametrize("fps", [7, 60])
-def test_the_speed_is_exact_over_the_whole_film(fps):
-    _, durations = read(write_gif(moving_squares(30), fps))
-    assert sum(durations) == pytest.approx(30_000 / fps, abs=5)
+    assert durations == (300, 100, 200)
 
 
 def write(path, count=30):
@@ -224,10 +189,3 @@ def test_a_film_that_failed_leaves_what_was_there(tmp_path):
     write(path, count=0)  # Nor does a film without pictures.
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]
-
-
-def test_a_full_disk_leaves_no_part_of_a_film(tmp_path):
-    (tmp_path / ".a.gif.tmp.gif").symlink_to("/dev/full")
-    with pytest.raises(RunError, match=r"^Cannot write .*a\.gif: No space left"):
-        write(tmp_path / "a.gif")
-    assert not list(tmp_path.iterdir())

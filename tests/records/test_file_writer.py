@@ -1,5 +1,4 @@
 import logging
-import resource
 import shutil
 
 import pytest
@@ -36,21 +35,6 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(make, tmp_path):
         file.write("40")  # Killed in the middle of a row.
     make(last_step=20).log({"step": 25, "loss": 0.5})
     assert rows(tmp_path) == ["step,loss", "10,0.5", "20,0.5", "25,0.5"]
-
-
-def test_a_row_cut_by_a_full_disk_is_left_out(make, tmp_path):
-    writer = make()
-    writer.log({"step": 1, "loss": 0.5})
-    writer._scalars._writer.flush()  # Its thread would meet the limit, too.
-    size = (tmp_path / "run" / "logs.csv").stat().st_size
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 2, limits[1]))  # Two bytes are left.
-    try:
-        writer.log({"step": 10, "loss": 0.5})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    writer.log({"step": 102700, "loss": 0.5})
-    assert rows(tmp_path) == ["step,loss", "1,0.5", "102700,0.5"]
 
 
 def test_unfinished_files_of_a_killed_run_are_removed(make, tmp_path):

@@ -1,11 +1,6 @@
 import pytest
 
-from torchbeast.records.metrics import (
-    log_fields,
-    log_row,
-    snapshot_scalars,
-    step_scalars,
-)
+from torchbeast.records.metrics import log_fields, log_row, snapshot_scalars, step_scalars
 
 NAMES = ["Pong", "Breakout"]
 

@@ -1,9 +1,8 @@
 import json
 
-import pytest
 import torch
 
-from torchbeast.records.profiling import STATISTICS, StepTrace, describe, describe_gradients
+from torchbeast.records.profiling import StepTrace, describe_gradients
 
 
 def trace(path, begin):
@@ -20,11 +19,10 @@ def trace(path, begin):
     return written, sorted(name for name in names if name.startswith("step "))
 
 
-@pytest.mark.parametrize("begin", [0, 1000])
-def test_some_steps_after_the_start_are_traced(tmp_path, begin):
-    written, steps = trace(tmp_path / "trace.json", begin)
+def test_some_steps_after_the_start_are_traced(tmp_path):
+    written, steps = trace(tmp_path / "trace.json", begin=1000)
     assert steps == ["step 2", "step 3", "step 4"]
-    assert written == [begin + 5]
+    assert written == [1005]
 
 
 def test_a_run_that_ends_before_leaves_no_trace(tmp_path):
@@ -34,24 +32,9 @@ def test_a_run_that_ends_before_leaves_no_trace(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_statistics_of_a_gradient():
-    statistics = describe(torch.tensor([[3.0, -4.0]])).tolist()
-    assert dict(zip(STATISTICS, statistics, strict=True)) == {
-        "norm": 5.0,
-        "mean": -0.5,
-        "std": 3.5,
-        "max_abs": 4.0,
-    }
-
-
 def test_every_parameter_with_a_gradient_is_described():
     module = torch.nn.Linear(2, 1)
     assert describe_gradients(module) == {}
-    (module(torch.ones(1, 2)) * 4).sum().backward()
-    module.weight.grad = None
-    assert describe_gradients(module) == {
-        "bias/norm": 4.0,
-        "bias/mean": 4.0,
-        "bias/std": 0.0,
-        "bias/max_abs": 4.0,
-    }
+    module.weight.grad = torch.tensor([[3.0, -4.0]])
+    statistics = {"norm": 5.0, "mean": -0.5, "std": 3.5, "max_abs": 4.0}
+    assert describe_gradients(module) == {f"weight/{k}": v for k, v in statistics.items()}

@@ -1,10 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from torchbeast.records.progress import (
-    MIN_TREND_GAMES,
-    SHOWN_AFTER_S,
     USUAL_INTERVALS,
-    WARNED_AFTER_S,
     Arrivals,
     EvaluatedReturns,
     Progress,
@@ -13,25 +12,16 @@ from torchbeast.records.progress import (
 QUEUES = {"learner": 1, "inference": 0}
 
 
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    """Time that passes when the test says so."""
+    return SimpleNamespace(now=1000.0)
 
 
 @pytest.fixture
 def make(clock):
     def run(total=100, human_normalized=lambda task, value: None):
-        return Progress(["Pong", "Breakout"], total, human_normalized, clock)
+        return Progress(["Pong", "Breakout"], total, human_normalized, lambda: clock.now)
 
     return run
 
@@ -53,14 +43,6 @@ def test_the_speed_is_that_of_the_last_minutes(make, make_stats, clock):
     assert snapshot.sps == pytest.approx(10.0)
     assert snapshot.seconds == 1000
     assert snapshot.seconds_left == pytest.approx((1_000_000 - 5490) / 10)
-
-
-def test_the_trend_compares_the_newer_half_of_the_games(make, make_stats):
-    progress = make()
-    progress.record(make_stats(20, *[1.0] * (MIN_TREND_GAMES // 2)))
-    assert progress.snapshot(QUEUES).games[0].trend is None
-    progress.record(make_stats(40, *[3.5] * (MIN_TREND_GAMES // 2)))
-    assert progress.snapshot(QUEUES).games[0].trend == 2.5
 
 
 def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_stats):
@@ -124,17 +106,6 @@ def run(arrivals, batches, start=0.0, interval=1.0):
         now += interval
         arrivals.record(task_steps, now)
     return now
-
-
-def test_a_silence_is_shown_before_it_is_warned_about():
-    arrivals = Arrivals(2)
-    now = run(arrivals, [[10, 10]])
-    now = run(arrivals, [[10, 0]] * int(SHOWN_AFTER_S), now)
-    assert arrivals.silence(1, now) == SHOWN_AFTER_S
-    assert arrivals.silence(0, now) is None
-    assert arrivals.newly_silent(now) == {}
-    now = run(arrivals, [[10, 0]] * int(WARNED_AFTER_S - SHOWN_AFTER_S), now)
-    assert arrivals.newly_silent(now) == {1: WARNED_AFTER_S}
 
 
 def test_many_games_with_a_slow_network_are_not_silent():

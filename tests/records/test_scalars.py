@@ -42,12 +42,6 @@ def test_a_resumed_run_hides_what_came_after_its_checkpoint(write):
     assert [event.step for event in events.Scalars("losses/entropy")] == [10, 20, 25, 30]
 
 
-def test_a_run_that_begins_anew_hides_the_one_before(write):
-    write([10, 20, 30])
-    events = write([15, 25])
-    assert [event.step for event in events.Scalars("losses/entropy")] == [15, 25]
-
-
 def test_wandb_starts_before_tensorboard_and_ends_with_the_run(write, wandb, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     wandb.init = lambda **options: wandb.calls.append((options, list(tmp_path.iterdir())))
@@ -79,22 +73,6 @@ def test_a_service_that_fails_is_named(write, wandb, caplog):
     wandb.init = fail
     with pytest.raises(UsageError, match=r"--logger wandb cannot start: no network$"):
         write([10], use_wandb=True)
-
-
-def test_a_disk_that_fails_does_not_end_the_run(tmp_path, caplog, monkeypatch):
-    writer = ScalarWriter(tmp_path, CONFIG, None)
-
-    def fail(*_):
-        raise OSError("No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(writer._writer, "add_scalar", fail)
-        for step in range(3):
-            writer.write({"x": 1.0}, step)
-    writer.close()
-    assert [r.getMessage() for r in caplog.records] == [
-        "TensorBoard failed and is left out: No space left on device"
-    ]
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):

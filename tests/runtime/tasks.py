@@ -18,16 +18,3 @@ def live_slowly(alive):
         alive()
         time.sleep(0.1)
     return "done"
-
-
-def import_slowly():
-    """Takes longer than a second before there is a task."""
-    time.sleep(3.0)
-    return succeed
-
-
-class SlowToImport:
-    """A task that is :func:`succeed` where it arrives."""
-
-    def __reduce__(self):
-        return import_slowly, ()

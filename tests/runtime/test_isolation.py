@@ -3,12 +3,11 @@
 import functools
 import os
 import sys
-import time
 
 import psutil
 import pytest
 
-from tests.runtime.tasks import SlowToImport, hang, live_slowly, succeed
+from tests.runtime.tasks import hang, live_slowly, succeed
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig
 from torchbeast.envs.random_play import measure_game
@@ -63,33 +62,16 @@ def test_a_slow_task_that_is_alive_is_waited_for():
     assert run_isolated({"a": live_slowly}, deadline_s=1) == {"a": "done"}
 
 
-def test_the_start_of_a_child_process_is_not_the_tasks_time():
-    assert run_isolated({"a": SlowToImport()}, deadline_s=1) == {"a": "done"}
-
-
 def test_a_task_that_hangs_is_given_up():
     tasks = {"fine": succeed, "stuck": hang}
     with pytest.raises(RunError, match=r"^stuck: it has hung for 2 seconds$"):
         run_isolated(tasks, deadline_s=2)
 
 
-def end_before_its_child(alive):
-    if os.fork() == 0:
-        time.sleep(10)
-        os._exit(0)
-    os._exit(3)
-
-
-def test_the_end_of_a_process_is_told_though_a_child_of_it_goes_on():
-    with pytest.raises(RunError, match=r"^a: its process ended itself with exit code 3$"):
-        run_isolated({"a": end_before_its_child}, deadline_s=300)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("Exits", "it called sys.exit\\('bye'\\)"),
-        ("EndsAtOnce", "its process ended itself with exit code 0"),
         ("Crashes", "its process was killed by signal 11"),
         ("Raises", "ZeroDivisionError: the third step"),
     ],

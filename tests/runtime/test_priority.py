@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from torchbeast.runtime import priority
-
 has_sessions = pytest.mark.skipif(
     not Path("/proc/self/autogroup").exists(), reason="The kernel does not divide time by session"
 )
@@ -32,12 +30,6 @@ def test_a_new_session_follows_that_of_its_parent(niceness, expected):
         f"subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
     )
     assert run(code, start_new_session=True) == (min(os.nice(0) + niceness, 19), expected)
-
-
-@has_sessions
-def test_the_session_of_another_process_is_left_alone():
-    before = priority.session_niceness(os.getpid())
-    assert run("priority.follow_session(3)") == (min(os.nice(0) + 3, 19), before)
 
 
 def test_without_sessions_the_niceness_of_the_process_counts():

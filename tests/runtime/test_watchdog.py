@@ -1,4 +1,3 @@
-import signal
 import time
 
 import pytest
@@ -58,22 +57,3 @@ def test_what_raises_is_not_hung():
     with pytest.raises(ZeroDivisionError), watchdog.inside(0):
         raise ZeroDivisionError
     assert not watchdog.is_hung(0)
-
-
-def hang(watchdog):
-    with watchdog.inside(0):
-        signal.pause()
-
-
-def test_a_hung_process_is_ended_and_explained(capfd):
-    context = fork_context()
-    watchdog = Watchdog(context, 1, timeout_s=0.2)
-    process = context.Process(target=hang, args=(watchdog,))
-    process.start()
-    while not watchdog.is_hung(0):
-        assert process.is_alive()
-        time.sleep(0.01)
-    watchdog.end(process)
-    assert process.exitcode == -signal.SIGABRT
-    assert watchdog.explain(0, process.exitcode) == ("hung in its environment for 0.2 s", 0.2)
-    assert watchdog.explain(0, 7) == ("died (exit code 7)", 0.0)

@@ -18,16 +18,6 @@ def live(restarts, clock, seconds, hung_s=0.0):
     return generation
 
 
-def test_a_worker_is_replaced_until_it_keeps_dying_of_its_start(clock, caplog):
-    restarts = workers.Restarts("program", "actor", 2)
-    assert [live(restarts, clock, 1) for _ in range(4)] == [0, 1, 2, 3]
-    assert caplog.text.count("program: actor 1 died (exit code -9), restarting it") == 4
-    with pytest.raises(
-        RunError, match=r"actor 1 died \(exit code -9\), 5 times right after its start"
-    ):
-        live(restarts, clock, 1)
-
-
 def test_a_long_life_makes_up_for_quick_deaths(clock):
     restarts = workers.Restarts("program", "actor", 2)
     for _ in range(3):

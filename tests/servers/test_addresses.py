@@ -6,13 +6,8 @@ import subprocess
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.servers.addresses import (
-    check_basenames,
-    check_tls,
-    load_tls,
-    remove_dead_socket,
-    server_addresses,
-)
+from torchbeast.servers import addresses
+from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
 
 
 def bind(path):
@@ -31,7 +26,7 @@ def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
             client.setblocking(False)
             client.connect_ex(str(tmp_path / "busy"))
         for name in ("dead", "alive", "busy", "missing", "no directory/missing"):
-            remove_dead_socket(os.path.join(tmp_path, name))
+            addresses.remove_dead_socket(os.path.join(tmp_path, name))
         assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "busy"]
         for client in clients:
             client.close()
@@ -39,8 +34,8 @@ def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
 
 def test_each_host_has_an_equal_part_of_the_servers():
     assert server_addresses(["unix:/tmp/a"], 2) == ["unix:/tmp/a.0", "unix:/tmp/a.1"]
-    addresses = server_addresses(["a:4000", "b:5000"], 4)
-    assert addresses == ["a:4000", "a:4001", "b:5000", "b:5001"]
+    found = server_addresses(["a:4000", "b:5000"], 4)
+    assert found == ["a:4000", "a:4001", "b:5000", "b:5001"]
     check_basenames("a:4000,b:5000", 4, 2, "tls")
     check_basenames("a:1,b:65534", 4, 2, "tls")
 
@@ -52,8 +47,6 @@ def test_each_host_has_an_equal_part_of_the_servers():
         ("a:4000,b:4000", 2, "2 hosts with all of 2 games need a multiple of 4"),
         ("a:4000,b", 4, "must be unix:/path or host:port, not b"),
         ("a:4000,b:65535", 4, "b:65535: the ports of 2 servers"),
-        ("a:0", 2, "a:0: the ports"),
-        ("unix:/tmp/a%41", 4, "a path that gRPC takes for another one .*: /tmp/a%41"),
     ],
 )
 def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
@@ -61,10 +54,9 @@ def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
         check_basenames(basenames, num_servers, 2, "tls")
 
 
-@pytest.mark.parametrize("basename", ["a:4000", "0.0.0.0:4000"])
-def test_hosts_beyond_this_machine_need_certificates(basename):
-    with pytest.raises(UsageError, match=f"{basename} is beyond this machine: it needs --tls_dir"):
-        check_basenames(basename, 2, 2)
+def test_hosts_beyond_this_machine_need_certificates():
+    with pytest.raises(UsageError, match="a:4000 is beyond this machine: it needs --tls_dir"):
+        check_basenames("a:4000", 2, 2)
     check_basenames("127.0.0.1:4000", 2, 2)
 
 
@@ -82,12 +74,3 @@ def test_a_certificate_that_has_expired_is_named_as_such(tmp_path, days):
     else:
         with pytest.raises(UsageError, match=r"cert\.pem has expired: make new certificates"):
             check_tls(str(tmp_path))
-
-
-def test_certificates_are_three_files_of_text(tmp_path):
-    for name in ("cert", "key", "root"):
-        (tmp_path / f"{name}.pem").write_text(name)
-    assert load_tls(str(tmp_path)) == ["cert", "key", "root"]
-    (tmp_path / "root.pem").write_bytes(b"\x30\x82")  # As in a file of DER.
-    with pytest.raises(UsageError, match=r"^--tls_dir: 'utf-8' codec can't decode"):
-        load_tls(str(tmp_path))

@@ -4,9 +4,9 @@ import multiprocessing
 import threading
 
 import pytest
-import torch
 
-from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from libtorchbeast import Server
+from tests.libtorchbeast.test_tls import run_pool
 from torchbeast.envs.mock import Mock
 
 certificates = pytest.importorskip("torchbeast.servers.certificates", reason="no cryptography")
@@ -46,33 +46,8 @@ def address(authority):
 
 def take_rollout(address, tls, name=certificates.SERVER_NAME):
     """Returns a rollout, or what the pool raised."""
-    queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
-    pool = ActorPool(
-        2, queue, batcher, [address], (), connect_timeout_s=3, tls=tls, tls_server_name=name
-    )
-    results = []
-
-    def run():
-        try:
-            pool.run()
-        except RuntimeError as error:
-            results.append(str(error))
-            queue.close()
-
-    def infer():
-        for batch in batcher:
-            batch.get_inputs()
-            batch.set_outputs(((torch.zeros(1, 1, 1, dtype=torch.int64),), ()))
-
-    threads = [threading.Thread(target=target, daemon=True) for target in (run, infer)]
-    for thread in threads:
-        thread.start()
-    results += list(next(queue, ()))
-    batcher.close()
-    for thread in threads:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
-    return results[0]
+    rollout, errors = run_pool(address, tls, connect_timeout_s=3, tls_server_name=name)
+    return rollout[0] if rollout else str(errors[0])
 
 
 def test_a_server_is_known_by_its_name_at_an_address_of_which_nobody_knew(authority, address):

@@ -38,14 +38,6 @@ def test_a_shipped_agent_is_the_runs_in_half_precision(shipped):
     assert copies == sorted(path.name for path in (run / "intermediate").iterdir())
 
 
-def test_a_finished_run_trains_no_further(shipped):
-    run, _ = shipped
-    steps = checkpoint.load(run / "model.tar")["steps"]
-    entry = {"name": "Small", "flags": "--env Pong --total_steps 400 --seed 1"}
-    train_models.train(entry, ["--preset=small", "--cores=1", "--num_actors=4"], run.parent)
-    assert checkpoint.load(run / "model.tar")["steps"] == steps
-
-
 def test_a_card_has_the_command_and_the_scores(shipped, monkeypatch):
     _, target = shipped
     monkeypatch.setattr(model_card, "EPISODES", 1)

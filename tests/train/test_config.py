@@ -26,28 +26,7 @@ def test_every_field_of_a_configuration_has_a_flag():
     assert set(flatten(EvaluationConfig.from_flags(flags))) - {"expected"} <= set(flags)
 
 
-def test_a_value_that_is_given_arrives():
-    flags = parse(
-        polybeast, "--frame_height=42", "--alpha=0.5", "--batch_size=3", "--num_servers=2",
-        "--synchronous",
-    )  # fmt: skip
-    config = TrainingConfig.from_flags(flags)
-    assert config.observation.frame_height == 42
-    assert config.optimizer.alpha == 0.5
-    assert config.learning.batch_size == 3
-    assert config.learner_queue_size == 3
-    assert config.servers.num_servers == 2
-    assert config.pool.synchronous
-    assert config.args == flags
-
-
-@pytest.mark.parametrize(
-    ("arguments", "num_actors"),
-    [
-        ((), 16),
-        (("--env=six",), 18),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "num_actors"), [((), 16), (("--env=six",), 18)])
 def test_by_default_every_game_has_the_environments_that_it_should(arguments, num_actors):
     assert TrainingConfig.from_flags(parse(polybeast, *arguments)).machine.num_actors == num_actors
 

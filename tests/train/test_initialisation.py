@@ -80,14 +80,11 @@ def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, sav
     assert not agent.frame_mean.any()
 
 
-@pytest.mark.parametrize("measured", [True, False])
-def test_a_trained_agent_decides_about_its_input_and_that_is_told(
-    make_config, save_agent, caplog, measured
-):
-    source = save_agent(measured=measured, use_popart=True, num_actions=4, tasks=("Mock",))
+def test_a_trained_agent_decides_about_its_input_and_that_is_told(make_config, save_agent, caplog):
+    source = save_agent(measured=True, use_popart=True, num_actions=4, tasks=("Mock",))
     agent = begin_run(make_config("--fixed_input_scale", "--init_from=trained"))
     assert torch.equal(agent.frame_scale, source.frame_scale)
-    assert caplog.text.count("--fixed_input_scale changes nothing") == measured
+    assert "--fixed_input_scale changes nothing" in caplog.text
 
 
 @pytest.mark.parametrize("clips", [True, False])
@@ -104,22 +101,18 @@ def test_the_reward_input_stays_what_it_was(make_config, save_agent, clips):
     assert resumed.agent_config(plan).clip_reward_input is clips
 
 
-@pytest.mark.parametrize("form", ["trained:500", "{}/trained/intermediate/{}"])
-def test_the_trained_agent_may_be_an_intermediate_copy(make_config, save_agent, tmp_path, form):
+def test_the_trained_agent_may_be_an_intermediate_copy(make_config, save_agent):
     save_agent(num_actions=4, tasks=("Mock",))
     kept = save_agent(step=500, num_actions=4, tasks=("Mock",), use_lstm=True)
-    name = form.format(tmp_path, "model.000000500.tar")
-    agent = begin_run(make_config("--use_lstm", f"--init_from={name}"))
+    agent = begin_run(make_config("--use_lstm", "--init_from=trained:500"))
     assert torch.equal(agent.policy.weight, kept.policy.weight)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--init_from=nobody"], "No checkpoint at .*nobody"),
         (["--init_from=trained:9"], "No checkpoint at .*model.000000009.tar"),
         (["--init_from=trained", "--use_lstm"], "cannot be used: it is of another network"),
-        (["--init_from=trained", "--agent_type=resnet"], "--agent_type atari, without --use_lstm"),
         (
             ["--init_from=trained", "--env=Pong", "--frame_height=42"],
             r"looks at pictures \(4, 84, 84\), these games show \(4, 42, 84\)",

@@ -45,18 +45,14 @@ def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
     ("arguments", "message"),
     [
         (["--num_actors=2"], "3 games need at least as many actors"),
-        (["--num_servers=2"], "3 games need at least as many servers"),
         (["--num_actions=5"], "contradicts the games, which have 18"),
         (["--xpid=latest"], "cannot be the name of a run"),
-        (["--xpid=a\nb"], r"--xpid 'a\\nb' cannot be the name of a run"),
         (["--xpid=" + 300 * "x"], "at most 200 bytes"),
-        (["--agent_type=no.such:Thing"], "Cannot find --agent_type"),
         (["--num_actors=4096", "--num_servers=3"], "has at most 1024 environments.* 6 servers"),
         (
             ["--agent_type=atari", "--frame_width=35"],
             "atari needs frames of 36 x 36 at least, not of 84 x 35",
         ),
-        (["--agent_type=aaa", "--frame_height=7"], "aaa needs frames of 8 x 8 at least"),
     ],
 )
 def test_what_cannot_be_is_refused(make_config, arguments, message):
@@ -72,16 +68,9 @@ def test_ranks_of_a_machine_share_its_cores(make_config):
     assert prepare(config, Ranks(1, 2, 0, 1)).cores == available_cores()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--synchronous"], "--synchronous is for one process"),
-        (["--pipes_basename=unix:/tmp/a"], "--pipes_basename is for one rank"),
-    ],
-)
-def test_what_ranks_cannot_do_is_refused(make_config, arguments, message):
-    config = make_config(*arguments)
-    with pytest.raises(UsageError, match=message):
+def test_what_ranks_cannot_do_is_refused(make_config):
+    config = make_config("--synchronous")
+    with pytest.raises(UsageError, match="--synchronous is for one process"):
         prepare(config, Ranks(0, 2, 0, 2))
     config = config._replace(output=config.output._replace(xpid=None))
     with pytest.raises(UsageError, match="name the run with --xpid"):
@@ -95,9 +84,8 @@ def test_a_long_tmpdir_is_refused_before_anything_is_written(make_config, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("changes", [{"frame_height": 20_000}, {"frame_format": "x"}])
-def test_a_run_whose_checkpoint_could_not_be_read_is_refused(make_config, changes):
+def test_a_run_whose_checkpoint_could_not_be_read_is_refused(make_config):
     config = make_config()
-    config = config._replace(observation=config.observation._replace(**changes))
+    config = config._replace(observation=config.observation._replace(frame_height=20_000))
     with pytest.raises(UsageError, match="such a run cannot be saved: the observation: frame_"):
         prepare(config)

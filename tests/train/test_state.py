@@ -102,14 +102,6 @@ def test_a_damaged_meta_json_is_told_and_the_run_resumes(make_config, finished_r
     assert "flags that changed since then are not listed" in caplog.text
 
 
-def test_options_of_the_optimizer_may_change(make_config, finished_run):
-    plan = prepare(make_config("--alpha=0.5", "--momentum=0.9", "--epsilon=0.1"))
-    state = resume_or_start(plan)
-    assert {"--alpha 0.99 -> 0.5", "--momentum 0.0 -> 0.9"} < set(state.changes)
-    (group,) = make(plan, state).state_dict()["optimizer_state_dict"]["param_groups"]
-    assert (group["alpha"], group["momentum"], group["eps"]) == (0.5, 0.9, 0.1)
-
-
 def test_another_optimizer_begins_anew(make_config, finished_run):
     plan = prepare(make_config("--optimizer=adam"))
     state = resume_or_start(plan)

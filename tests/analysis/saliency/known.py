@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from torch import nn
 
 from torchbeast.analysis.saliency import Perturbation, Step, Subject
 from torchbeast.core.types import EnvOutput
@@ -26,22 +25,6 @@ def observe(frame, last_action=0):
 
 def random_frame(shape=(4, 84, 84)):
     return np.random.default_rng(0).integers(256, size=shape)
-
-
-class Patch(Agent):
-    """Its logits and values are random sums of the pixels of one patch."""
-
-    def __init__(self, config, rows, columns):
-        super().__init__(config)
-        self.rows, self.columns = rows, columns
-        size = (
-            config.observation_shape[0] * (rows.stop - rows.start) * (columns.stop - columns.start)
-        )
-        self.build_heads(size, 0, 0)
-        nn.init.normal_(self.policy.weight)
-
-    def encode(self, frames):
-        return frames[:, :, self.rows, self.columns].flatten(1)
 
 
 class Patches(Agent):

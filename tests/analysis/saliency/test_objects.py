@@ -4,14 +4,11 @@ import pytest
 from tests.analysis.saliency.known import Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
 from torchbeast.analysis.saliency.objects import (
-    MOVE,
     GameObject,
     agreement,
     check_objects,
     find_background,
     find_objects,
-    move,
-    remove,
 )
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
@@ -34,31 +31,6 @@ def test_objects_are_what_differs_from_the_background(agent):
         GameObject(row, column, row + 6, column + 6) for row, column in PLACES
     }
     assert find_objects(frame, frame.astype(float)) == []
-
-
-def test_objects_may_differ_in_one_colour():
-    frame = np.zeros((12, 84, 84), np.uint8)
-    frame[9, 10:16, 20:26] = 200  # Red, in the newest of four pictures.
-    frame[6, 40:46, 20:26] = 200  # In the picture before that.
-    box = GameObject(10, 20, 16, 26)
-    assert find_objects(frame, np.zeros(frame.shape), colour=True) == [box]
-    assert find_objects(frame, np.zeros(frame.shape)) == []
-
-
-def test_an_object_is_removed_from_all_planes_and_nothing_else(agent):
-    frame = agent.bright_frame()
-    frame[0] = np.roll(frame[0], 2, axis=1)  # It has moved since the oldest plane.
-    changed = remove(frame, DARK, GameObject(10, 10, 16, 16))
-    assert not changed[:, :20, :20].any()
-    assert np.array_equal(changed[:, :, 30:], frame[:, :, 30:])
-
-
-@pytest.mark.parametrize(("row", "shift"), [(10, MOVE), (76, -MOVE)])
-def test_an_object_is_moved_within_the_picture(row, shift):
-    frame = np.zeros((4, 84, 84), np.uint8)
-    frame[:, row : row + 4, 20:24] = 200
-    moved = move(frame, DARK, GameObject(row, 20, row + 4, 24))
-    assert np.array_equal(moved, np.roll(frame, shift, axis=1))
 
 
 def test_what_matters_is_told_from_what_does_not(agent):

@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
-import torch
 from scipy.special import log_softmax, softmax
 
-from tests.analysis.saliency.known import Patches, observe
-from torchbeast.analysis.overlays import enlarge
-from torchbeast.analysis.saliency import Outputs, Perturbation, Subject, parse_scores
+from torchbeast.analysis.saliency import Outputs, Subject, parse_scores
 from torchbeast.analysis.saliency.maps import specific_change
 from torchbeast.core.types import UsageError
 
@@ -64,12 +61,6 @@ def test_an_actions_score_follows_the_papers_formula():
     assert specific_change(before, after[None], 0) == pytest.approx(expected)
 
 
-def test_the_chosen_action_is_the_steps_own():
-    changed = outputs(masked_logits=[[[1.0, 0.0, -1.0]]])
-    assert parse("action")(changed, 1) == parse("action:fire")(changed, 0) > 0
-    assert parse("action:chosen")(changed, 0) == parse("action:NOOP")(changed, 2) == 0
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -81,20 +72,3 @@ def test_the_chosen_action_is_the_steps_own():
 def test_what_the_agent_does_not_have_is_named(text, message):
     with pytest.raises(UsageError, match=message):
         parse(text)
-
-
-def test_each_action_lights_up_the_patch_that_it_reads():
-    agent = Patches([(10, 10), (10, 66), (60, 40)]).eval()
-    subject = SUBJECT._replace(has_heads=False)
-    perturbation = Perturbation(agent, density=2, radius=3)
-    with torch.no_grad():
-        result = perturbation(observe(agent.bright_frame()), ())
-    for action, (row, column) in enumerate(agent.places):
-        (score,) = parse_scores([f"action:{SUBJECT.action_names[action]}"], subject)
-        drawn = enlarge(score(result, 0), perturbation.grid, 84, 84)
-        peak_row, peak_column = np.unravel_index(drawn.argmax(), drawn.shape)
-        assert row <= peak_row < row + agent.size
-        assert column <= peak_column < column + agent.size
-        rows, columns = np.nonzero(drawn > 1e-3 * drawn.max())
-        assert row - 15 < rows.min() <= rows.max() < row + agent.size + 15
-        assert column - 15 < columns.min() <= columns.max() < column + agent.size + 15
