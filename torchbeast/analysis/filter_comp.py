@@ -22,7 +22,7 @@ from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.models import Agent, config_from_state, make_agent
 from torchbeast.models.loading import from_contents
 from torchbeast.records import checkpoint, run_files
-from torchbeast.runtime.progress import track
+from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")

@@ -14,7 +14,7 @@ from torchbeast.play.agents import Trained, choose_games, load_trained
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode, play, read_actions
 from torchbeast.records.scores import GameScore, normalize
-from torchbeast.runtime.progress import track
+from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import counted, format_rows
 
 log = logging.getLogger("torchbeast")

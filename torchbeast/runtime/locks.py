@@ -1,6 +1,6 @@
 """Locks of directories, which the kernel releases when their process ends, however it ends.
 
-The C++ server locks directories of sockets in the same way (``csrc/socket_path.cc``).
+The C++ server locks directories of sockets in the same way (``csrc/wire/socket_path.cc``).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import io
 import sys
 
 from tests.terminal import Terminal
-from torchbeast.runtime import progress
+from torchbeast.runtime import progress_bar as progress
 
 
 def pass_items(monkeypatch, stream, seconds):
