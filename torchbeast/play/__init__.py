@@ -33,9 +33,10 @@ def run_mode(
 
     def work(signals: StopSignals) -> int:
         if flags.mode == "train":
-            from torchbeast.envs.games import parse_games
+            if flags.env is not None:  # A mistyped name is refused before torch is imported.
+                from torchbeast.envs.games import parse_games
 
-            parse_games(flags.env)  # A mistyped name is refused before torch is imported.
+                parse_games(flags.env)
             return train(signals)
         run(flags.mode, EvaluationConfig.from_flags(vars(flags), given), signals)
         return 0
