@@ -263,8 +263,8 @@ def measure_apart(variant: str, flags: argparse.Namespace) -> Cost:
     command = [sys.executable, __file__, "--apart", variant, "--envs", str(flags.envs)]
     command += ["--servers", str(flags.servers), "--seconds", str(flags.seconds)]
     environment = {**os.environ, "TORCHBEAST_CHECKOUT": str(checkout)}
-    if variant != "baseline":
-        environment["GRPC_POLL_STRATEGY"] = "poll"  # As PolyBeast has it.
+    if variant not in ("baseline", "1"):
+        environment["GRPC_POLL_STRATEGY"] = "poll"  # As PolyBeast has it with several threads.
     result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return Cost(*map(float, result.stdout.split()))
 
@@ -272,7 +272,7 @@ def measure_apart(variant: str, flags: argparse.Namespace) -> Cost:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=8.0, help="Per measurement.")
-    parser.add_argument("--envs", type=int, default=16)
+    parser.add_argument("--envs", type=int, help="(default: 16; with --threads 64)")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument(
         "--transports", action="store_true", help="Compare unix sockets, TCP and TLS, in turns."
@@ -282,6 +282,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="Of a comparison.")
     parser.add_argument("--apart", help=argparse.SUPPRESS)
     flags = parser.parse_args()
+    flags.envs = flags.envs or (64 if flags.threads else 16)
 
     def measure(transport: str = "unix", **options: Any) -> Cost:
         sizes = flags.envs, PER_STREAM, True, flags.servers, flags.seconds
