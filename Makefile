@@ -16,7 +16,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # side all the same.
 .NOTPARALLEL:
 
-.PHONY: train test test-quick test-cluster build lint docs pdf figures report format sanitize fuzz bench models wheel fresh clean help
+.PHONY: train test test-quick test-cluster build lint docs docs-serve pdf figures report format sanitize fuzz bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -26,6 +26,7 @@ help:
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style, types and who imports whom"
 	@echo "make docs      build the documentation as a site, into build/docs"
+	@echo "make docs-serve  the same, as a server on this machine"
 	@echo "make pdf       a page of the documentation as PDF, into build (PAGE=docs/popart.md)"
 	@echo "make figures   make the figures and films of the pages whose inputs changed"
 	@echo "make report    make the figures of docs/report.md whose inputs changed, and the report as PDF"
@@ -134,6 +135,9 @@ format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 docs: build $(STAMPS)/python-docs
 	$(PYTHON) tools/flag_reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+
+docs-serve: build $(STAMPS)/python-docs
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
 
 PAGE ?= docs/popart.md
 

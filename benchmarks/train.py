@@ -59,8 +59,8 @@ from torchbeast.train import TrainingConfig, TrainingRun, prepare
 
 NETWORK_SECONDS = 30
 TRAINING_SECONDS = 120
-# With a baseline: how often both run, and how long.
-ROUNDS, ROUND_SECONDS = 3, 60
+# With a baseline: how long each run is.
+ROUND_SECONDS = 60
 ROOT = Path(__file__).parent.parent
 # Servers start, queues fill: not counted.
 WARM_UP_SECONDS = 15
@@ -265,11 +265,18 @@ class Variant(NamedTuple):
     arguments: list[str]
 
 
-def compare(baseline: Variant, variant: Variant, environment: float, beside: Sequence[int]) -> None:
-    """Prints how fast a variant is beside the baseline, both in turn."""
+def compare(
+    baseline: Variant, variant: Variant, environment: float, beside: Sequence[int], rounds: int
+) -> None:
+    """Prints how fast a variant is beside the baseline, both in turn.
+
+    Each round has the other order of the one before: a machine that becomes slower all the time
+    must not make one of them slower.
+    """
     runs: dict[str, list[EndToEnd]] = {baseline.name: [], variant.name: []}
-    for _ in range(ROUNDS):
-        for name, checkout, arguments in (baseline, variant):
+    for i in range(rounds):
+        order = (baseline, variant) if i % 2 == 0 else (variant, baseline)
+        for name, checkout, arguments in order:
             with tempfile.TemporaryDirectory() as savedir:
                 end = end_to_end(arguments, savedir, beside, checkout, ROUND_SECONDS)
                 runs[name].append(end)
@@ -306,6 +313,7 @@ def main() -> None:
     )
     parser.add_argument("--baseline", type=Path, metavar="CHECKOUT")
     parser.add_argument("--against", type=shlex.split, metavar="FLAGS")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--beside_work", action="store_true")
     flags, arguments = parser.parse_known_args()
     logging.basicConfig(level=logging.WARNING)
@@ -319,7 +327,7 @@ def main() -> None:
         first = Variant("baseline", (flags.baseline or ROOT).resolve(), arguments)
         second = Variant("this", ROOT, [*arguments, *(flags.against or [])])
         with work as beside:
-            compare(first, second, environment, beside)
+            compare(first, second, environment, beside, flags.rounds)
         return
     network = network_alone_in_a_child(arguments)
     with work as beside, tempfile.TemporaryDirectory() as savedir:

@@ -1,9 +1,11 @@
 """Environment servers on a real Ray cluster, all of whose machines are this one."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -110,6 +112,27 @@ def test_nodes_are_killed_and_added_and_the_run_goes_on(cluster, learn, tmp_path
     assert "Ray: 4 of 4 servers run" in err
     assert "Ray: first is gone with 2 servers" in err
     assert "raylet" not in err
+
+
+def test_an_autoscaler_brings_the_machines_that_servers_wait_for(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    worker = {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 2}
+    cluster = cluster_utils.AutoscalingCluster({"CPU": 0}, {"worker": worker})
+    cluster.start()
+    try:
+        learner = start(
+            "polybeast", *MOCK, "--ray_address=auto", "--xpid=run", "--savedir", tmp_path,
+            "--total_steps=1e9", "--num_servers=3", "--num_actors=6",
+        )  # fmt: skip
+        wait_for_hosts(learner, tmp_path / "run", lambda h: sum(n for n, _ in h.values()) == 6)
+        learner.process.send_signal(signal.SIGINT)
+        code, _, err = learner.finish()
+    finally:
+        cluster.shutdown()
+    assert code == 130, err
+    assert "the others wait for CPUs of the cluster" in err
+    assert "Ray: 3 of 3 servers run" in err
 
 
 def test_a_killed_learner_leaves_no_server_and_its_run_resumes(cluster, learn, tmp_path):
