@@ -18,23 +18,6 @@ for signum in (signal.SIGINT, signal.SIGHUP):
 torch.set_num_threads(1)
 
 
-def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(FailuresAtOnce(config))
-
-
-class FailuresAtOnce:
-    """Names each test that fails when it fails, not at the end."""
-
-    def __init__(self, config):
-        self._config = config
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed:
-            terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-            terminal.write_line(f" FAILED {report.nodeid}")
-
-
 class Run:
     """A command of the program as a user starts it."""
 
