@@ -25,9 +25,9 @@
 #include "core/tensor.h"
 #include "pool/actor_options.h"
 #include "pool/dynamic_batcher.h"
+#include "pool/env_stream.h"
 #include "pool/recovery.h"
 #include "pool/rollout.h"
-#include "pool/env_stream.h"
 #include "wire/wire.h"
 
 namespace torchbeast {
