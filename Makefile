@@ -21,7 +21,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
 	@echo "make test      run all tests"
-	@echo "make test-quick  run the tests that start no programs (two minutes)"
+	@echo "make test-quick  run the tests of single parts"
 	@echo "make test-cluster  test environment servers on a Ray cluster (six minutes)"
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style, types and who imports whom"

@@ -44,7 +44,7 @@ class TrainedAgentConfig(NamedTuple):
 
 def check_movie_path(path: Path) -> None:
     """Raises UsageError if a film cannot have this name."""
-    if path.suffix not in (".gif", ".mp4") and not path.is_dir():
+    if path.suffix not in (".gif", ".mp4"):
         raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
 
 
@@ -70,6 +70,8 @@ class EvaluationConfig(NamedTuple):
         given. The default seed is 0.
         """
         config = build(cls, {**flags, "seed": flags["seed"] or 0})
-        if config.movie is not None and Path(config.movie).suffix:
-            check_movie_path(Path(config.movie))
+        if config.movie is not None:
+            movie = Path(config.movie).expanduser()
+            if movie.suffix and not movie.is_dir():  # Else it is a directory.
+                check_movie_path(movie)
         return config._replace(trained=TrainedAgentConfig.from_flags(flags, given))

@@ -20,7 +20,7 @@ from PIL import GifImagePlugin, Image
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, choose_games, load_trained
-from torchbeast.play.config import EvaluationConfig
+from torchbeast.play.config import EvaluationConfig, check_movie_path
 from torchbeast.play.games import Episode, GameLoop, draw_game, make_games, open_games, read_actions
 from torchbeast.runtime.threads import StopSignals
 
@@ -143,6 +143,7 @@ class MovieWriter:
     """
 
     def __init__(self, path: Path, fps: float) -> None:
+        check_movie_path(path)
         self._path = path
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps

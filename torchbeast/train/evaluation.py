@@ -55,7 +55,7 @@ class Result(NamedTuple):
     failures: tuple[str, ...]
 
 
-def evaluate(request: Request, after_step: Callable[[], None] = lambda: None) -> Result:
+def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     """Plays full games of every game, greedy and with sampled actions.
 
     ``after_step`` is called after each step.
