@@ -26,17 +26,17 @@ SALIENCY = $(PYTHON) -m torchbeast.saliency --savedir models --saliencydir $(SCR
 # AGENT_STEPS_GAME, from which the rules of the films take agent and game.
 FILMS := $(foreach game,$(GAMES),$(game)_2500000_$(game) MultiTaskPopArt_6000000_$(game) MultiTask_6000000_$(game)) \
     $(foreach game,AirRaid Carnival DemonAttack,MultiTask3Games_4000000_$(game))
-PLAYS := $(FILMS:%=movies/%NoFrameskip-v4.gif)
-LOOKS := $(FILMS:%=movies/%NoFrameskip-v4.saliency.gif)
+PLAYS := $(FILMS:%=movies/%NoFrameskip-v4.mp4)
+LOOKS := $(FILMS:%=movies/%NoFrameskip-v4.saliency.mp4)
 agent = $(firstword $(subst _, ,$(1)))
 game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
 SHEETS := $(GAMES:%=docs/images/report_saliency_%.png)
 REPORT_FIGURES := $(SHEETS) $(patsubst %,docs/images/report_%.png, \
-    learning by_steps by_game_steps popart seeds filters_same filters_other)
+    learning by_steps by_game_steps popart seeds filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
     Pong_curve popart_statistics six_games Pong_attention SpaceInvaders_saliency Carnival_check) \
-    $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.gif \
+    $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
     $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif
 
 .DELETE_ON_ERROR:
@@ -61,9 +61,9 @@ docs/images/Pong_attention.png: $(call agents,PongAttention)
 
 docs/images/SpaceInvaders_saliency.png: $(call agents,SpaceInvaders MultiTaskPopArt)
 	$(SALIENCY) --xpid SpaceInvaders --compare MultiTaskPopArt --env SpaceInvadersNoFrameskip-v4 \
-	    --first_frame 130 --num_frames 16 --sheet $@ --movie movies/SpaceInvaders_saliency.gif
+	    --first_frame 130 --num_frames 16 --sheet $@ --movie movies/SpaceInvaders_saliency.mp4
 
-movies/SpaceInvaders_saliency.gif: docs/images/SpaceInvaders_saliency.png ;
+movies/SpaceInvaders_saliency.mp4: docs/images/SpaceInvaders_saliency.png ;
 
 docs/images/Carnival_check.png: $(call agents,MultiTaskPopArtShallow)
 	$(SALIENCY) --xpid MultiTaskPopArtShallow --env CarnivalNoFrameskip-v4 --num_frames 30 --density 3 \
@@ -95,26 +95,24 @@ docs/images/report_seeds.png: $(call curves,$(SIX) MultiTaskPopArt-s2)
 $(SHEETS): docs/images/report_saliency_%.png: models/%/model.tar $(call agents,$(SIX))
 	$(SALIENCY) --xpid $* --compare $(call commas,$(SIX)) --env $*NoFrameskip-v4 --first_frame 130 --num_frames 16 --sheet $@
 
-# --comp_seeds: agents of one seed began with the same weights.
 NAMES := $(GAMES) $(SEEDS) $(MULTI)
-CONTROL_same := time_steps
-CONTROL_other := same_games
-docs/images/report_filters_%.png: $(call agents,$(NAMES))
+docs/images/report_filters.png: $(call agents,$(NAMES))
 	$(FILTERS) --load_path models --models $(call commas,$(foreach name,$(NAMES),$(name)=$(name))) \
-	    --comp_between single_single single_multi single_multipop multi_multipop $(CONTROL_$*) untrained --comp_seeds $* \
-	    --metric default optimal rebasin cka --cka_frames 96 --save_dir $(SCRATCH)
+	    --comp_between single_single single_multi single_multipop multi_multipop same_games time_steps untrained \
+	    --metric default rebasin cka --cka_game Pong --cka_frames 96 --save_dir $(SCRATCH)
 	$(FILTERS) --mode filter_comp_plot --save_dir $(SCRATCH) --plot_summary --save_figures --hide_plots
 	cp $(SCRATCH)/summary_relative.png $@
 
 # Films. The film of a game has its actions beside it.
 
-$(PLAYS): movies/%NoFrameskip-v4.gif: $$(call agents,$$(call agent,$$*))
+$(PLAYS): movies/%NoFrameskip-v4.mp4: $$(call agents,$$(call agent,$$*))
 	$(PYTHON) -m torchbeast.polybeast --mode record --savedir models --xpid $(call agent,$*) --env $(call game,$*) \
 	    --movie $@ --movie_steps 200
 
-$(LOOKS): movies/%NoFrameskip-v4.saliency.gif: $$(call agents,$$(call agent,$$*))
-	$(SALIENCY) --xpid $(call agent,$*) --env $(call game,$*) --precision auto --first_frame 150 --num_frames 12 --movie $@
+$(LOOKS): movies/%NoFrameskip-v4.saliency.mp4: $$(call agents,$$(call agent,$$*))
+	$(SALIENCY) --xpid $(call agent,$*) --env $(call game,$*) --precision auto --first_frame 100 --num_frames 100 --movie $@
 
-SIX_FILMS := $(GAMES:%=movies/MultiTaskPopArt_6000000_%NoFrameskip-v4.gif)
-movies/MultiTaskPopArt.gif: $(SIX_FILMS)
-	$(PYTHON) tools/mosaic.py $(SIX_FILMS) --shrink 2 --output $@
+movies/MultiTaskPopArt.gif: $(call agents,MultiTaskPopArt)
+	for game in $(GAMES); do $(PYTHON) -m torchbeast.polybeast --mode record --savedir models --xpid MultiTaskPopArt \
+	    --env $$game --movie $(SCRATCH)/$$game.gif --movie_steps 200; done
+	$(PYTHON) tools/mosaic.py $(GAMES:%=$(SCRATCH)/%.gif) --shrink 2 --output $@

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from torchbeast.analysis.filters import LAYER_NAMES, read_weights
 from torchbeast.play.agents import read_trained
 from torchbeast.play.games import play
 from torchbeast.records import checkpoint, run_files
@@ -32,9 +33,9 @@ def test_every_shipped_agent_is_whole(path):
     assert (path.parent / "README.md").exists()
     assert (path.parent / "logs.csv").exists()
     assert "optimizer_state_dict" not in checkpoint.load(path)
-    steps = [int(p.name.split(".")[1]) for p in sorted(path.parent.glob("intermediate/*.tar"))]
-    if len(steps) > 0:
-        assert len(steps) >= 2
-    for step in steps:
-        assert load(run_files.intermediate_path(path.parent, step)).model_id == str(step)
+    copies = run_files.intermediate_paths(path.parent)
+    if trained.agent.config.agent_type == "resnet":
+        assert len(copies) == 3
+    for copy in copies.values():
+        assert list(read_weights(checkpoint.load(copy)["model_state_dict"])) == LAYER_NAMES
     assert all(torch.isfinite(p).all() for p in trained.agent.parameters())

@@ -148,7 +148,7 @@ def format_facts(agent: Path, meta: dict[str, Any]) -> str:
         "program": f"git {meta.get('git')}; torch {versions.get('torch')}, ale-py "
         f"{versions.get('ale-py')}",
         "`model.tar`": "weights in half precision, no optimizer",
-        "`intermediate/`": f"the same after {copies} steps" if copies else "",
+        "`intermediate/`": f"the filters alone, after {copies} steps" if copies else "",
     }
     lines = [f"| {name} | {text} |" for name, text in facts.items() if text]
     return "\n".join(["| | |", "| --- | --- |", *lines])

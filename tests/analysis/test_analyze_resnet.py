@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 from PIL import Image
 
-from torchbeast.analysis import analyze_resnet
+from torchbeast.analysis import analyze_resnet, filter_plots
 from torchbeast.analysis import filter_comp as comparison
 from torchbeast.analysis import filters as excitation
 from torchbeast.analysis.filter_comp import RunAgent, find_agents
@@ -132,6 +133,25 @@ def test_figures(results, capsys):
     for path in paths:
         with Image.open(path) as picture:
             assert np.asarray(picture.convert("L")).std() > 5
+
+
+def test_a_summary_has_a_point_for_each_pair_at_the_end_of_training(results):
+    rows = comparison.load(results)
+    figure = filter_plots.summarize(rows, "relative")
+    (panel,) = (p for p in figure.axes if p.get_title() == "distance (default, relative)")
+    drawn = sorted(float(line.get_xdata()[0]) for line in panel.lines)
+    ends = {}
+    for row in rows:
+        if row.match == "default":
+            steps, pair = (row.step_a, row.step_b), (row.comparison, row.agent_a, row.agent_b)
+            ends.setdefault(pair, {}).setdefault(steps, []).append(row.relative)
+    assert drawn == pytest.approx(
+        sorted(np.mean(by_steps[max(by_steps)]) for by_steps in ends.values())
+    )
+    kinds = [label.get_text() for label in panel.get_yticklabels()]
+    assert kinds[:2] == ["one game, another game", "one game, several games"]
+    assert kinds[-1] == "control: one checkpoint earlier"
+    pyplot.close(figure)
 
 
 def test_excitation_climbs():

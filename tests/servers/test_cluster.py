@@ -1,18 +1,15 @@
 """Environment servers on a real Ray cluster, all of whose machines are this one."""
 
 import contextlib
-import json
-import os
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.clusters import MOCK, SMALL, hosts
+from tests.clusters import MOCK, SMALL, wait_for_hosts
 from tests.conftest import ROOT
 from tests.processes import all_end, family, kill_family, last_step, wait_until
 from torchbeast.runtime.allocation import ServerLoad, allocate
@@ -85,14 +82,6 @@ def learn(start, cluster, tmp_path):
     return run
 
 
-def wait_for_hosts(learner, run, condition):
-    """Waits until hosts.csv is so. Returns it."""
-    wait_until(lambda: learner.process.poll() is not None or condition(hosts(run)), 120)
-    if learner.process.poll() is not None:
-        pytest.fail(learner.finish()[2])
-    return hosts(run)
-
-
 def test_nodes_are_killed_and_added_and_the_run_goes_on(cluster, learn, tmp_path):
     run = tmp_path / "run"
     first = add_node(cluster, "first")
@@ -115,46 +104,6 @@ def test_nodes_are_killed_and_added_and_the_run_goes_on(cluster, learn, tmp_path
     # In one line, or in two if Ray tells of one after the other.
     assert sum(map(int, re.findall(r"Ray: first is gone with (\d) server", err))) == 2
     assert "raylet" not in err
-
-
-def test_an_autoscaler_brings_the_machines_that_servers_wait_for(start, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    types = {
-        "ray.head.default": {"resources": {}, "node_config": {}, "max_workers": 0},
-        "worker": {
-            "resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 2,
-        },
-    }  # fmt: skip
-    provider = {"type": "fake_multinode"}
-    provider |= {"disable_node_updaters": True, "disable_launch_config_check": True}
-    config = {
-        "cluster_name": "test", "max_workers": 2, "provider": provider, "auth": {}, "docker": {},
-        "available_node_types": types, "head_node_type": "ray.head.default",
-        "idle_timeout_minutes": 5, "upscaling_speed": 1.0, "file_mounts": {},
-        "file_mounts_sync_continuously": False,
-    }  # fmt: skip
-    commands = ("head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
-    for name in (*commands, "initialization", "setup"):
-        config[f"{name}_commands"] = []
-    for name in ("cluster_synced_files", "rsync_exclude", "rsync_filter"):
-        config[name] = []
-    path = tmp_path / "autoscaler.json"
-    path.write_text(json.dumps(config))
-    command = ["ray", "start", "--head", "--num-cpus=0", f"--autoscaling-config={path}"]
-    environment = {**os.environ, "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    try:
-        learner = start(
-            "polybeast", *MOCK, "--ray_address=auto", "--xpid=run", "--savedir", tmp_path,
-            "--total_steps=1e9", "--num_servers=3", "--num_actors=6",
-        )  # fmt: skip
-        wait_for_hosts(learner, tmp_path / "run", lambda h: sum(n for n, _ in h.values()) == 6)
-        learner.process.send_signal(signal.SIGINT)
-        code, _, err = learner.finish()
-    finally:
-        subprocess.run(["ray", "stop", "--force"], check=True, capture_output=True)
-    assert code == 130, err
 
 
 def test_a_killed_learner_leaves_no_server_and_its_run_resumes(cluster, learn, tmp_path):

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tools import model_card, train_models
+from torchbeast.analysis.filters import LAYER_NAMES, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.models import from_checkpoint
-from torchbeast.records import checkpoint
+from torchbeast.records import checkpoint, run_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def shipped(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     entry = {"name": "Small", "flags": "--env Pong --total_steps 400 --seed 1"}
-    flags = ["--preset=small", "--cores=1", "--save_model_every_nsteps=200", "--num_actors=4"]
+    flags = [
+        "--preset=small",
+        "--agent_type=resnet",
+        "--cores=1",
+        "--save_model_every_nsteps=200",
+        "--num_actors=4",
+    ]
     run = train_models.train(entry, flags, runs)
     target = tmp_path_factory.mktemp("models") / "Small"
     train_models.ship(run, target)
@@ -34,8 +41,19 @@ def test_a_shipped_agent_is_the_runs_in_half_precision(shipped):
     assert "optimizer_state_dict" not in contents
     assert contents["emulator_gray"] is False
     assert "savedir" not in json.loads((target / "meta.json").read_text())["args"]
-    copies = sorted(path.name for path in (target / "intermediate").iterdir())
-    assert copies == sorted(path.name for path in (run / "intermediate").iterdir())
+
+
+def test_a_shipped_copy_from_within_training_has_the_filters_alone(shipped):
+    run, target = shipped
+    ((step, small),) = run_files.intermediate_paths(target).items()
+    whole = run_files.intermediate_path(run, step)
+    states = [checkpoint.load(path)["model_state_dict"] for path in (whole, small)]
+    weights, kept = map(read_weights, states)
+    assert list(kept) == LAYER_NAMES
+    for name, value in kept.items():
+        assert value == pytest.approx(weights[name], rel=1e-3, abs=1e-3)
+    with pytest.raises(UsageError, match=f"filters alone, .*: play {target}"):
+        from_checkpoint(small)
 
 
 def test_a_card_has_the_command_and_the_scores(shipped, monkeypatch):
@@ -45,8 +63,8 @@ def test_a_card_has_the_command_and_the_scores(shipped, monkeypatch):
     document = {"model": "400", "seed": model_card.SEED, "games": games}
     (target / "evaluation.json").write_text(json.dumps(document))
     text = model_card.write_card(target).read_text()
-    command = "python -m torchbeast.polybeast --preset small --env Pong --seed 1 --total_steps 400"
-    assert command in text
+    flags = "--preset small --env Pong --seed 1 --agent_type resnet --total_steps 400"
+    assert f"python -m torchbeast.polybeast {flags}" in text
     assert "| Pong | -20.5 [-21.0, -20.0] | -20.7 | 14.6 |" in text
     assert "| -21.0 | 1 |" in text
 

@@ -175,8 +175,8 @@ def add_plot_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--plot_summary",
         action="store_true",
-        help="Draw one figure: the mean over the layers of every pair, a panel for each --metric "
-        "of the results.",
+        help="Draw one figure: a panel for each --metric of the results, in which each pair of "
+        "agents is a point, the mean over the layers at the end of training.",
     )
     add(
         "--plot_heatmaps",

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from torchbeast.analysis.filter_comp import UNTRAINED, Pair, RunAgent, Snapshot
-from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer
+from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent
 from torchbeast.play.agents import Trained, allow, read_trained
 from torchbeast.play.games import PARALLEL_GAMES, GameLoop, open_games
+from torchbeast.records import checkpoint
 
 log = logging.getLogger("torchbeast")
 
@@ -178,7 +179,7 @@ class Responses:
         key = (snapshot.path, short_name(game))
         if key not in self._grams:
             player, frames = self._show(game)
-            trained = read_trained(snapshot.path, snapshot.agent)
+            trained = self._read(snapshot)
             task = trained.find_task(game)
             self._grams[key] = {}
             # It has a mean picture for each of its games, and none for another one.
@@ -194,6 +195,15 @@ class Responses:
                         own[task] = of_player[player.find_task(game)]
                 self._grams[key] = grams(trained.agent, frames, task)
         return self._grams[key]
+
+    def _read(self, snapshot: Snapshot) -> Trained:
+        """Reads the agent with the filters of a checkpoint, which may hold nothing else."""
+        newest = self._newest[snapshot.agent]
+        trained = read_trained(newest, snapshot.agent)
+        if snapshot.path != newest:
+            state = checkpoint.load(snapshot.path)["model_state_dict"]
+            trained.agent.load_state_dict(only_filters(state), strict=False)
+        return trained
 
     def _leave_out(self, agent: str, game: str, reason: str) -> None:
         """Says once of an agent why it is not compared on a game."""

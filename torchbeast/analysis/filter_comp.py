@@ -204,6 +204,8 @@ class Pair(NamedTuple):
     comparison: str
     a: Snapshot
     b: Snapshot
+    seeds: str = ""
+    """``same`` if both began with the same weights, ``other`` if not; empty for controls."""
 
 
 # From a pair to its layers' distances, by game and layer; "" where no game matters. A layer that
@@ -222,6 +224,7 @@ class Row(NamedTuple):
     layer: str
     match: str
     game: str  # Whose frames the agents saw, of ``cka``; else empty.
+    seeds: str  # As of the pair.
     sum: float
     mean: float
     relative: float
@@ -271,15 +274,14 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
     return [(step, min(b.checkpoints, key=lambda other: abs(other - step))) for step in steps]
 
 
-def have_seeds(a: RunAgent, b: RunAgent, wanted: str) -> bool:
-    """Whether the seeds of two agents are as ``wanted``: ``same``, ``other`` or ``all``.
+def compare_seeds(a: RunAgent, b: RunAgent) -> str:
+    """Returns ``same`` or ``other`` for the seeds of two agents.
 
-    Untrained networks, and an agent beside itself, are controls for either.
+    It is empty for untrained networks, and for an agent beside itself: these are controls for both.
     """
     if a is b or a.kind == UNTRAINED:
-        return True
-    are_same = a.seed is not None and a.seed == b.seed
-    return wanted == "all" or are_same == (wanted == "same")
+        return ""
+    return "same" if a.seed is not None and a.seed == b.seed else "other"
 
 
 def make_pairs(
@@ -299,7 +301,7 @@ def make_pairs(
         count: checkpoints of each agent at most.
         match_steps: whether checkpoints of equal steps are compared.
         only: see :func:`agent_pairs`.
-        seeds: see :func:`have_seeds`. Agents of one seed began with the same weights.
+        seeds: ``same``, ``other`` or ``all``, of :func:`compare_seeds`. Controls are in each.
     """
     comparisons = tuple(comparisons)
     singles = [agent.name for agent in agents if agent.kind == SINGLE]
@@ -310,12 +312,13 @@ def make_pairs(
     pairs = []
     for comparison in comparisons:
         for one, other in agent_pairs(agents, comparison, only):
-            if not have_seeds(one, other, seeds):
+            of_pair = compare_seeds(one, other)
+            if seeds != "all" and of_pair not in ("", seeds):
                 continue
             for step_a, step_b in choose_steps(one, other, count, match_steps):
                 a, b = reader.read(one, step_a), reader.read(other, step_b)
                 if a is not None and b is not None:
-                    pairs.append(Pair(comparison, a, b))
+                    pairs.append(Pair(comparison, a, b, of_pair))
     if not pairs:
         kinds = ", ".join(f"{agent.name} ({agent.kind})" for agent in agents)
         raise UsageError(f"There is nothing to compare among {kinds}")
@@ -357,7 +360,7 @@ def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
     """Measures all layers of a pair with all ``measures``."""
     key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
     return [
-        Row(*key, layer, name, game, *distance)
+        Row(*key, layer, name, game, pair.seeds, *distance)
         for name, measure in measures.items()
         for game, distances in measure(pair).items()
         for layer, distance in distances.items()
@@ -401,6 +404,7 @@ def load(directory: Path) -> list[Row]:
                 row["layer"],
                 row["match"],
                 row["game"],
+                row["seeds"],
                 float(row["sum"]),
                 float(row["mean"]),
                 float(row["relative"]),

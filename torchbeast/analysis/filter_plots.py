@@ -9,13 +9,29 @@ import numpy as np
 
 from torchbeast.analysis.filter_comp import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
-from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
+from torchbeast.analysis.panels import COLUMNS, PALETTE, add_legend, make_panels
 from torchbeast.analysis.results import make_directory
 
 # A colour per section of the network and a marker per position in it can be told apart better than
 # fifteen colours.
 POSITION_MARKERS = ("o", "s", "^", "v", "D")
 MARGIN = 0.05  # Of the range of values, above and below.
+# The comparisons of a summary, from above.
+KINDS = {
+    "single_single": "one game, another game",
+    "single_multi": "one game, several games",
+    "single_multipop": "one game, several with PopArt",
+    "multi_multipop": "several games, several with PopArt",
+    "same_games": "control: same games",
+    "time_steps": "control: one checkpoint earlier",
+    "untrained": "control: untrained networks",
+}
+# By the seeds of a pair: colour, place in its row, and what the legend says.
+SEEDS = {
+    "same": (PALETTE[0], -0.12, "began with the same weights"),
+    "other": (PALETTE[1], 0.12, "began with other weights"),
+    "": (PALETTE[6], 0.0, "control for both"),
+}
 
 
 def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) -> dict[str, Any]:
@@ -45,49 +61,47 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
 
 
 def summarize(rows: list[Row], metric: str) -> Any:
-    """Draws the mean over all layers of each pair against the share of its steps, in a panel per
-    matching, of ``cka`` per game.
-
-    It is the share of training. With --match_num_models it ends where the shorter of the two
-    trainings ends.
+    """Draws each pair of agents as a point at the end of training, beside the controls.
 
     Args:
-        rows: of one or several comparisons. An agent and itself one checkpoint later are a pair.
+        rows: of one or several comparisons. An agent and itself one checkpoint earlier are a pair.
         metric: sum, mean or relative.
 
     Returns:
-        matplotlib's figure.
+        matplotlib's figure: a panel for each matching, of ``cka`` for each game. The position is
+        the mean over all layers.
     """
-    # Two agents of one game are a control, not two single agents among others.
-    controls = {(row.agent_a, row.agent_b) for row in rows if row.comparison == "same_games"}
-    lines: dict[tuple[tuple[str, str], str, tuple[str, str]], list[Row]] = {}
+    pairs: dict[tuple[str, str, str, str, str], list[Row]] = {}
     for row in rows:
-        pair = (row.agent_a, row.agent_b)
-        is_control = row.comparison == "single_single" and pair in controls
-        if not is_control:
-            lines.setdefault(((row.match, row.game), row.comparison, pair), []).append(row)
-    subjects = list(dict.fromkeys(subject for subject, _, _ in lines))
-    comparisons = list(dict.fromkeys(comparison for _, comparison, _ in lines))
-    titles = [f"{m}: {f'similarity, {g}' if g else f'distance ({metric})'}" for m, g in subjects]
-    figure, panels = make_panels(titles, "Pairs of agents over training, means over layers")
-    for (subject, comparison, _), of_pair in lines.items():
-        panel, colour = panels[subjects.index(subject)], PALETTE[comparisons.index(comparison)]
-        _draw_means(panel, of_pair, metric, label=comparison, color=colour)
-    for panel in panels:
-        panel.set(xlabel="share of the steps compared", xlim=(0, 1 + MARGIN))
+        key = (row.match, row.game, row.comparison, row.agent_a, row.agent_b)
+        pairs.setdefault(key, []).append(row)
+    # Two agents of one game are a control, not two agents of one game among others.
+    pairs = {
+        key: of_pair
+        for key, of_pair in pairs.items()
+        if key[2] != "single_single" or (*key[:2], "same_games", *key[3:]) not in pairs
+    }
+    subjects = list(dict.fromkeys(key[:2] for key in pairs))
+    kinds = [kind for kind in KINDS if kind in {key[2] for key in pairs}]
+    titles = [
+        f"similarity of responses in {game} ({match})" if game else f"distance ({match}, {metric})"
+        for match, game in subjects
+    ]
+    figure, panels = make_panels(titles, height=0.8 + 0.35 * len(kinds))
+    for (match, game, kind, _, _), of_pair in pairs.items():
+        values = _table(of_pair, metric)[1]
+        seeds = of_pair[0].seeds
+        colour, offset, label = SEEDS[seeds]
+        panels[subjects.index((match, game))].plot(
+            np.nanmean(values[:, -1]), kinds.index(kind) + offset, "o", ms=5, alpha=0.6, mew=0,
+            color=colour, label=label,
+        )  # fmt: skip
+    for i, panel in enumerate(panels):
+        labels = [KINDS[kind] if i % COLUMNS == 0 else "" for kind in kinds]
+        panel.set_yticks(range(len(kinds)), labels)
+        panel.set_ylim(len(kinds) - 0.5, -0.5)
     add_legend(figure)
     return figure
-
-
-def _draw_means(panel: Any, rows: list[Row], metric: str, **style: Any) -> None:
-    """One pair: a curve, or a level line for two networks that were not trained."""
-    steps, values = _table(rows, metric)
-    means = np.nanmean(values, axis=0)
-    end = max(max(pair) for pair in steps)
-    if end == 0:
-        panel.axhline(means[0], linestyle="--", **style)
-        return
-    panel.plot([max(pair) / end for pair in steps], means, marker="o", ms=3, **style)
 
 
 def _figure(

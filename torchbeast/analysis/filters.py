@@ -22,7 +22,7 @@ SECTIONS = 3
 MAX_SWEEPS = 100
 STARTS = 20  # Of which the best is taken.
 
-Weights = dict[str, np.ndarray]  # Layer name -> [O, I, k, k]; "fc" -> [F, C, h * w].
+Weights = dict[str, np.ndarray]  # Layer name -> [O, I, k, k]; "fc" -> [F, C, h * w], if known.
 
 
 class Distance(NamedTuple):
@@ -67,16 +67,30 @@ def _layers() -> list[Layer]:
 # In the order of the data: 15 convolutions.
 LAYERS = _layers()
 LAYER_NAMES = [layer.name for layer in LAYERS]
+_PARAMETERS = ("weight", "bias")
 
 
-def read_weights(state: dict) -> Weights:
+def only_filters(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the convolutions of a ResNet's state dict, weights and biases.
+
+    These are all that a copy of a shipped agent from within its training has.
+
+    Raises:
+        KeyError: it is another network's.
+    """
+    names = [layer.parameter.removesuffix(".weight") for layer in LAYERS]
+    return {f"{name}.{kind}": state[f"{name}.{kind}"] for name in names for kind in _PARAMETERS}
+
+
+def read_weights(state: dict[str, Tensor]) -> Weights:
     """Reads the filters from a state dict of a ResNet. KeyError if it is another network's."""
     weights = {
         layer.name: state[layer.parameter].float().numpy().astype(np.float64) for layer in LAYERS
     }
-    channels = weights[LAYERS[-1].name].shape[0]
-    fc = state["fc.weight"].float().numpy().astype(np.float64)
-    weights["fc"] = fc.reshape(len(fc), channels, -1)
+    if "fc.weight" in state:
+        channels = weights[LAYERS[-1].name].shape[0]
+        fc = state["fc.weight"].float().numpy().astype(np.float64)
+        weights["fc"] = fc.reshape(len(fc), channels, -1)
     return weights
 
 

@@ -14,6 +14,7 @@ from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
+from torchbeast.records.run_files import run_of
 from torchbeast.records.validation import read
 from torchbeast.runtime.text import first_line
 
@@ -74,6 +75,10 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         raise UsageError(
             f"{path} is an attention agent of 2019, whose network is another one than aaa: linear "
             "convolutions, a third layer of queries, the last action as one number"
+        )
+    if "feat_convs.0.0.weight" in state and "policy.weight" not in state:
+        raise UsageError(
+            f"{path} holds filters alone, for analysis.analyze_resnet: play {run_of(path)}"
         )
     try:
         if "agent" in contents:
