@@ -54,7 +54,12 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
     path = run_files.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
     directory = run_files.run_of(path)
     shipped = run_files.SHIPPED / xpid / "model.tar"
-    if path.name == "model.tar" and path.exists() and shipped.exists() and path != shipped:
+    if (
+        path.name == "model.tar"
+        and path.exists()
+        and shipped.exists()
+        and not path.samefile(shipped)
+    ):
         log.info("%s is your run in %s; the shipped agent is --xpid %s", xpid, directory, shipped)
     if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
         if directory.is_symlink():

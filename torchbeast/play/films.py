@@ -197,7 +197,7 @@ class MovieWriter:
         if self._mp4 is None:
             # Even sizes, as the codec wants, without rescaling to multiples of 16.
             self._mp4 = imageio.get_writer(
-                self._temporary, fps=self._fps, codec="libx264", quality=8, macro_block_size=2
+                self._temporary, fps=self._fps, codec="libx264", macro_block_size=2
             )
         self._mp4.append_data(picture)
 
