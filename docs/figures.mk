@@ -114,5 +114,5 @@ $(LOOKS): movies/%NoFrameskip-v4.saliency.mp4: $$(call agents,$$(call agent,$$*)
 
 movies/MultiTaskPopArt.gif: $(call agents,MultiTaskPopArt)
 	for game in $(GAMES); do $(PYTHON) -m torchbeast.polybeast --mode record --savedir models --xpid MultiTaskPopArt \
-	    --env $$game --movie $(SCRATCH)/$$game.gif --movie_steps 200; done
-	$(PYTHON) tools/mosaic.py $(GAMES:%=$(SCRATCH)/%.gif) --shrink 2 --output $@
+	    --env $$game --movie $(SCRATCH)/$$game.gif --movie_steps 900; done
+	$(PYTHON) tools/mosaic.py $(GAMES:%=$(SCRATCH)/%.gif) --shrink 2 --every 3 --output $@

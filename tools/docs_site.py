@@ -18,6 +18,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parent.parent
 # The target of a link or picture. What looks like one in code leads nowhere and is left as it is.
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+# A picture that is no link yet.
+PICTURE = re.compile(r"(?<!\[)(!\[[^\]]*\]\(([^)\s]+)\))")
 EXTERNAL = re.compile(r"[a-z]+:")
 # The roles of reStructuredText, which docstrings use and Markdown does not know.
 ROLE = re.compile(r":(?:attr|class|func|meth|mod):(?=<code>)")
@@ -85,7 +87,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Leads links to the place in the site of what they lead to (MkDocs calls this)."""
+    """Leads links to the place in the site of what they lead to, and makes each picture a link to
+    its file, where it can be seen in full size (MkDocs calls this).
+    """
     path = repository_path(page.file.src_uri)
     folder = posixpath.dirname(page.file.src_uri)
 
@@ -96,7 +100,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return match[0]
         return before + posixpath.relpath(site_path(target), folder or ".") + after
 
-    return LINK.sub(replace, markdown)
+    return PICTURE.sub(r"[\1](\2)", LINK.sub(replace, markdown))
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:

@@ -1,14 +1,14 @@
 """Joins films in one: ``python tools/mosaic.py A.gif B.gif ... --output all.gif``.
 
-The films run side by side, in rows. One that ends early shows its last picture from then on. One
-that is smaller than the largest stands in the middle of its place.
+The films run side by side, in rows, each below its name. One that ends early shows its last picture
+from then on. One that is smaller than the largest stands in the middle of its place.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +19,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import positive
 from torchbeast.core.types import UsageError
-from torchbeast.play.films import MovieWriter, side_by_side
+from torchbeast.play.films import MovieWriter, caption, side_by_side
 
 GAP = 4
 
 
-def read_film(path: Path, fps: float, shrink: int = 1) -> list[np.ndarray]:
+def read_film(path: Path, fps: float, shrink: int = 1, every: int = 1) -> list[np.ndarray]:
     """Returns what a GIF shows at each time, uint8 ``[H, W, 3]``.
 
     Args:
         path: the film. A picture may be shown longer than others.
         fps: times per second.
         shrink: every ``shrink``th pixel is taken.
+        every: every ``every``th picture is taken.
 
     Raises:
         UsageError: it is no film.
@@ -46,7 +47,7 @@ def read_film(path: Path, fps: float, shrink: int = 1) -> list[np.ndarray]:
                 pictures += [picture] * max(1, round(end_ms * fps / 1000) - len(pictures))
     except OSError as error:
         raise UsageError(f"{path}: {error}") from error
-    return pictures
+    return pictures[::every]
 
 
 def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -57,19 +58,20 @@ def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     return result
 
 
-def join_films(films: Sequence[Sequence[np.ndarray]], columns: int) -> Iterator[np.ndarray]:
+def join_films(films: Mapping[str, Sequence[np.ndarray]], columns: int) -> Iterator[np.ndarray]:
     """Yields the pictures of all films in rows.
 
     Args:
-        films: each has at least one picture, uint8 ``[H, W, 3]``.
+        films: by name; each has at least one picture, uint8 ``[H, W, 3]``.
         columns: films in a row; what is left of the last row is black.
     """
-    height, width = (max(film[0].shape[axis] for film in films) for axis in (0, 1))
-    nothing = np.zeros((height, width, 3), np.uint8)
-    for time in range(max(map(len, films))):
-        shown = (film[min(time, len(film) - 1)] for film in films)
-        places = [centre(picture, height, width) for picture in shown]
-        places += [nothing] * (-len(places) % columns)
+    height, width = (max(film[0].shape[axis] for film in films.values()) for axis in (0, 1))
+    for time in range(max(map(len, films.values()))):
+        places = [
+            caption(centre(film[min(time, len(film) - 1)], height, width), name)
+            for name, film in films.items()
+        ]
+        places += [np.zeros_like(places[0])] * (-len(places) % columns)
         rows = [side_by_side(places[i : i + columns], GAP) for i in range(0, len(places), columns)]
         # Turned by 90 degrees, a column of rows is a row.
         yield side_by_side([row.swapaxes(0, 1) for row in rows], GAP).swapaxes(0, 1)
@@ -87,12 +89,21 @@ def main() -> int:
         help="take every Nth pixel; films of --mode record have each pixel twice "
         "(default: %(default)s)",
     )
+    parser.add_argument(
+        "--every",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="take every Nth picture: N times as fast (default: %(default)s)",
+    )
     parser.add_argument("--fps", type=positive, default=15, help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, help="a .gif or .mp4")
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        films = [read_film(path, flags.fps, flags.shrink) for path in flags.films]
+        films = {
+            path.stem: read_film(path, flags.fps, flags.shrink, flags.every) for path in flags.films
+        }
         with MovieWriter(flags.output, flags.fps) as movie:
             for picture in join_films(films, flags.columns):
                 movie.append(np.ascontiguousarray(picture))
