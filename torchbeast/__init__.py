@@ -1,3 +1,3 @@
 """TorchBeast PopArt: one agent that learns many Atari games at once."""
 
-__version__ = "1.0.0.dev0"
+__version__ = "1.0.0"

@@ -1,0 +1,86 @@
+"""The claims about PopArt are tested as docs/popart.md says, here on records with known scores."""
+
+import json
+
+import pytest
+
+from tools import popart_claims
+
+GAMES = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
+
+
+def write_run(directory, name, figures):
+    """Writes a run that ends at shares ``figures`` of 100 points above random play."""
+    run = directory / name
+    run.mkdir(parents=True)
+    names = [f"mean_episode_return/{game}" for game in figures]
+    ends = [popart_claims.random_score(game) + 100 * share for game, share in figures.items()]
+    rows = [["step", "seconds", *names], ["100", "1", *["0"] * len(names)], ["200", "2", *ends]]
+    (run / "logs.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    (run / "meta.json").write_text(json.dumps({"args": {}}))
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Agents of one game end at 1; ``write`` adds seeds of an arm."""
+    for game in GAMES:
+        write_run(tmp_path, f"single-{game}-s1", {game: 1.0})
+
+    def write(arm, *figures, **better):
+        for seed, figure in enumerate(figures, 1):
+            shares = dict.fromkeys(GAMES, figure)
+            write_run(tmp_path, f"{arm}-s{seed}", shares | better)
+
+    write.directory = tmp_path
+    return write
+
+
+def judge(records):
+    runs = popart_claims.read_runs(records.directory)
+    references = popart_claims.read_references(runs, GAMES)
+    return popart_claims.judge(runs["raw-popart"], runs["raw"], references)
+
+
+def test_a_claim_passes_with_an_interval_above_0_and_four_games_ahead(records):
+    records("raw-popart", 0.6, 0.7, 0.8)
+    records("raw", 0.1, 0.2, 0.3)
+    claim = judge(records)
+    assert claim.difference == pytest.approx(0.5)
+    assert 0.3 <= claim.low < 0.5 < claim.high <= 0.7
+    assert claim.ahead == list(GAMES)
+    assert claim.holds
+
+
+def test_a_claim_fails_where_seeds_overlap(records):
+    records("raw-popart", 0.1, 0.5, 0.9)
+    records("raw", 0.0, 0.4, 0.8)
+    claim = judge(records)
+    assert claim.low < 0 < claim.high
+    assert not claim.holds
+
+
+def test_a_claim_fails_with_three_games_ahead(records):
+    three = {"AirRaid": 0.9, "Carnival": 0.9, "Pong": 0.9}
+    records("raw-popart", 0.6, 0.6, 0.6)
+    records("raw", 0.1, 0.1, 0.1, **three)
+    claim = judge(records)
+    assert claim.low > 0
+    assert len(claim.ahead) == 3
+    assert not claim.holds
+
+
+def test_prints_scores_and_outcomes_and_draws(records, monkeypatch, capsys, tmp_path):
+    records("raw-popart", 0.6, 0.7, 0.8)
+    records("raw", 0.1, 0.2, 0.3)
+    records("clipped-popart", 0.5)
+    records("clipped", 0.5)
+    picture = tmp_path / "arms.png"
+    monkeypatch.setattr(
+        "sys.argv", ["popart_claims", "--records", str(tmp_path), "--output", str(picture)]
+    )
+    assert popart_claims.main() == 0
+    out = capsys.readouterr().out
+    assert "raw-popart against raw: +0.50" in out
+    assert "ahead in 6 of 6 games; passes" in out
+    assert "ahead in 0 of 6 games; open, with 1 and 1 of 3 seeds" in out
+    assert picture.stat().st_size > 10_000

@@ -1,0 +1,201 @@
+"""Tests the claims of docs/popart.md: ``python tools/popart_claims.py``.
+
+Reads the records in docs/reference/arms, whose names are ``ARM-sSEED`` and ``single-GAME-sSEED``.
+Prints each arm's scores and the outcome of each claim; ``--output`` draws the arms' curves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from torchbeast.analysis.runs import RunRecords
+from torchbeast.analysis.statistics import percentiles
+from torchbeast.cli.command import run_command
+from torchbeast.envs.human_scores import find_reference
+from torchbeast.runtime.text import format_rows
+
+RECORDS = Path(__file__).resolve().parent.parent / "docs" / "reference" / "arms"
+ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-popart")
+# With PopArt, and the same rewards without it.
+CLAIMS = (("raw-popart", "raw"), ("clipped-popart", "clipped"))
+SINGLE = "single"
+SEEDS = 3  # As many as a claim needs in each arm.
+RESAMPLES = 10_000
+AHEAD = 4  # Of six games.
+POINTS = 50
+
+Runs = Mapping[str, Sequence[RunRecords]]  # By arm.
+References = Mapping[str, tuple[float, float]]  # By game: scores of random play and of one agent.
+
+
+class Claim(NamedTuple):
+    """PopArt beside the same rewards without it."""
+
+    difference: float
+    """Of the arms' mean figures."""
+    low: float
+    high: float
+    ahead: list[str]
+    """Games in which PopArt has the higher mean score."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim passes, as docs/popart.md says."""
+        return self.low > 0 and len(self.ahead) >= AHEAD
+
+
+def read_runs(directory: Path) -> dict[str, list[RunRecords]]:
+    """Reads all records, by the name of their arm."""
+    runs: dict[str, list[RunRecords]] = {}
+    for path in sorted(directory.glob("*/logs.csv")):
+        runs.setdefault(path.parent.name.rpartition("-s")[0], []).append(RunRecords(path.parent))
+    return runs
+
+
+def score(run: RunRecords, game: str, steps: float = np.inf) -> float:
+    """Returns the mean return of the last 100 full games of training until ``steps``."""
+    curve = run.curve(game)
+    count = int(np.searchsorted(curve.steps, steps, side="right"))
+    return float(curve.mean[count - 1]) if count else float("nan")
+
+
+def mean_score(runs: Sequence[RunRecords], game: str) -> float:
+    """Returns a game's mean score over the seeds of an arm."""
+    return float(np.mean([score(run, game) for run in runs]))
+
+
+def random_score(game: str) -> float:
+    """Returns the mean score of random play."""
+    score = find_reference(f"{game}NoFrameskip-v4").random
+    assert score is not None
+    return score
+
+
+def read_references(runs: Runs, games: Sequence[str]) -> References | None:
+    """Returns what scores are normalised with; None if an agent of one game has no record yet."""
+    if not all(f"{SINGLE}-{game}" in runs for game in games):
+        return None
+    return {
+        game: (random_score(game), mean_score(runs[f"{SINGLE}-{game}"], game)) for game in games
+    }
+
+
+def figure_of(run: RunRecords, references: References, steps: float = np.inf) -> float:
+    """Returns the median over games of (score - random) / (single - random)."""
+    normalised = [
+        (score(run, game, steps) - random) / (single - random)
+        for game, (random, single) in references.items()
+    ]
+    return float(np.median(normalised))
+
+
+def judge(
+    one: Sequence[RunRecords], other: Sequence[RunRecords], references: References, seed: int = 0
+) -> Claim:
+    """Tests whether the runs ``one`` are ahead of the runs ``other``.
+
+    The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement.
+    """
+    rng = np.random.default_rng(seed)
+    figures = [np.array([figure_of(run, references) for run in runs]) for runs in (one, other)]
+    drawn = [x[rng.integers(len(x), size=(RESAMPLES, len(x)))].mean(axis=1) for x in figures]
+    low, high = percentiles(drawn[0] - drawn[1])
+    ahead = [game for game in references if mean_score(one, game) > mean_score(other, game)]
+    difference = float(figures[0].mean() - figures[1].mean())
+    return Claim(difference, float(low), float(high), ahead)
+
+
+def format_table(runs: Runs, games: Sequence[str], references: References | None) -> list[str]:
+    """Returns the lines of a table with a row for each game and a column for each arm."""
+    arms = [arm for arm in ARMS if arm in runs]
+    seeds = [f"{arm} ({len(runs[arm])})" for arm in arms]
+    rows = [["mean score (seeds)", "random", *seeds, *([SINGLE] if references else [])]]
+    for game in games:
+        means = [mean_score(runs[arm], game) for arm in arms]
+        if references:
+            means.append(references[game][1])
+        rows.append([game, *(f"{value:.4g}" for value in (random_score(game), *means))])
+    if references:
+        figures = [np.mean([figure_of(run, references) for run in runs[arm]]) for arm in arms]
+        rows.append(["median, normalised", "0", *(f"{x:.2f}" for x in figures), "1"])
+    return format_rows(rows)
+
+
+def format_claim(one: str, other: str, runs: Runs, references: References | None) -> str:
+    """Returns a line with the outcome of a claim."""
+    counts = [len(runs.get(arm, ())) for arm in (one, other)]
+    text = f"{one} against {other}:"
+    if not min(counts) or references is None:
+        return f"{text} waits for records"
+    claim = judge(runs[one], runs[other], references)
+    facts = (
+        f"{claim.difference:+.2f} [{claim.low:.2f}, {claim.high:.2f}], ahead in "
+        f"{len(claim.ahead)} of {len(references)} games"
+    )
+    if min(counts) < SEEDS:
+        return f"{text} {facts}; open, with {counts[0]} and {counts[1]} of {SEEDS} seeds"
+    return f"{text} {facts}; {'passes' if claim.holds else 'fails'}"
+
+
+def draw(runs: Runs, games: Sequence[str], references: References | None, path: Path) -> None:
+    """Draws each arm's mean over seeds against steps, and every seed as a thin line."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.ticker import EngFormatter
+
+    from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
+
+    titles = [*(["Median of the games, normalised"] if references else []), *games]
+    figure, panels = make_panels(titles, height=2.6)
+    arms = [arm for arm in ARMS if arm in runs]
+    end = max(run.length("steps") for arm in arms for run in runs[arm])
+    points = np.linspace(end / POINTS, end, POINTS)
+    for panel, title in zip(panels, titles, strict=True):
+        for arm in arms:
+            of_seeds = [
+                [
+                    score(run, title, x) if title in games else figure_of(run, references or {}, x)
+                    for x in points
+                ]
+                for run in runs[arm]
+            ]
+            colour = PALETTE[ARMS.index(arm)]
+            for line in of_seeds:
+                panel.plot(points, line, lw=0.6, alpha=0.6, color=colour)
+            panel.plot(points, np.mean(of_seeds, axis=0), color=colour, label=arm)
+        panel.xaxis.set_major_formatter(EngFormatter())
+    figure.supxlabel("agent steps in all games together", fontsize="medium")
+    save_panels(figure, path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=Path, default=RECORDS, help="(default: %(default)s)")
+    parser.add_argument("--output", type=Path, help="a picture of the arms' curves")
+    flags = parser.parse_args()
+
+    def work(_: object) -> None:
+        runs = read_runs(flags.records)
+        games = next(runs[arm][0].games for arm in ARMS if arm in runs)
+        references = read_references(runs, games)
+        print("\n".join(format_table(runs, games, references)))
+        for one, other in CLAIMS:
+            print(format_claim(one, other, runs, references))
+        if flags.output is not None:
+            draw(runs, games, references, flags.output)
+            print(flags.output)
+
+    return run_command("popart_claims", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
