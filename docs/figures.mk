@@ -31,8 +31,8 @@ LOOKS := $(FILMS:%=movies/%NoFrameskip-v4.saliency.mp4)
 agent = $(firstword $(subst _, ,$(1)))
 game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
-SHEETS := $(GAMES:%=docs/images/report_saliency_%.png)
-REPORT_FIGURES := $(SHEETS) $(patsubst %,docs/images/report_%.png, \
+OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
+REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/report_%.png, \
     learning by_steps by_game_steps popart seeds filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
     Pong_curve popart_statistics six_games Pong_attention SpaceInvaders_saliency Carnival_check) \
@@ -92,8 +92,9 @@ docs/images/report_seeds.png: $(call curves,$(SIX) MultiTaskPopArt-s2)
 	$(PLOT) $(call directories,$(SIX) MultiTaskPopArt-s2)
 	cp $(SCRATCH)/returns_by_game_steps.png $@
 
-$(SHEETS): docs/images/report_saliency_%.png: models/%/model.tar $(call agents,$(SIX))
-	$(SALIENCY) --xpid $* --compare $(call commas,$(SIX)) --env $*NoFrameskip-v4 --first_frame 130 --num_frames 16 --sheet $@
+$(OBJECTS): docs/images/report_objects_%.png: models/%/model.tar $(call agents,$(SIX) MultiTaskPopArt-s2)
+	$(SALIENCY) --xpid $* --compare $(call commas,$(SIX) MultiTaskPopArt-s2) --env $*NoFrameskip-v4 \
+	    --first_frame 60 --num_frames 160 --objects $@
 
 NAMES := $(GAMES) $(SEEDS) $(MULTI)
 docs/images/report_filters.png: $(call agents,$(NAMES))

@@ -158,3 +158,17 @@ def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, 
     assert_misuse(
         saliency.main, ["--savedir", tmp_path, *QUICK, "--xpid=mine", *arguments], message
     )
+
+
+def test_objects_are_taken_away_from_several_agents_in_the_same_frames(make_run, tmp_path, capsys):
+    make_run("one", tasks=(PONG,), num_actions=6)
+    make_run("six", tasks=(PONG, BREAKOUT), num_actions=18, use_popart=True)
+    assert run(tmp_path, "--xpid=one", "--compare=six", f"--env={PONG}", "--num_games=2",
+               "--first_frame=40", "--num_frames=60", "--objects=objects.png") == 0  # fmt: skip
+    out = capsys.readouterr().out
+    assert "one, policy" in out
+    assert "six, value" in out
+    assert "#ececec" in out  # The ball.
+    with Image.open(tmp_path / "objects.png") as picture:
+        assert np.asarray(picture.convert("L")).std() > 5
+    assert run(tmp_path, "--xpid=one", "--objects=objects.gif") == 2

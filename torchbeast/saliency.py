@@ -79,6 +79,7 @@ def make_parser() -> Parser:
     )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add_output_flags(parser)
+    add_object_flags(parser)
     return parser
 
 
@@ -113,6 +114,24 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
         metavar="PNG",
         help="File for a picture with a row per agent and the frames from left to right. "
         "(default: no picture)",
+    )
+
+
+def add_object_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the table of objects, which takes the place of the maps."""
+    add = parser.add_argument_group("objects").add_argument
+    add(
+        "--objects",
+        metavar="PNG",
+        help="Instead of maps: print and draw how much policy and value change without the objects "
+        "of each colour, for --xpid and --compare, in every fourth of the frames. (default: maps)",
+    )
+    add(
+        "--num_games",
+        type=positive,
+        default=8,
+        help="Games of --objects, with seeds from --seed on; intervals are over games. "
+        "(default: %(default)s)",
     )
 
 
@@ -242,6 +261,47 @@ def check_outputs(flags: argparse.Namespace) -> Outputs:
     return outputs
 
 
+def show_objects(flags: argparse.Namespace) -> None:
+    """Prints and draws what agents do without objects. Raises UsageError."""
+    from torchbeast.analysis.results import make_directory
+    from torchbeast.analysis.saliency import kinds
+    from torchbeast.analysis.saliency.maps import check_game
+    from torchbeast.play.agents import choose_game
+    from torchbeast.play.games import play_actions, read_actions, translate_actions
+    from torchbeast.runtime.progress_bar import track
+
+    log.info("Loading the agents")
+    path = Path(flags.objects).expanduser()
+    kinds.check_path(path)
+    make_directory(path.parent, "--objects")
+    agents = load_agents(flags)
+    game = choose_game(agents[0], flags.env)
+    for trained in agents:
+        check_game(trained, game)
+    first_actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
+    num_steps = flags.first_frame + flags.num_frames
+    seen: list[list[list[kinds.Moment]]] = [[] for _ in agents]
+    seeds = range(flags.seed, flags.seed + flags.num_games)
+    for seed in track(seeds, total=len(seeds), unit="games"):
+        played = play_actions(agents[0], game, num_steps, seed=seed, actions=first_actions)
+        for trained, games in zip(agents, seen, strict=True):
+            actions = translate_actions(played, game, agents[0], trained)
+            games.append(
+                kinds.watch_moments(
+                    trained, game, seed=seed, actions=actions,
+                    first_frame=flags.first_frame, num_frames=flags.num_frames,
+                )
+            )  # fmt: skip
+    found = kinds.find_kinds(seen[0])
+    effects = {
+        trained.xpid: kinds.measure(trained, game, games, found)
+        for trained, games in zip(agents, seen, strict=True)
+    }
+    print("\n".join(kinds.format_table(found, effects)))
+    kinds.save_effects(path, kinds.draw_effects(seen[0], found, effects))
+    print(path)
+
+
 def show(flags: argparse.Namespace, signals: StopSignals) -> None:
     """Writes pictures and scores, and the film. A signal ends the work; the frames until then are
     saved.
@@ -307,7 +367,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = (parser := make_parser()).parse_args(argv)
     flags.given = parser.given(argv)
-    return run_command("saliency", lambda signals: show(flags, signals))
+    return run_command(
+        "saliency", lambda signals: show_objects(flags) if flags.objects else show(flags, signals)
+    )
 
 
 if __name__ == "__main__":

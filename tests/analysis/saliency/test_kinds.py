@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from tests.analysis.saliency.known import Patches, observe
+from torchbeast.analysis.saliency import kinds
+from torchbeast.core.types import UsageError
+from torchbeast.play.agents import Trained
+
+RED, BLUE, GREEN, SKY = (200, 0, 0), (0, 0, 200), (0, 200, 0), (90, 90, 120)
+PATCHES = [(10, 10), (40, 40), (70, 10)]
+SIZE = 6
+
+
+def make_moment(*objects):
+    """A picture and the same as an observation: squares by colour, row and column, or digits."""
+    picture = np.full((84, 84, 3), SKY, np.uint8)
+    frame = np.zeros((4, 84, 84), np.uint8)
+    picture[2:8, 70:76] = frame[:, 2:8, 70:76] = 255  # A digit, which stays in its place.
+    for colour, row, column in objects:
+        picture[row : row + SIZE, column : column + SIZE] = colour
+        frame[:, row : row + SIZE, column : column + SIZE] = 255
+    return kinds.Moment(picture, observe(frame), ())
+
+
+@pytest.fixture
+def games():
+    """Two games. The red square is on the first patch every third time, the blue one never touches
+    a patch. A green one is seen once.
+    """
+    return [
+        [
+            make_moment(
+                (RED, 10, 10 if t % 3 == 0 else 22 + t),
+                (BLUE, 55, 5 + 3 * t),
+                *([(GREEN, 30, 60)] if t == 5 and first == 0 else []),
+            )
+            for t in range(first, first + 20)
+        ]
+        for first in (0, 1)
+    ]
+
+
+def test_objects_are_found_by_colour_where_something_moves(games):
+    found = kinds.find_kinds(games)
+    assert set(found) == {RED, BLUE}
+    for j, places in enumerate(found[BLUE][1]):
+        left = 5 + 3 * (j + 1)
+        assert places == ([] if j == 0 else [kinds.Place(55, left, 61, left + SIZE)])
+
+
+def test_a_cycling_background_is_no_object():
+    def moment(t):
+        picture = np.full((84, 84, 3), (t, 0, 90), np.uint8)
+        picture[40:44, 2 * t : 2 * t + 4] = GREEN
+        return kinds.Moment(picture, None, ())
+
+    found = kinds.find_kinds([[moment(t) for t in range(30)]])
+    assert set(found) == {GREEN}
+
+
+def test_pictures_in_which_nothing_moves_are_refused():
+    with pytest.raises(UsageError, match="No object was found"):
+        kinds.find_kinds([[make_moment()] * 3])
+
+
+def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
+    found = kinds.find_kinds(games)
+    trained = Trained(Patches(PATCHES[:2] + PATCHES[:1]).eval(), "mine", "0")
+    red, blue = (
+        kinds.measure(trained, "PongNoFrameskip-v4", games, {colour: found[colour]})[0]
+        for colour in (RED, BLUE)
+    )
+    # The policy has three logits 4, 0 and 4 with the square on its patch, and equal ones without.
+    with_it = np.exp([4, 0, 4]) / np.exp([4, 0, 4]).sum()
+    distance = 0.5 * np.abs(with_it - 1 / 3).sum()
+    share = np.mean([t % 3 == 0 for first in (0, 1) for t in range(first + 1, first + 20)])
+    assert red.policy == pytest.approx(share * distance, rel=1e-3)
+    assert red.value > 0.5
+    assert red.policy_interval.low <= red.policy <= red.policy_interval.high
+    assert (blue.policy, blue.value) == (0, 0)
+
+
+def test_a_place_is_scaled_from_the_picture_to_the_observation():
+    assert kinds.scale(kinds.Place(0, 80, 210, 160), (210, 160, 3), (4, 84, 84)) == (0, 42, 84, 84)
+    assert kinds.scale(kinds.Place(5, 1, 6, 2), (210, 160, 3), (4, 84, 84)) == (2, 0, 3, 2)

@@ -1,0 +1,313 @@
+"""How much an agent needs the objects of one kind, over hundreds of frames of several games.
+
+The objects of a colour are taken away, all at once. A colour is a kind of object: games of the
+Atari 2600 draw the ball in one colour and the opponent in another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor
+
+from torchbeast.analysis.saliency.objects import GameObject, remove
+from torchbeast.analysis.saliency.perturbation import Evaluation
+from torchbeast.analysis.statistics import RESAMPLES, Interval, percentiles
+from torchbeast.core.types import EnvOutput, UsageError
+from torchbeast.play.agents import Trained
+from torchbeast.play.games import GameLoop, watch_game
+from torchbeast.runtime.text import format_rows
+
+STEPS_APART = 4  # Neighbouring frames are nearly the same.
+SMALLEST = 4  # Pixels of an object.
+LARGEST_SHARE = 0.05  # Of the picture: more is scenery.
+RAREST = 0.05  # Of the frames: objects that are seen in fewer are left out.
+MOST_KINDS = 8
+
+Colour = tuple[int, int, int]
+
+
+class Moment(NamedTuple):
+    """One step of a game, as an agent sees it."""
+
+    picture: np.ndarray  # uint8 [H, W, 3], what the game shows.
+    inputs: EnvOutput  # What the agent sees, leaves [1, 1, ...].
+    state: tuple[Tensor, ...]  # Its recurrent state before.
+
+
+class Place(NamedTuple):
+    """An object's rectangle in the picture, to before ``bottom`` and ``right``."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+
+Game = Sequence[Moment]
+# By colour: the places of the objects in each moment of each game.
+Kinds = Mapping[Colour, Sequence[Sequence[Sequence[Place]]]]
+
+
+class Effect(NamedTuple):
+    """What taking the objects of a kind away changes; means over moments that show some.
+
+    The intervals are of a bootstrap over games; NaN for one game.
+    """
+
+    policy: float
+    """Total variation distance of the policies, 0 to 1: how probable it is that another action is
+    chosen."""
+    policy_interval: Interval
+    value: float
+    """Size of the change of the value, in standard deviations of the agent's values."""
+    value_interval: Interval
+
+
+def check_path(path: Path) -> None:
+    """Raises UsageError if a picture cannot have this name."""
+    if path.suffix != ".png":
+        raise UsageError(f"--objects: the picture is a .png, not {path.name}")
+
+
+def watch_moments(
+    trained: Trained,
+    game: str,
+    *,
+    seed: int,
+    actions: Sequence[int],
+    first_frame: int,
+    num_frames: int,
+) -> list[Moment]:
+    """Returns every ``STEPS_APART``-th step of a game. Raises UsageError if it ends before them."""
+
+    def look(loop: GameLoop) -> tuple[EnvOutput, tuple[Tensor, ...]]:
+        # The loop writes the next frame over this one.
+        return EnvOutput(*(leaf.clone() for leaf in loop.inputs)), loop.state
+
+    watched = watch_game(
+        trained,
+        game,
+        look,
+        seed=seed,
+        actions=actions,
+        first_frame=first_frame,
+        num_frames=num_frames,
+    )
+    return [
+        Moment(picture, *seen)
+        for step, picture, seen, _ in watched
+        if (step - first_frame) % STEPS_APART == 0
+    ]
+
+
+def find_kinds(games: Sequence[Game]) -> Kinds:
+    """Finds the objects of all moments by their colours, the most frequent kind first.
+
+    An object is a connected place that differs from the median picture and from the picture's most
+    frequent colour, and that was not there in the moment before: digits and scenery stay in their
+    place. Its colour is the most frequent one in it.
+    """
+    median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
+    found: dict[Colour, list[list[list[Place]]]] = {}
+    counts: Counter[Colour] = Counter()
+    for i, game in enumerate(games):
+        before: set[Place] = set()
+        for j, moment in enumerate(game):
+            places = find_places(moment.picture, median)
+            for place, colour in places.items():
+                if place in before or j == 0:
+                    continue
+                if colour not in found:
+                    found[colour] = [[[] for _ in other] for other in games]
+                counts[colour] += not found[colour][i][j]
+                found[colour][i][j].append(place)
+            before = set(places)
+    total = sum(map(len, games))
+    kinds = [c for c, count in counts.most_common(MOST_KINDS) if count >= RAREST * total]
+    if not kinds:
+        raise UsageError("No object was found in these frames")
+    return {colour: found[colour] for colour in kinds}
+
+
+def find_places(picture: np.ndarray, median: np.ndarray) -> dict[Place, Colour]:
+    """Returns the connected places of a picture that are neither background nor large."""
+    colours, indices, numbers = np.unique(
+        picture.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
+    )
+    indices = indices.reshape(picture.shape[:2])
+    differs = (picture != median).any(axis=-1) & (indices != numbers.argmax())
+    _, labels, boxes, _ = cv2.connectedComponentsWithStats(differs.astype(np.uint8), connectivity=8)
+    result = {}
+    for label, (left, top, width, height, area) in enumerate(boxes.tolist()):
+        if label and area >= SMALLEST and width * height <= LARGEST_SHARE * indices.size:
+            place = Place(top, left, top + height, left + width)
+            part = indices[top : place.bottom, left : place.right]
+            inside = part[labels[top : place.bottom, left : place.right] == label]
+            red, green, blue = colours[np.bincount(inside).argmax()].tolist()
+            result[place] = (red, green, blue)
+    return result
+
+
+def scale(place: Place, picture: tuple[int, ...], frame: tuple[int, ...]) -> GameObject:
+    """Returns where a place of a picture ``[H, W, 3]`` is in an observation ``[C, H, W]``."""
+    rows, columns = frame[1] / picture[0], frame[2] / picture[1]
+    return GameObject(
+        int(place.top * rows),
+        int(place.left * columns),
+        int(np.ceil(place.bottom * rows)),
+        int(np.ceil(place.right * columns)),
+    )
+
+
+@torch.inference_mode()
+def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) -> list[Effect]:
+    """Measures what an agent does without the objects of each kind.
+
+    Args:
+        trained: the agent.
+        game: the game's id.
+        games: moments as this agent sees them.
+        kinds: of the same moments.
+
+    Returns:
+        An effect for each kind, in their order.
+    """
+    head = trained.find_task(game) if trained.agent.config.num_heads > 1 else 0
+    frames = [moment.inputs.frame[0, 0].numpy() for game_ in games for moment in game_]
+    background = np.median(np.stack(frames), axis=0).astype(frames[0].dtype)
+    values: list[float] = []
+    # By kind and game: pairs of changes of the policy and of the value.
+    changes: dict[Colour, list[list[tuple[float, float]]]] = {
+        colour: [[] for _ in games] for colour in kinds
+    }
+    for i, moments in enumerate(games):
+        for j, moment in enumerate(moments):
+            frame = moment.inputs.frame[0, 0].numpy()
+            shown = [colour for colour in kinds if kinds[colour][i][j]]
+            without = [frame]
+            for colour in shown:
+                changed = frame
+                for place in kinds[colour][i][j]:
+                    box = scale(place, moment.picture.shape, frame.shape)
+                    changed = remove(changed, background, box)
+                without.append(changed)
+            network = Evaluation(
+                trained.agent, moment.inputs.frame[0].float(), moment.inputs, moment.state
+            )
+            stacked = torch.from_numpy(np.stack(without)).float()
+            logits, value, _ = (x.numpy() for x in network.evaluate_frames(stacked))
+            policies = softmax(logits, axis=-1)
+            values.append(float(value[0, head]))
+            for k, colour in enumerate(shown, 1):
+                distance = 0.5 * float(np.abs(policies[k] - policies[0]).sum())
+                changes[colour][i].append((distance, abs(float(value[k, head] - value[0, head]))))
+    unit = np.array([1.0, max(float(np.std(values)), 1e-12)])
+    return [
+        _summarize([np.array(game_).reshape(-1, 2) / unit for game_ in of_kind])
+        for of_kind in changes.values()
+    ]
+
+
+def _summarize(changes: Sequence[np.ndarray], seed: int = 0) -> Effect:
+    """Computes means and intervals of changes ``[N, 2]`` of each game."""
+    sums = np.array([game.sum(axis=0) for game in changes])
+    counts = np.array([len(game) for game in changes])
+    means = sums.sum(axis=0) / counts.sum()
+    intervals = [Interval(np.nan, np.nan)] * 2
+    if len(changes) > 1:
+        weights = np.random.default_rng(seed).multinomial(
+            len(changes), [1 / len(changes)] * len(changes), size=RESAMPLES
+        )
+        known = weights @ counts > 0
+        drawn = (weights @ sums)[known] / (weights @ counts)[known, None]
+        intervals = [Interval(*map(float, percentiles(column))) for column in drawn.T]
+    return Effect(float(means[0]), intervals[0], float(means[1]), intervals[1])
+
+
+def name_colour(colour: Colour) -> str:
+    """Returns a colour's hexadecimal code.
+
+    >>> name_colour((236, 236, 0))
+    '#ecec00'
+    """
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def format_table(kinds: Kinds, effects: Mapping[str, Sequence[Effect]]) -> list[str]:
+    """Returns the lines of a table with a row for each kind and two columns for each agent."""
+    rows = [
+        ["object", "frames", *(f"{n}, {what}" for what in ("policy", "value") for n in effects)]
+    ]
+    for k, (colour, games) in enumerate(kinds.items()):
+        count = sum(bool(places) for game in games for places in game)
+        row = [name_colour(colour), str(count)]
+        for what in ("policy", "value"):
+            for of_agent in effects.values():
+                mean, (low, high) = (
+                    getattr(of_agent[k], what),
+                    getattr(of_agent[k], f"{what}_interval"),
+                )
+                row.append(f"{mean:.2f} [{low:.2f}, {high:.2f}]")
+        rows.append(row)
+    return format_rows(rows)
+
+
+def draw_effects(
+    games: Sequence[Game], kinds: Kinds, effects: Mapping[str, Sequence[Effect]]
+) -> Any:
+    """Draws each kind's effect on each agent, with its interval, beside a picture of an object."""
+    from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
+
+    titles = ["policy: probability of another action", "value: change in standard deviations"]
+    figure, panels = make_panels(titles, width=4.2, height=0.6 + 0.55 * len(kinds))
+    for panel, what in zip(panels, ("policy", "value"), strict=True):
+        for a, (name, of_agent) in enumerate(effects.items()):
+            offset = 0.22 * (a - (len(effects) - 1) / 2)
+            means = np.array([getattr(effect, what) for effect in of_agent])
+            ends = np.array([getattr(effect, f"{what}_interval") for effect in of_agent])
+            error = np.abs(ends.T - means) if np.isfinite(ends).all() else None
+            rows = np.arange(len(kinds)) + offset
+            panel.errorbar(means, rows, xerr=error, fmt="o", ms=5, color=PALETTE[a], label=name)
+        panel.set_ylim(len(kinds) - 0.5, -0.5)
+        panel.set_xlim(left=0)
+        panel.set_yticks([])
+    for k, (colour, places) in enumerate(kinds.items()):
+        share = 1 / len(kinds)
+        inset = panels[0].inset_axes((-0.24, 1 - (k + 0.9) * share, 0.2, 0.8 * share))
+        inset.imshow(_example(games, places))
+        inset.set_axis_off()
+        inset.set_title(name_colour(colour), fontsize="xx-small", pad=1)
+    add_legend(figure)
+    return figure
+
+
+def _example(games: Sequence[Game], places: Sequence[Sequence[Sequence[Place]]]) -> np.ndarray:
+    """Cuts an object of middle size out of its picture, with a margin."""
+    found = [
+        (place, games[i][j].picture)
+        for i, game in enumerate(places)
+        for j, of_moment in enumerate(game)
+        for place in of_moment
+    ]
+    found.sort(key=lambda x: (x[0].bottom - x[0].top) * (x[0].right - x[0].left))
+    (top, left, bottom, right), picture = found[len(found) // 2]
+    margin = 3
+    return picture[max(top - margin, 0) : bottom + margin, max(left - margin, 0) : right + margin]
+
+
+def save_effects(path: Path, figure: Any) -> None:
+    """Writes the figure. Raises UsageError."""
+    from torchbeast.analysis.panels import save_figure
+
+    try:
+        save_figure(figure, path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--objects {path}: {error}") from error
