@@ -95,7 +95,7 @@ def test_a_resumed_run_continues_its_counts(make, make_stats):
     assert snapshot.seconds == 1000.0
     assert second.summary() == [
         "Pong: mean return 3.00 over the last 3 full games",
-        "Breakout: no game finished",
+        "No game finished: Breakout",
     ]
 
 

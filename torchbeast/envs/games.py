@@ -49,6 +49,13 @@ def all_games() -> tuple[str, ...]:
     return tuple(sorted(i for i in _atari_ids() if i.endswith("NoFrameskip-v4")))
 
 
+def literature_games() -> tuple[str, ...]:
+    """Lists the 57 games that have published scores of a human."""
+    from torchbeast.envs.human_scores import PUBLISHED  # It imports this module.
+
+    return tuple(map(find_game, PUBLISHED))  # Surround has the prefix ALE.
+
+
 def games_by_name() -> dict[str, str]:
     """Returns the id of every Atari game by its short name in lower case.
 
@@ -89,7 +96,7 @@ def parse_games(env: str) -> tuple[str, ...]:
 
     Args:
         env: each name is a game's id, its name alone (``Pong`` is ``PongNoFrameskip-v4``), an
-            environment of the user's (``package.module:Id``), or a group: three, six, all.
+            environment of the user's (``package.module:Id``), or a group: three, six, atari57, all.
 
     Returns:
         The games' ids, in the given order.
@@ -100,12 +107,15 @@ def parse_games(env: str) -> tuple[str, ...]:
 
     >>> parse_games("Pong,ALE/Breakout-v5")
     ('PongNoFrameskip-v4', 'ALE/Breakout-v5')
-    >>> len(parse_games("six,Breakout"))
-    7
+    >>> len(parse_games("six,Breakout")), len(parse_games("atari57"))
+    (7, 57)
     """
     games: list[str] = []
     for name in (part.strip() for part in env.split(",")):
-        games += all_games() if name == "all" else GROUPS.get(name) or [find_game(name)]
+        if name == "atari57":
+            games += literature_games()
+        else:
+            games += all_games() if name == "all" else GROUPS.get(name) or [find_game(name)]
     counts = collections.Counter(map(short_name, games))
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:

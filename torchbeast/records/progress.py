@@ -362,17 +362,18 @@ class Progress:
         return lines if stall is None else [*lines, f"No steps of any game for {human_time(stall)}"]
 
     def summary(self) -> list[str]:
-        """Formats each game's name and mean full-game return, in one line."""
-        lines = []
+        """Returns a line for each game with its mean full-game return, and one for the others."""
+        lines, unfinished = [], []
         with self._lock:
             for name, returns in zip(self._names, self._returns, strict=True):
                 mean = _mean(returns)
+                if mean is None:
+                    unfinished.append(name)
+                    continue
                 lines.append(
-                    f"{name}: no game finished"
-                    if mean is None
-                    else f"{name}: mean return {mean:.2f} over the last {len(returns)} full games"
+                    f"{name}: mean return {mean:.2f} over the last {len(returns)} full games"
                 )
-        return lines
+        return [*lines, f"No game finished: {', '.join(unfinished)}"] if unfinished else lines
 
     def _measure_speed(self, now: float, steps: int) -> float:
         then, before = self._points[0]
