@@ -1,4 +1,4 @@
-# How the figures and films of the pages are made: `make figures`, or one of them: `make docs/images/six_games.png`.
+# How the figures and films of the pages are made: `make figures`, or one of them: `make docs/images/popart_arms.png`.
 #
 # A fresh clone's files have one age: `make -t figures` marks what is stored as up to date.
 
@@ -16,7 +16,6 @@ agents = $(patsubst %,models/%/model.tar,$(1))
 curves = $(patsubst %,models/%/logs.csv,$(1))
 ONE_GAME := "one game=$(call commas,$(call directories,$(GAMES)))"
 
-COMPARE = $(PYTHON) -m torchbeast.analysis.compare --table logs.csv
 FILTERS = $(PYTHON) -m torchbeast.analysis.analyze_resnet
 # Figures of plot_runs go to a directory of the target's name.
 SCRATCH = build/$(basename $(@F))
@@ -35,7 +34,7 @@ OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/report_%.png, \
     learning by_steps by_game_steps popart seeds filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
-    Pong_curve popart_statistics six_games Pong_attention SpaceInvaders_saliency Carnival_check) \
+    Pong_curve popart_statistics popart_arms Pong_attention SpaceInvaders_saliency Carnival_check) \
     $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
     $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif
 
@@ -50,9 +49,8 @@ docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
 	$(PLOT) models/MultiTaskPopArt
 	cp $(SCRATCH)/popart.png $@
 
-SIX_GAMES := $(patsubst %,docs/reference/six_games/%,popart-s1 popart-s2 clipped-s1 clipped-s2)
-docs/images/six_games.png: $(SIX_GAMES:%=%/logs.csv)
-	$(COMPARE) $(SIX_GAMES) --output $@
+docs/images/popart_arms.png: $(wildcard docs/reference/arms/*/logs.csv)
+	$(PYTHON) tools/popart_claims.py --output $@
 
 docs/images/Pong_attention.png: $(call agents,PongAttention)
 	$(PYTHON) -m torchbeast.analysis.visualize_aaa --savedir models --xpid PongAttention --first_frame 153 --num_frames 1 \

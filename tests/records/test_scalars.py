@@ -1,4 +1,5 @@
 import sys
+import time
 import types
 
 import pytest
@@ -38,6 +39,7 @@ def wandb(monkeypatch):
 
 def test_a_resumed_run_hides_what_came_after_its_checkpoint(write):
     write([10, 20, 30])
+    time.sleep(1)  # Files are read in the order of their names, which have seconds.
     events = write([25, 30], last_step=20)
     assert [event.step for event in events.Scalars("losses/entropy")] == [10, 20, 25, 30]
 
