@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -71,6 +72,15 @@ def slim_copy(contents: dict[str, Any]) -> dict[str, Any]:
     return {**small, "model_state_dict": only_filters(small["model_state_dict"])}
 
 
+def round_numbers(row: str) -> str:
+    """Rounds the fractions in a row of logs.csv to six digits, which halves the file.
+
+    >>> round_numbers("1095440,4679.0,-0.5926294326782227,learner,0.0003174133333333333")
+    '1095440,4679,-0.592629,learner,0.000317413'
+    """
+    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.6g}", row)
+
+
 def ship(run: Path, target: Path) -> None:
     """Copies a run into models/ in its small form, in the place of what was there."""
     notes = (target / "notes.md").read_text() if (target / "notes.md").exists() else None
@@ -86,7 +96,7 @@ def ship(run: Path, target: Path) -> None:
     header, *rows = complete_lines((run / "logs.csv").read_text())
     count = min(len(rows), MAX_ROWS)
     chosen = [rows[(i + 1) * len(rows) // count - 1] for i in range(count)]
-    (target / "logs.csv").write_text("\n".join([header, *chosen]) + "\n")
+    (target / "logs.csv").write_text("\n".join([header, *map(round_numbers, chosen)]) + "\n")
     meta = json.loads((run / "meta.json").read_text())
     meta["args"].pop("savedir", None)  # A path of this machine, which says nothing elsewhere.
     (target / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
