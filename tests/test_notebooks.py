@@ -11,7 +11,7 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Nothing of what is shown is looked at.
 SHORTER = {
     "NUM_STEPS, NUM_ENVS = 50, 2": "NUM_STEPS, NUM_ENVS = 2, 1",
-    '"num_frames": 60': '"num_frames": 3',
+    '"num_frames": 40': '"num_frames": 3',
     "num_frames=8": "num_frames=1",
     "range(8)": "range(1)",
     "dpi=65": "dpi=20",

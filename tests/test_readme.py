@@ -112,16 +112,22 @@ def test_learning_curves_are_drawn(start, tmp_path):
 def test_saliency_and_analysis_and_monobeast_run(start, savedir):
     models = ["--models=One=One,Two=Two", "--comp_no_optimal"]
     short = {
-        "saliency": ["--savedir", savedir, "--num_frames=2", "--first_frame=2", "--density=20"],
+        "saliency": ["--savedir", savedir, "--num_frames=40", "--first_frame=40", "--density=40"],
         "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "f", *models],
         "monobeast": ["--savedir", savedir, *SHORT_TRAINING],
     }
     for module, arguments in short.items():
-        (command,) = (c for c in COMMANDS if c.startswith(f"python -m torchbeast.{module} "))
-        code, out, err = start(module, *shlex.split(command)[3:], *arguments, cwd=savedir).finish()
-        assert code == 0, err
-        assert out
+        commands = [c for c in COMMANDS if c.startswith(f"python -m torchbeast.{module} ")]
+        assert commands
+        for command in commands:
+            words = [*shlex.split(command)[3:], *arguments]
+            if "--objects" in words:
+                words += ["--env", BREAKOUT]  # The game of this Pong.
+            code, out, err = start(module, *words, cwd=savedir).finish()
+            assert code == 0, err
+            assert out
     assert (savedir / "saliency.gif").exists()
+    assert (savedir / "objects.png").exists()
 
 
 def test_make_knows_its_targets():
