@@ -71,7 +71,7 @@ docs/images/Carnival_check.png: $(call agents,MultiTaskPopArtShallow)
 docs/examples/carnival.html: docs/images/Carnival_check.png ;
 
 movies/Pong_saliency.gif: $(call agents,Pong)
-	$(SALIENCY) --xpid Pong --first_frame 160 --num_frames 40 --movie $@
+	$(SALIENCY) --xpid Pong --first_frame 160 --num_frames 24 --movie $@
 
 # The report.
 
@@ -114,4 +114,4 @@ $(LOOKS): movies/%NoFrameskip-v4.saliency.mp4: $$(call agents,$$(call agent,$$*)
 movies/MultiTaskPopArt.gif: $(call agents,MultiTaskPopArt)
 	for game in $(GAMES); do $(PYTHON) -m torchbeast.polybeast --mode record --savedir models --xpid MultiTaskPopArt \
 	    --env $$game --movie $(SCRATCH)/$$game.gif --movie_steps 900; done
-	$(PYTHON) tools/mosaic.py $(GAMES:%=$(SCRATCH)/%.gif) --shrink 2 --every 3 --output $@
+	$(PYTHON) tools/mosaic.py $(GAMES:%=$(SCRATCH)/%.gif) --shrink 2 --every 4 --output $@
