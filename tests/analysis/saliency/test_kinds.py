@@ -78,6 +78,10 @@ def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
     assert red.value > 0.5
     assert red.policy_interval.low <= red.policy <= red.policy_interval.high
     assert (blue.policy, blue.value) == (0, 0)
+    table = kinds.format_table(found, {"mine": [red, blue]})
+    assert table[1].split()[:2] == ["#c80000", "38"]
+    assert "0.00 [0.00, 0.00]" in table[2]
+    assert "nan" not in "".join(table)
 
 
 def test_a_place_is_scaled_from_the_picture_to_the_observation():

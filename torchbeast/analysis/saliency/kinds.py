@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchbeast.analysis.saliency.objects import GameObject, remove
 from torchbeast.analysis.saliency.perturbation import Evaluation
-from torchbeast.analysis.statistics import RESAMPLES, Interval, percentiles
+from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.play.agents import Trained
 from torchbeast.play.games import GameLoop, watch_game
@@ -216,20 +216,16 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
     ]
 
 
-def _summarize(changes: Sequence[np.ndarray], seed: int = 0) -> Effect:
+def _summarize(changes: Sequence[np.ndarray]) -> Effect:
     """Computes means and intervals of changes ``[N, 2]`` of each game."""
-    sums = np.array([game.sum(axis=0) for game in changes])
-    counts = np.array([len(game) for game in changes])
-    means = sums.sum(axis=0) / counts.sum()
-    intervals = [Interval(np.nan, np.nan)] * 2
-    if len(changes) > 1:
-        weights = np.random.default_rng(seed).multinomial(
-            len(changes), [1 / len(changes)] * len(changes), size=RESAMPLES
-        )
-        known = weights @ counts > 0
-        drawn = (weights @ sums)[known] / (weights @ counts)[known, None]
-        intervals = [Interval(*map(float, percentiles(column))) for column in drawn.T]
-    return Effect(float(means[0]), intervals[0], float(means[1]), intervals[1])
+    shown = [game for game in changes if len(game)]
+    sums = np.array([game.sum(axis=0) for game in shown])
+    counts = np.array([len(game) for game in shown])
+    policy, value = sums.sum(axis=0) / counts.sum()
+    # A game in which the kind is often seen weighs more.
+    *drawn, weights = resample_means(np.column_stack([sums, counts]).T)
+    intervals = [Interval(*map(float, percentiles(x / weights))) for x in drawn]
+    return Effect(float(policy), intervals[0], float(value), intervals[1])
 
 
 def name_colour(colour: Colour) -> str:
@@ -243,21 +239,18 @@ def name_colour(colour: Colour) -> str:
 
 def format_table(kinds: Kinds, effects: Mapping[str, Sequence[Effect]]) -> list[str]:
     """Returns the lines of a table with a row for each kind and two columns for each agent."""
-    rows = [
-        ["object", "frames", *(f"{n}, {what}" for what in ("policy", "value") for n in effects)]
-    ]
+    columns = [(name, what) for what in ("policy", "value") for name in effects]
+    rows = [["object", "frames", *(f"{name}, {what}" for name, what in columns)]]
     for k, (colour, games) in enumerate(kinds.items()):
         count = sum(bool(places) for game in games for places in game)
-        row = [name_colour(colour), str(count)]
-        for what in ("policy", "value"):
-            for of_agent in effects.values():
-                mean, (low, high) = (
-                    getattr(of_agent[k], what),
-                    getattr(of_agent[k], f"{what}_interval"),
-                )
-                row.append(f"{mean:.2f} [{low:.2f}, {high:.2f}]")
-        rows.append(row)
+        cells = [_format(effects[name][k], what) for name, what in columns]
+        rows.append([name_colour(colour), str(count), *cells])
     return format_rows(rows)
+
+
+def _format(effect: Effect, what: str) -> str:
+    mean, (low, high) = getattr(effect, what), getattr(effect, f"{what}_interval")
+    return f"{mean:.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(low) else f"{mean:.2f}"
 
 
 def draw_effects(
