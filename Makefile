@@ -64,8 +64,8 @@ build: $(STAMPS)/build
 # The packages of the system that a target needs: train, test, lint, fuzz or pdf.
 $(STAMPS)/system-%: tools/install_system_packages.sh
 	@sh tools/install_system_packages.sh $*
-	mkdir -p $(STAMPS)
-	touch $@
+	@mkdir -p $(STAMPS)
+	@touch $@
 
 # In a terminal pip shows what it downloads.
 QUIET := $(shell [ -t 2 ] || echo --quiet)
@@ -92,28 +92,30 @@ $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	}
 	@echo "Installing Python packages: torch is a download of 200 MB to 6 GB" >&2
 	@$(TORCH_INDEX); $(INSTALL) $$index -r requirements.txt
-	touch $@
+	@touch $@
 
 $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
-	$(INSTALL) -r tests/requirements.txt
-	touch $@
+	@echo "Installing what the tests need" >&2
+	@$(INSTALL) -r tests/requirements.txt
+	@touch $@
 
 $(STAMPS)/python-ray: pyproject.toml $(STAMPS)/build
-	$(INSTALL) --no-build-isolation --editable '.[ray]'
-	touch $@
+	@$(INSTALL) --no-build-isolation --editable '.[ray]'
+	@touch $@
 
 $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train
-	$(INSTALL) -r docs/requirements.txt
-	touch $@
+	@$(INSTALL) -r docs/requirements.txt
+	@touch $@
 
 $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	@$(BUILD)
-	touch $@
+	@touch $@
 
 CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/cpp/fuzz/*.h)
 
 tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/system-test
-	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=$*
+	@echo "Compiling the tests of the C++ part" >&2
+	@$(MAKE) --silent --no-print-directory -C tests/cpp KIND=$*
 
 # These link the objects of the extension module.
 tests/cpp/build/plain/tests: $(STAMPS)/build
@@ -142,7 +144,7 @@ docs-serve: build $(STAMPS)/python-docs
 PAGE ?= docs/popart.md
 
 pdf: $(STAMPS)/system-pdf
-	mkdir -p build
+	@mkdir -p build
 	cd "$(dir $(PAGE))" && pandoc "$(notdir $(PAGE))" --from=gfm --standalone --shift-heading-level-by=-1 \
 	    --metadata document-css=false --pdf-engine=weasyprint --css="$(CURDIR)/tools/pdf.css" \
 	    --output="$(CURDIR)/build/$(notdir $(PAGE:.md=.pdf))"
