@@ -173,7 +173,8 @@ def draw(runs: Runs, games: Sequence[str], references: References | None, path: 
                 panel.plot(points, line, lw=0.6, alpha=0.6, color=colour)
             panel.plot(points, np.mean(of_seeds, axis=0), color=colour, label=arm)
         panel.xaxis.set_major_formatter(EngFormatter())
-    figure.supxlabel("agent steps in all games together", fontsize="medium")
+    for panel in panels[-3:]:
+        panel.set_xlabel("agent steps in all games together")
     save_panels(figure, path)
 
 
