@@ -31,7 +31,7 @@ def test_trains_pong(start, tmp_path):
     assert code == 0, err
     run = tmp_path / "run"
     assert "400 steps; run in" in out
-    assert "Pong: " in out
+    assert "No game finished: Pong" in out
     assert read_logs(run)[-1]["step"] == "400"
     assert (tmp_path / "latest").resolve() == run.resolve()
     assert list(run.glob("events.out.tfevents.*"))

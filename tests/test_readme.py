@@ -122,7 +122,7 @@ def test_saliency_and_analysis_and_monobeast_run(start, savedir):
         for command in commands:
             words = [*shlex.split(command)[3:], *arguments]
             if "--objects" in words:
-                words += ["--env", BREAKOUT]  # The game of this Pong.
+                words += ["--env", BREAKOUT, "--num_games=1"]  # The game of this Pong.
             code, out, err = start(module, *words, cwd=savedir).finish()
             assert code == 0, err
             assert out

@@ -42,6 +42,12 @@ def test_a_missing_checkpoint_is_named_with_those_there_are(tmp_path, name, mess
         checkpoint.load(run_files.find_agent(tmp_path, name))
 
 
+def test_where_the_shipped_agents_are_is_said_outside_a_clone(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHIPPED", tmp_path / "nothing")
+    with pytest.raises(UsageError, match="has the shipped agents: --savedir CLONE/models"):
+        checkpoint.load(tmp_path / "Pong" / "model.tar")
+
+
 def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     path = tmp_path / "model.tar"
     stats = {"mean_episode_return": np.float64(-20.5), "step": np.int64(7)}

@@ -213,6 +213,8 @@ def _hint(path: Path) -> str:
         names = [run.name for run in found if not run.is_symlink()]
         if names and not (directory is SHIPPED and savedir.resolve() == SHIPPED):
             hint += f"; {text} in {directory}: {', '.join(names)}"
+    if not SHIPPED.is_dir():
+        hint += "; a clone of the repository has the shipped agents: --savedir CLONE/models"
     return hint
 
 
