@@ -91,7 +91,7 @@ docs/images/report_seeds.png: $(call curves,$(SIX) MultiTaskPopArt-s2)
 	cp $(SCRATCH)/returns_by_game_steps.png $@
 
 $(OBJECTS): docs/images/report_objects_%.png: models/%/model.tar $(call agents,$(SIX) MultiTaskPopArt-s2)
-	$(SALIENCY) --xpid $* --compare $(call commas,$(SIX) MultiTaskPopArt-s2) --env $*NoFrameskip-v4 \
+	$(PYTHON) -m torchbeast.saliency --savedir models --xpid $* --compare $(call commas,$(SIX) MultiTaskPopArt-s2) --env $*NoFrameskip-v4 \
 	    --first_frame 60 --num_frames 160 --objects $@
 
 NAMES := $(GAMES) $(SEEDS) $(MULTI)

@@ -160,7 +160,9 @@ def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, 
     )
 
 
-def test_objects_are_taken_away_from_several_agents_in_the_same_frames(make_run, tmp_path, capsys):
+def test_objects_are_taken_away_from_several_agents_in_the_same_frames(
+    make_run, tmp_path, capsys, caplog
+):
     make_run("one", tasks=(PONG,), num_actions=6)
     make_run("six", tasks=(PONG, BREAKOUT), num_actions=18, use_popart=True)
     assert run(tmp_path, "--xpid=one", "--compare=six", f"--env={PONG}", "--num_games=2",
@@ -171,4 +173,5 @@ def test_objects_are_taken_away_from_several_agents_in_the_same_frames(make_run,
     assert "#ececec" in out  # The ball.
     with Image.open(tmp_path / "objects.png") as picture:
         assert np.asarray(picture.convert("L")).std() > 5
-    assert run(tmp_path, "--xpid=one", "--objects=objects.gif") == 2
+    assert run(tmp_path, "--xpid=one", "--objects=objects.gif", "--html=page.html") == 2
+    assert "--html has no effect with --objects" in caplog.text

@@ -261,6 +261,13 @@ def check_outputs(flags: argparse.Namespace) -> Outputs:
     return outputs
 
 
+# What --objects does not read.
+OF_MAPS = {
+    *("score", "density", "radius", "peak", "resolution", "precision", "batch_size"),
+    *("disable_cuda", "saliencydir", "check", "html", "sheet", "movie"),
+}
+
+
 def show_objects(flags: argparse.Namespace) -> None:
     """Prints and draws what agents do without objects. Raises UsageError."""
     from torchbeast.analysis.results import make_directory
@@ -270,6 +277,8 @@ def show_objects(flags: argparse.Namespace) -> None:
     from torchbeast.play.games import play_actions, read_actions, translate_actions
     from torchbeast.runtime.progress_bar import track
 
+    for name in sorted(OF_MAPS & set(flags.given)):
+        log.warning("--%s has no effect with --objects", name)
     log.info("Loading the agents")
     path = Path(flags.objects).expanduser()
     kinds.check_path(path)
