@@ -136,9 +136,9 @@ def format_claim(one: str, other: str, runs: Runs, references: References | None
     if not min(counts) or references is None:
         return f"{text} waits for records"
     claim = judge(runs[one], runs[other], references)
+    interval = f" [{claim.low:.2f}, {claim.high:.2f}]" if min(counts) > 1 else ""
     facts = (
-        f"{claim.difference:+.2f} [{claim.low:.2f}, {claim.high:.2f}], ahead in "
-        f"{len(claim.ahead)} of {len(references)} games"
+        f"{claim.difference:+.2f}{interval}, ahead in {len(claim.ahead)} of {len(references)} games"
     )
     if min(counts) < SEEDS:
         return f"{text} {facts}; open, with {counts[0]} and {counts[1]} of {SEEDS} seeds"
