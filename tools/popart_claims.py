@@ -17,7 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from torchbeast.analysis.runs import RunRecords
-from torchbeast.analysis.statistics import percentiles
+from torchbeast.analysis.statistics import percentiles, resample_means
 from torchbeast.cli.command import run_command
 from torchbeast.envs.human_scores import find_reference
 from torchbeast.runtime.text import format_rows
@@ -97,16 +97,14 @@ def figure_of(run: RunRecords, references: References, steps: float = np.inf) ->
     return float(np.median(normalised))
 
 
-def judge(
-    one: Sequence[RunRecords], other: Sequence[RunRecords], references: References, seed: int = 0
-) -> Claim:
+def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: References) -> Claim:
     """Tests whether the runs ``one`` are ahead of the runs ``other``.
 
-    The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement.
+    The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement. It is
+    not a number where an arm has one seed.
     """
-    rng = np.random.default_rng(seed)
     figures = [np.array([figure_of(run, references) for run in runs]) for runs in (one, other)]
-    drawn = [x[rng.integers(len(x), size=(RESAMPLES, len(x)))].mean(axis=1) for x in figures]
+    drawn = [resample_means(of_arm, RESAMPLES, seed) for seed, of_arm in enumerate(figures)]
     low, high = percentiles(drawn[0] - drawn[1])
     ahead = [game for game in references if mean_score(one, game) > mean_score(other, game)]
     difference = float(figures[0].mean() - figures[1].mean())

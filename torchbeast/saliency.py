@@ -238,9 +238,7 @@ class Outputs(NamedTuple):
 
 def check_outputs(flags: argparse.Namespace) -> Outputs:
     """Returns the files that the flags name. Makes their directories. Raises UsageError."""
-    from torchbeast.analysis.results import make_directory
-    from torchbeast.analysis.saliency import drawing as files
-    from torchbeast.analysis.saliency import viewer
+    from torchbeast.analysis.results import check_suffix, make_directory
     from torchbeast.play.config import check_movie_path
 
     outputs = Outputs(
@@ -252,9 +250,9 @@ def check_outputs(flags: argparse.Namespace) -> Outputs:
     if outputs.movie:
         check_movie_path(outputs.movie)
     if outputs.sheet:
-        files.check_sheet_path(outputs.sheet)
+        check_suffix(outputs.sheet, ".png", "--sheet", "a contact sheet")
     if outputs.page:
-        viewer.check_html_path(outputs.page)
+        check_suffix(outputs.page, ".html", "--html", "a page")
     for path, flag in zip(outputs, ("--movie", "--sheet", "--html"), strict=True):
         if path:
             make_directory(path.parent, flag)
@@ -270,7 +268,7 @@ OF_MAPS = {
 
 def show_objects(flags: argparse.Namespace) -> None:
     """Prints and draws what agents do without objects. Raises UsageError."""
-    from torchbeast.analysis.results import make_directory
+    from torchbeast.analysis.results import check_suffix, make_directory
     from torchbeast.analysis.saliency import kinds
     from torchbeast.analysis.saliency.maps import check_game
     from torchbeast.play.agents import choose_game
@@ -281,7 +279,7 @@ def show_objects(flags: argparse.Namespace) -> None:
         log.warning("--%s has no effect with --objects", name)
     log.info("Loading the agents")
     path = Path(flags.objects).expanduser()
-    kinds.check_path(path)
+    check_suffix(path, ".png", "--objects", "the picture")
     make_directory(path.parent, "--objects")
     agents = load_agents(flags)
     game = choose_game(agents[0], flags.env)

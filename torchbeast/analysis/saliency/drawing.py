@@ -266,12 +266,6 @@ def write_movie(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
             movie.append(side_by_side([draw_view(film, index, peaks) for film in films]))
 
 
-def check_sheet_path(path: Path) -> None:
-    """Raises UsageError if a sheet cannot have this name."""
-    if path.suffix != ".png":
-        raise UsageError(f"--sheet: a contact sheet is a .png, not {path.name}")
-
-
 def write_sheet(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
     """Writes a picture with a row of evenly spread overlays per agent, and the scales below.
 

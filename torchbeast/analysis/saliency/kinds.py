@@ -17,12 +17,13 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
+from torchbeast.analysis.saliency.maps import copy_inputs
 from torchbeast.analysis.saliency.objects import GameObject, remove
 from torchbeast.analysis.saliency.perturbation import Evaluation
 from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.play.agents import Trained
-from torchbeast.play.games import GameLoop, watch_game
+from torchbeast.play.games import watch_game
 from torchbeast.runtime.text import format_rows
 
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
@@ -71,12 +72,6 @@ class Effect(NamedTuple):
     value_interval: Interval
 
 
-def check_path(path: Path) -> None:
-    """Raises UsageError if a picture cannot have this name."""
-    if path.suffix != ".png":
-        raise UsageError(f"--objects: the picture is a .png, not {path.name}")
-
-
 def watch_moments(
     trained: Trained,
     game: str,
@@ -87,15 +82,10 @@ def watch_moments(
     num_frames: int,
 ) -> list[Moment]:
     """Returns every ``STEPS_APART``-th step of a game. Raises UsageError if it ends before them."""
-
-    def look(loop: GameLoop) -> tuple[EnvOutput, tuple[Tensor, ...]]:
-        # The loop writes the next frame over this one.
-        return EnvOutput(*(leaf.clone() for leaf in loop.inputs)), loop.state
-
     watched = watch_game(
         trained,
         game,
-        look,
+        copy_inputs,
         seed=seed,
         actions=actions,
         first_frame=first_frame,

@@ -199,6 +199,12 @@ class Step:
         return score(self.outputs, self.action)
 
 
+def copy_inputs(loop: GameLoop) -> tuple[EnvOutput, tuple[Tensor, ...]]:
+    """Returns what an agent is about to see, and its recurrent state before."""
+    # The loop writes the next frame over this one.
+    return EnvOutput(*(leaf.clone() for leaf in loop.inputs)), loop.state
+
+
 class Explainer:
     """Plays a game with a trained agent and yields its steps with their outputs under masks.
 
@@ -270,9 +276,8 @@ class Explainer:
         """
 
         def look(loop: GameLoop) -> tuple[Outputs, EnvOutput, tuple[Tensor, ...]]:
-            # The loop writes the next frame over this one.
-            inputs = EnvOutput(*(leaf.clone() for leaf in loop.inputs))
-            return self.perturbation(inputs, loop.state), inputs, loop.state
+            inputs, state = copy_inputs(loop)
+            return self.perturbation(inputs, state), inputs, state
 
         watched = watch_game(
             self.trained,

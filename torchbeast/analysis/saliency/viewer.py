@@ -20,12 +20,6 @@ from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
 from torchbeast.core.types import UsageError
 
 
-def check_html_path(path: Path) -> None:
-    """Raises UsageError if a page cannot have this name."""
-    if path.suffix != ".html":
-        raise UsageError(f"--html: a page is a .html, not {path.name}")
-
-
 def write_page(
     path: Path,
     game: str,
