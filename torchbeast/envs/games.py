@@ -56,6 +56,10 @@ def literature_games() -> tuple[str, ...]:
     return tuple(map(find_game, PUBLISHED))  # Surround has the prefix ALE.
 
 
+# Groups for which ale-py is looked at.
+LISTED = {"all": all_games, "atari57": literature_games}
+
+
 def games_by_name() -> dict[str, str]:
     """Returns the id of every Atari game by its short name in lower case.
 
@@ -112,10 +116,8 @@ def parse_games(env: str) -> tuple[str, ...]:
     """
     games: list[str] = []
     for name in (part.strip() for part in env.split(",")):
-        if name == "atari57":
-            games += literature_games()
-        else:
-            games += all_games() if name == "all" else GROUPS.get(name) or [find_game(name)]
+        listed = LISTED.get(name)
+        games += listed() if listed else GROUPS.get(name) or [find_game(name)]
     counts = collections.Counter(map(short_name, games))
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
