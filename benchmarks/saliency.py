@@ -26,7 +26,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from torchbeast.analysis.saliency import Outputs, Perturbation
-from torchbeast.analysis.saliency.maps import half_squared_change
+from torchbeast.analysis.saliency.maps import Score
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent
@@ -75,8 +75,8 @@ def choose_places(count: int) -> list[tuple[int, int]]:
 def largest_difference(outputs: Outputs, slow: np.ndarray, places: list[tuple[int, int]]) -> float:
     """Of both maps at ``places`` from the plain loop's scores, as a share of its peak."""
     maps = (
-        half_squared_change(outputs.logits, outputs.masked_logits),
-        half_squared_change(outputs.normalized_values, outputs.masked_normalized_values),
+        Score("policy", "policy", "logits²/2")(outputs, 0),
+        Score("value", "value", "sigma²/2")(outputs, 0),
     )
     rows, columns = np.array(places).T
     return max(

@@ -100,8 +100,8 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--check",
         action="store_true",
-        help="Test the maps: shuffled layers, deletion and insertion, objects removed and moved. "
-        "Writes check.json and check.png.",
+        help="Test the maps: shuffled layers, deletion and insertion, integrated gradients. Writes "
+        "check.json and check.png.",
     )
     add(
         "--html",
@@ -269,7 +269,7 @@ OF_MAPS = {
 def show_objects(flags: argparse.Namespace) -> None:
     """Prints and draws what agents do without objects. Raises UsageError."""
     from torchbeast.analysis.results import check_suffix, make_directory
-    from torchbeast.analysis.saliency import kinds
+    from torchbeast.analysis.saliency import objects
     from torchbeast.analysis.saliency.maps import check_game
     from torchbeast.play.agents import choose_game
     from torchbeast.play.games import play_actions, read_actions, translate_actions
@@ -287,25 +287,25 @@ def show_objects(flags: argparse.Namespace) -> None:
         check_game(trained, game)
     first_actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
     num_steps = flags.first_frame + flags.num_frames
-    seen: list[list[list[kinds.Moment]]] = [[] for _ in agents]
+    seen: list[list[list[objects.Moment]]] = [[] for _ in agents]
     seeds = range(flags.seed, flags.seed + flags.num_games)
     for seed in track(seeds, total=len(seeds), unit="games"):
         played = play_actions(agents[0], game, num_steps, seed=seed, actions=first_actions)
         for trained, games in zip(agents, seen, strict=True):
             actions = translate_actions(played, game, agents[0], trained)
             games.append(
-                kinds.watch_moments(
+                objects.watch_moments(
                     trained, game, seed=seed, actions=actions,
                     first_frame=flags.first_frame, num_frames=flags.num_frames,
                 )
             )  # fmt: skip
-    found = kinds.find_kinds(seen[0])
+    found = objects.find_kinds(seen[0])
     effects = {
-        trained.xpid: kinds.measure(trained, game, games, found)
+        trained.xpid: objects.measure(trained, game, games, found)
         for trained, games in zip(agents, seen, strict=True)
     }
-    print("\n".join(kinds.format_table(found, effects)))
-    kinds.save_effects(path, kinds.draw_effects(seen[0], found, effects))
+    print("\n".join(objects.format_table(found, effects)))
+    objects.save_effects(path, objects.draw_effects(seen[0], found, effects))
     print(path)
 
 

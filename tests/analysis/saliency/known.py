@@ -61,7 +61,7 @@ class Patches(Agent):
         return frame
 
 
-def make_step(agent, frame, action=0):
+def make_step(agent, frame, action=0, state=()):
     """A step at which the agent saw a frame, with maps at every third pixel."""
     inputs = observe(frame)
     perturbation = Perturbation(agent, density=3, radius=3)
@@ -70,9 +70,9 @@ def make_step(agent, frame, action=0):
         step=0,
         picture=np.zeros((210, 160, 3), np.uint8),
         action=action,
-        outputs=perturbation(inputs, ()),
+        outputs=perturbation(inputs, state),
         inputs=inputs,
-        state=(),
+        state=state,
         subject=Subject(names, agent.config.tasks, 0, False),
         grid=perturbation.grid,
     )

@@ -6,9 +6,11 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.analysis.saliency.known import Patches, make_step, random_frame
-from torchbeast.analysis.saliency import parse_scores
+from torchbeast.analysis.saliency import Perturbation, parse_scores
 from torchbeast.analysis.saliency.checks import (
+    MAP,
     check_faithfulness,
+    check_gradients,
     check_randomisation,
     partial_rank_correlation,
     rank_correlation,
@@ -30,7 +32,7 @@ def parse(step, *texts):
 
 def faithfulness(agent, step, score, scores=None):
     scores = step.score(score.name) if scores is None else scores
-    return check_faithfulness(agent, [step], score, [scores], step.grid)
+    return check_faithfulness(agent, [step], score, {MAP: [scores]}, step.grid)
 
 
 @pytest.mark.parametrize("action", [0, 1, 2])
@@ -38,17 +40,17 @@ def test_the_map_of_an_action_that_reads_one_patch_is_perfect(agent, action):
     step = make_step(agent, agent.bright_frame(action), action)
     (score,) = parse(step, f"action:A{action}")
     found = faithfulness(agent, step, score)
-    assert found.over_random == pytest.approx(1, abs=0.02)
-    assert found.of_map.deletion[0] == 0
-    assert found.of_map.insertion[-1] == 0
+    assert found.gain() == pytest.approx(1, abs=0.02)
+    assert found.curves[MAP].deletion[0] == 0
+    assert found.curves[MAP].insertion[-1] == 0
 
 
 def test_a_map_of_another_place_is_worse_than_chance(agent):
     step = make_step(agent, agent.bright_frame())
     (score,) = parse(step, "action:A0")
     wrong = step.score("action:A2")
-    assert faithfulness(agent, step, score, wrong).over_random < 0.05
-    assert faithfulness(agent, step, score).over_random > 0.5
+    assert faithfulness(agent, step, score, wrong).gain() < 0.05
+    assert faithfulness(agent, step, score).gain() > 0.5
 
 
 def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
@@ -59,6 +61,18 @@ def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
     for correlations in found["action:A1"]:
         assert list(correlations) == ["heads"]
         assert correlations["heads"] < 0.5
+
+
+def test_integrated_gradients_agree_with_a_right_map_and_not_with_a_wrong_one(agent):
+    step = make_step(agent, agent.bright_frame())
+    (score,) = parse(step, "value")
+    perturbation = Perturbation(agent, density=3, radius=3)
+    right, wrong = (step.score(name) for name in ("value", "action:A0"))
+    found = check_gradients(agent, [step], score, [right], perturbation)
+    assert found.correlation > 0.9
+    # The other patches react to the blur, too, but the value does not read them.
+    assert found.partial > 0.7
+    assert check_gradients(agent, [step], score, [wrong], perturbation).correlation < 0.3
 
 
 def test_each_copy_has_one_more_shuffled_layer_and_the_agent_none():

@@ -1,72 +1,94 @@
 import numpy as np
 import pytest
 
-from tests.analysis.saliency.known import Patches, make_step
-from torchbeast.analysis.saliency import parse_scores
-from torchbeast.analysis.saliency.objects import (
-    GameObject,
-    agreement,
-    check_objects,
-    find_background,
-    find_objects,
-)
-from torchbeast.models import AgentConfig, make_agent
+from tests.analysis.saliency.known import Patches, observe
+from torchbeast.analysis.saliency import objects
+from torchbeast.core.types import UsageError
 from torchbeast.play.agents import Trained
-from torchbeast.play.games import make_games
 
-PLACES = [(10, 10), (10, 66), (60, 40)]
-DARK = np.zeros((4, 84, 84))
-
-
-@pytest.fixture(scope="module")
-def agent():
-    return Patches(PLACES).eval()
+RED, BLUE, GREEN, SKY = (200, 0, 0), (0, 0, 200), (0, 200, 0), (90, 90, 120)
+PATCHES = [(10, 10), (40, 40), (70, 10)]
+SIZE = 6
 
 
-def test_objects_are_what_differs_from_the_background(agent):
-    frame = agent.bright_frame()
-    frame[-1, 40, 5] = 255  # One pixel is noise.
-    frame[-1, 50, 5:9] = 5  # Too faint.
-    assert set(find_objects(frame, DARK)) == {
-        GameObject(row, column, row + 6, column + 6) for row, column in PLACES
-    }
-    assert find_objects(frame, frame.astype(float)) == []
+def make_moment(*squares):
+    """A picture and the same as an observation: squares by colour, row and column, or digits."""
+    picture = np.full((84, 84, 3), SKY, np.uint8)
+    frame = np.zeros((4, 84, 84), np.uint8)
+    picture[2:8, 70:76] = frame[:, 2:8, 70:76] = 255  # A digit, which stays in its place.
+    for colour, row, column in squares:
+        picture[row : row + SIZE, column : column + SIZE] = colour
+        frame[:, row : row + SIZE, column : column + SIZE] = 255
+    return objects.Moment(picture, observe(frame), ())
 
 
-def test_what_matters_is_told_from_what_does_not(agent):
-    frame = agent.bright_frame()
-    frame[:, 40:44, 40:44] = 255  # An object that no action reads.
-    step = make_step(agent, frame)
-    (score,) = parse_scores(["action:A0"], step.subject)
-    maps = [step.score("action:A0")]
-    trained = Trained(agent, "", "")
-    found = check_objects(trained, [step], score, maps, step.grid, DARK)
-    assert len(found) == 4
-    by_place = {(c.box.top, c.box.left): c for c in found}
-    assert by_place[(40, 40)].removed == 0 == by_place[(40, 40)].moved
-    assert by_place[PLACES[0]].removed == max(c.removed for c in found) > 0
-    assert by_place[PLACES[0]].predicted == max(c.predicted for c in found)
-    # Without its bright patch the first action is no longer among the likeliest.
-    assert by_place[PLACES[0]].action_changes
-    assert not by_place[(40, 40)].action_changes
-    # The value is the brightness of the last patch, in [0, 1].
-    assert by_place[PLACES[2]].value_change == pytest.approx(-1, abs=1e-4)
-    assert by_place[PLACES[0]].value_change == pytest.approx(0, abs=1e-6)
-    assert agreement(found) > 0.5
-    assert agreement(found[:2]) is None
+@pytest.fixture
+def games():
+    """Two games. The red square is on the first patch every third time, the blue one never touches
+    a patch. A green one is seen once.
+    """
+    return [
+        [
+            make_moment(
+                (RED, 10, 10 if t % 3 == 0 else 22 + t),
+                (BLUE, 55, 5 + 3 * t),
+                *([(GREEN, 30, 60)] if t == 5 and first == 0 else []),
+            )
+            for t in range(first, first + 20)
+        ]
+        for first in (0, 1)
+    ]
 
 
-def test_pongs_ball_and_paddles_are_no_background():
-    agent = make_agent(AgentConfig(agent_type="atari")).eval()
-    trained = Trained(agent, "", "")
-    background = find_background(trained, "PongNoFrameskip-v4")
-    assert background.shape == (4, 84, 84)
-    (env,) = make_games(trained, "PongNoFrameskip-v4", seed=5)
-    frame = env.reset()[0]
-    for _ in range(60):
-        frame = env.step(0)[0]
-    env.close()
-    objects = find_objects(np.asarray(frame), background)
-    field = [box for box in objects if box.top > 15]
-    assert field
-    assert all((box.bottom - box.top) * (box.right - box.left) < 60 for box in field)
+def test_objects_are_found_by_colour_where_something_moves(games):
+    found = objects.find_kinds(games)
+    assert set(found) == {RED, BLUE}
+    for j, places in enumerate(found[BLUE][1]):
+        left = 5 + 3 * (j + 1)
+        assert places == ([] if j == 0 else [objects.Place(55, left, 61, left + SIZE)])
+
+
+def test_a_cycling_background_is_no_object():
+    def moment(t):
+        picture = np.full((84, 84, 3), (t, 0, 90), np.uint8)
+        picture[40:44, 2 * t : 2 * t + 4] = GREEN
+        return objects.Moment(picture, None, ())
+
+    found = objects.find_kinds([[moment(t) for t in range(30)]])
+    assert set(found) == {GREEN}
+
+
+def test_pictures_in_which_nothing_moves_are_refused():
+    with pytest.raises(UsageError, match="No object was found"):
+        objects.find_kinds([[make_moment()] * 3])
+
+
+def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
+    found = objects.find_kinds(games)
+    trained = Trained(Patches(PATCHES[:2] + PATCHES[:1]).eval(), "mine", "0")
+    red, blue = (
+        objects.measure(trained, "PongNoFrameskip-v4", games, {colour: found[colour]})[0]
+        for colour in (RED, BLUE)
+    )
+    # The policy has three logits 4, 0 and 4 with the square on its patch, and equal ones without.
+    with_it = np.exp([4, 0, 4]) / np.exp([4, 0, 4]).sum()
+    distance = 0.5 * np.abs(with_it - 1 / 3).sum()
+    share = np.mean([t % 3 == 0 for first in (0, 1) for t in range(first + 1, first + 20)])
+    assert red.policy == pytest.approx(share * distance, rel=1e-3)
+    assert red.value > 0.5
+    assert red.policy_interval.low <= red.policy <= red.policy_interval.high
+    assert (blue.policy, blue.value) == (0, 0)
+    table = objects.format_table(found, {"mine": [red, blue]})
+    assert table[1].split()[:2] == ["#c80000", "38"]
+    assert "0.00 [0.00, 0.00]" in table[2]
+    assert "nan" not in "".join(table)
+
+
+def test_a_place_of_the_picture_is_removed_with_its_margin_from_all_planes():
+    frame = np.ones((4, 84, 84), np.uint8)
+    place = objects.Place(100, 80, 105, 160)
+    without = objects.remove(frame, np.zeros_like(frame), [place], (210, 160, 3))
+    assert np.array_equal(without[0] == 0, without[3] == 0)
+    rows, columns = np.nonzero(without[3] == 0)
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (38, 43, 40, 83)
+    assert frame.all()

@@ -6,20 +6,16 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from tests.analysis.saliency.known import observe, random_frame
-from torchbeast.analysis.saliency import Perturbation
-from torchbeast.analysis.saliency.maps import half_squared_change
+from torchbeast.analysis.saliency import Perturbation, Score
 from torchbeast.models import AgentConfig, make_agent
 
 
 def policy_map(outputs):
-    return half_squared_change(outputs.logits, outputs.masked_logits)
+    return Score("policy", "policy", "logits²/2")(outputs, 0)
 
 
 def value_map(outputs, head=0):
-    heads = slice(head, head + 1)
-    return half_squared_change(
-        outputs.normalized_values[heads], outputs.masked_normalized_values[..., heads]
-    )
+    return Score("value", "value", "sigma²/2", head)(outputs, 0)
 
 
 def maps(outputs):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_softmax, softmax
 
 from torchbeast.analysis.saliency import Outputs, Subject, parse_scores
@@ -58,7 +59,8 @@ def test_an_actions_score_follows_the_papers_formula():
     p, q = softmax(after[1:]), log_softmax(before[1:])
     specific = 1 / (1 + (p * (np.log(p) - q)).sum())
     expected = 2 * drop * specific / (drop + specific)
-    assert specific_change(before, after[None], 0) == pytest.approx(expected)
+    found = specific_change(torch.from_numpy(before), torch.from_numpy(after[None]), 0)
+    assert found.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

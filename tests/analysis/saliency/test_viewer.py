@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.analysis.saliency.known import Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
-from torchbeast.analysis.saliency.checks import Curves, Faithfulness, Randomisation
+from torchbeast.analysis.saliency.checks import Curves, Faithfulness, Gradients, Randomisation
 from torchbeast.analysis.saliency.drawing import find_peaks, make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
@@ -32,7 +32,8 @@ def test_a_page_has_games_maps_and_checks_of_its_agents_and_needs_no_other_file(
         scores = parse_scores(["action:chosen", "value"], steps[0].subject)
         films.append(make_film(name, steps, scores))
     shuffled = Randomisation({"heads": 0.125, "fc": 0.0}, {"heads": 0.0625, "fc": 0.0})
-    check = Check("action:A0", Faithfulness(HALF, EVEN, EVEN), shuffled, [])
+    curves = {"map": HALF, "gradients": EVEN, "random": EVEN, "edges": EVEN}
+    check = Check("action:A0", Faithfulness(curves), shuffled, Gradients([], 0.75, 0.25))
     path = tmp_path / "new" / "page.html"
     write_page(path, "PongNoFrameskip-v4", films, find_peaks(films), [[check], []])
 
@@ -52,6 +53,6 @@ def test_a_page_has_games_maps_and_checks_of_its_agents_and_needs_no_other_file(
             assert pixel == pytest.approx((row + 3, column + 3), abs=3)
             with Image.open(io.BytesIO(decode(agent["pictures"][k]))) as picture:
                 assert np.array_equal(picture.convert("RGB"), film.steps[k].picture)
-    numbers = [0.5, 0.5, 0.125, 0.0625, 0.0, None, None]
+    numbers = [0.5, 0.5, 0.125, 0.0625, 0.0, 0.75, 0.25, 0.0]
     assert data["agents"][0]["checks"] == [{"score": "action:A0", "numbers": numbers}]
     assert data["agents"][1]["checks"] == []

@@ -6,12 +6,13 @@
 - Deletion and insertion (Petsiuk et al. 2018, arXiv:1806.07421): the places that a map ranks
   highest are blurred first, or restored first in a blurred picture. With a good map the outputs
   change early.
+- Integrated gradients: a map of another method, and how well it does in deletion and insertion.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import cv2
@@ -21,6 +22,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from torchbeast.analysis.overlays import Grid, enlarge
+from torchbeast.analysis.saliency.gradients import integrated_gradients
 from torchbeast.analysis.saliency.maps import Score, Step
 from torchbeast.analysis.saliency.perturbation import Evaluation, Outputs, Perturbation, blur
 from torchbeast.models import Agent
@@ -46,26 +48,29 @@ class Curves(NamedTuple):
         return (float(self.deletion[1:-1].mean()) + 1 - float(self.insertion[1:-1].mean())) / 2
 
 
+# What ranks the places.
+MAP, GRADIENTS, RANDOM, EDGES = "map", "gradients", "random", "edges"
+
+
 class Faithfulness(NamedTuple):
-    """One score's curves, averaged over steps, under the map's order and two controls."""
+    """One score's curves, averaged over steps, by what ranked the places."""
 
-    of_map: Curves
-    of_random: Curves
-    of_edges: Curves
+    curves: dict[str, Curves]
 
-    @property
-    def over_random(self) -> float:
-        """The map's gain over random orders: 1 is the best possible, 0 none."""
-        return _gain(self.of_map.faithfulness, self.of_random.faithfulness)
-
-    @property
-    def over_edges(self) -> float:
-        """The same over the order of an edge detector."""
-        return _gain(self.of_map.faithfulness, self.of_edges.faithfulness)
+    def gain(self, ranking: str = MAP, over: str = RANDOM) -> float:
+        """Returns a ranking's gain over another: 1 is the best possible, 0 none."""
+        value, control = (self.curves[name].faithfulness for name in (ranking, over))
+        return (value - control) / (1 - control) if control < 1 else 0.0
 
 
-def _gain(value: float, control: float) -> float:
-    return (value - control) / (1 - control) if control < 1 else 0.0
+class Gradients(NamedTuple):
+    """Integrated gradients of one score, pooled into the cells of its maps."""
+
+    maps: list[np.ndarray]
+    correlation: float
+    """Spearman correlation with the maps, the mean over steps."""
+    partial: float
+    """The same without what both share with the energy of the blur."""
 
 
 class Randomisation(NamedTuple):
@@ -123,37 +128,65 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[
     return changes[:POINTS], changes[POINTS:]
 
 
-def check_faithfulness(
-    agent: Agent, steps: Sequence[Step], score: Score, maps: Sequence[np.ndarray], grid: Grid
-) -> Faithfulness:
-    """Computes deletion and insertion under a map's order, random ones and an edge detector's.
+def check_gradients(
+    agent: Agent,
+    steps: Sequence[Step],
+    score: Score,
+    maps: Sequence[np.ndarray],
+    perturbation: Perturbation,
+) -> Gradients:
+    """Computes integrated gradients, and how they agree with maps.
 
     Args:
         agent: is asked.
         steps: where.
         score: what maps are of.
         maps: of the steps, ``[rows, columns]``.
+        perturbation: what made them.
+    """
+    found = [perturbation.pool(integrated_gradients(agent, step, score)) for step in steps]
+    energies = [perturbation.blur_energy(step.inputs) for step in steps]
+    triples = list(zip(maps, found, energies, strict=True))
+    correlation = np.mean([rank_correlation(a, b) for a, b, _ in triples])
+    partial = np.mean([partial_rank_correlation(*triple) for triple in triples])
+    return Gradients(found, float(correlation), float(partial))
+
+
+def check_faithfulness(
+    agent: Agent,
+    steps: Sequence[Step],
+    score: Score,
+    maps: Mapping[str, Sequence[np.ndarray]],
+    grid: Grid,
+) -> Faithfulness:
+    """Computes deletion and insertion in the order of maps, at random, and by an edge detector.
+
+    Args:
+        agent: is asked.
+        steps: where.
+        score: what is measured.
+        maps: of the steps, ``[rows, columns]``, by the name of what made them.
         grid: where the maps' cells are.
     """
     rng = np.random.default_rng(0)
-    totals = np.zeros((3, 2, POINTS))
-    for step, scores in zip(steps, maps, strict=True):
-        size = (grid.height, grid.width)
+    size = (grid.height, grid.width)
+    totals = {name: np.zeros((2, POINTS)) for name in (*maps, RANDOM, EDGES)}
+    for i, step in enumerate(steps):
         # Noise too small to matter decides among equals, which would else come row by row.
         tie = 1e-6 * rng.random(size)
-        ranked = enlarge(scores / max(float(scores.max()), 1e-30), grid, *size) + tie
         random = [trace(agent, step, score, rng.random(size)) for _ in range(RANDOM_ORDERS)]
-        curves = np.array(
-            [
-                trace(agent, step, score, ranked),
-                np.mean(random, axis=0),
-                trace(agent, step, score, find_edges(step) + tie),
-            ]
-        )
-        peak = curves.max()
-        # An agent that reacts to nothing: no order is better than another.
-        totals += curves / peak if peak > 0 else 0.5
-    return Faithfulness(*(Curves(*pair) for pair in totals / len(steps)))
+        curves = {
+            RANDOM: np.mean(random, axis=0),
+            EDGES: np.array(trace(agent, step, score, find_edges(step) + tie)),
+        }
+        for name, of_steps in maps.items():
+            ranked = enlarge(of_steps[i] / max(float(of_steps[i].max()), 1e-30), grid, *size)
+            curves[name] = np.array(trace(agent, step, score, ranked + tie))
+        peak = max(curve.max() for curve in curves.values())
+        for name, curve in curves.items():
+            # An agent that reacts to nothing: no order is better than another.
+            totals[name] += curve / peak if peak > 0 else 0.5
+    return Faithfulness({name: Curves(*total / len(steps)) for name, total in totals.items()})
 
 
 def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]]]:

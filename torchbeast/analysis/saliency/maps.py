@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import entr, log_softmax, softmax
 from torch import Tensor
 
 from torchbeast.analysis.overlays import Grid
@@ -63,39 +62,50 @@ class Score:
             outputs: of one observation.
             action: the action that was chosen there.
         """
+        heads = (
+            (outputs.logits, outputs.normalized_values),
+            (outputs.masked_logits, outputs.masked_normalized_values),
+        )
+        before, after = (tuple(map(torch.from_numpy, arrays)) for arrays in heads)
+        return self.change(before, after, action).numpy()
+
+    def change(self, before: tuple[Tensor, ...], after: tuple[Tensor, ...], action: int) -> Tensor:
+        """Computes the score of changed outputs, float32 ``[...]``; gradients flow through it.
+
+        Args:
+            before: logits ``[A]`` and normalised values ``[K]`` of an observation.
+            after: the same, ``[..., A]`` and ``[..., K]``, of changed ones.
+            action: the action that was chosen.
+        """
+        (logits, values), (changed_logits, changed_values) = before, after
         if self.kind == POLICY:
-            return half_squared_change(outputs.logits, outputs.masked_logits)
+            return half_squared_change(logits, changed_logits)
         if self.kind == ADVANTAGE:
             return half_squared_change(
-                *(
-                    preference(logits, action)[..., None]
-                    for logits in (outputs.logits, outputs.masked_logits)
-                )
+                *(preference(x, action)[..., None] for x in (logits, changed_logits))
             )
         if self.kind == ACTION:
             chosen = action if self.index is None else self.index
-            return specific_change(outputs.logits, outputs.masked_logits, chosen)
+            return specific_change(logits, changed_logits, chosen)
         head = slice(self.index, None if self.index is None else self.index + 1)
-        return half_squared_change(
-            outputs.normalized_values[head], outputs.masked_normalized_values[..., head]
-        )
+        return half_squared_change(values[head], changed_values[..., head])
 
 
-def half_squared_change(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def half_squared_change(before: Tensor, after: Tensor) -> Tensor:
     """Computes half the squared distance of vectors ``[..., N]`` to ``[N]``; 0 where it is
     rounding.
     """
-    square = np.square(after - before).sum(axis=-1)
-    noise = ROUNDING**2 * np.square(before).sum()
-    return np.where(square > noise, 0.5 * square, 0.0).astype(np.float32)
+    square = (after - before).square().sum(dim=-1)
+    noise = ROUNDING**2 * before.square().sum()
+    return torch.where(square > noise, 0.5 * square, 0.0)
 
 
-def preference(logits: np.ndarray, action: int) -> np.ndarray:
+def preference(logits: Tensor, action: int) -> Tensor:
     """Computes the action's logit minus the policy's mean logit; logits ``[..., A]``."""
-    return logits[..., action] - (softmax(logits, axis=-1) * logits).sum(axis=-1)
+    return logits[..., action] - (logits.softmax(dim=-1) * logits).sum(dim=-1)
 
 
-def specific_change(before: np.ndarray, after: np.ndarray, action: int) -> np.ndarray:
+def specific_change(before: Tensor, after: Tensor, action: int) -> Tensor:
     """Computes SARFA's score of an action.
 
     The harmonic mean of the drop of the action's probability and of ``1 / (1 + D)``, where D is the
@@ -109,15 +119,14 @@ def specific_change(before: np.ndarray, after: np.ndarray, action: int) -> np.nd
     Returns:
         float32 ``[...]`` in [0, 1].
     """
-    before, after = before.astype(np.float64), after.astype(np.float64)
-    drop = softmax(before)[action] - softmax(after, axis=-1)[..., action]
-    drop = np.where(drop > ROUNDING, drop, 0.0)
-    others = np.arange(len(before)) != action
-    log_p, log_q = log_softmax(after[..., others], axis=-1), log_softmax(before[others])
-    p = np.exp(log_p)
-    divergence = -(entr(p).sum(axis=-1) + (p * log_q).sum(axis=-1))
-    specific = 1.0 / (1.0 + np.maximum(divergence, 0.0))
-    return (2 * drop * specific / (drop + specific)).astype(np.float32)
+    before, after = before.double(), after.double()
+    drop = before.softmax(dim=-1)[action] - after.softmax(dim=-1)[..., action]
+    drop = torch.where(drop > ROUNDING, drop, 0.0)
+    others = torch.arange(len(before), device=before.device) != action
+    log_p, log_q = (x[..., others].log_softmax(dim=-1) for x in (after, before))
+    divergence = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+    specific = 1.0 / (1.0 + divergence.clamp(min=0.0))
+    return (2 * drop * specific / (drop + specific)).float()
 
 
 def parse_scores(texts: Sequence[str], subject: Subject) -> tuple[Score, ...]:

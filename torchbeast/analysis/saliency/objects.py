@@ -1,36 +1,51 @@
-"""Counterfactuals: what an agent does when an object is taken away or moved (Atrey et al. 2020).
+"""How much an agent needs the objects of one kind, over hundreds of frames of several games.
 
-An object is what differs from the game's background in one connected place of the newest picture.
-The background is the median of many frames of games that the agent plays.
+The objects of a colour are taken away, all at once. A colour is a kind of object: games of the
+Atari 2600 draw the ball in one colour and the opponent in another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from scipy.stats import spearmanr
+import torch
+from scipy.special import softmax
+from torch import Tensor
 
-from torchbeast.analysis.cka import play_frames
-from torchbeast.analysis.overlays import Grid, enlarge
-from torchbeast.analysis.saliency.checks import evaluate, strength
-from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.envs.preprocessing import FRAME_FORMATS
+from torchbeast.analysis.saliency.maps import copy_inputs
+from torchbeast.analysis.saliency.perturbation import Evaluation
+from torchbeast.analysis.statistics import Interval, percentiles, resample_means
+from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.play.agents import Trained
+from torchbeast.play.games import watch_game
+from torchbeast.runtime.text import format_rows
 
-BACKGROUND_FRAMES = 96
-CONTRAST = 12  # Levels of grey, or of a colour, between an object and the background.
-SMALLEST = 2  # Pixels.
-LARGEST_SHARE = 0.1  # Of the picture: more is scenery.
+STEPS_APART = 4  # Neighbouring frames are nearly the same.
+SMALLEST = 4  # Pixels of an object.
+LARGEST_SHARE = 0.05  # Of the picture: more is scenery.
 MARGIN = 2  # Pixels around an object, in which it lies in the older planes, too.
-MOVE = 8  # Pixels.
-FEWEST = 3  # Objects that a correlation needs.
+RAREST = 0.05  # Of the frames: objects that are seen in fewer are left out.
+MOST_KINDS = 8
+
+Colour = tuple[int, int, int]
 
 
-class GameObject(NamedTuple):
-    """A rectangle of the observation, from ``top``, ``left`` to before ``bottom``, ``right``."""
+class Moment(NamedTuple):
+    """One step of a game, as an agent sees it."""
+
+    picture: np.ndarray  # uint8 [H, W, 3], what the game shows.
+    inputs: EnvOutput  # What the agent sees, leaves [1, 1, ...].
+    state: tuple[Tensor, ...]  # Its recurrent state before.
+
+
+class Place(NamedTuple):
+    """An object's rectangle in the picture, to before ``bottom`` and ``right``."""
 
     top: int
     left: int
@@ -38,131 +53,253 @@ class GameObject(NamedTuple):
     right: int
 
 
-class Counterfactual(NamedTuple):
-    """What happens at one step without one object."""
-
-    step: int
-    box: GameObject
-    predicted: float  # The map's largest value on the object.
-    removed: float  # How much the score's subject changes, linear.
-    moved: float  # The same, the object being ``MOVE`` pixels farther down or up.
-    value_change: float  # Of the game's value, in units of return, by removal.
-    action_changes: bool  # The likeliest action is another one after removal.
+Game = Sequence[Moment]
+# By colour: the places of the objects in each moment of each game.
+Kinds = Mapping[Colour, Sequence[Sequence[Sequence[Place]]]]
 
 
-def find_background(trained: Trained, game: str) -> np.ndarray:
-    """Computes the median frame ``[C, H, W]`` of games that the agent plays."""
-    return np.median(play_frames(trained, game, BACKGROUND_FRAMES).numpy(), axis=0)
+class Effect(NamedTuple):
+    """What taking the objects of a kind away changes; means over moments that show some.
 
-
-def find_objects(
-    frame: np.ndarray, background: np.ndarray, *, colour: bool = False
-) -> list[GameObject]:
-    """Finds the objects in the newest picture of a frame ``[C, H, W]``: the last plane, or the last
-    three of pictures in colour.
+    The intervals are of a bootstrap over games; NaN for one game.
     """
-    newest = slice(-3 if colour else -1, None)
-    difference = np.abs(frame[newest].astype(float) - background[newest])
-    different = difference.max(axis=0) > CONTRAST
-    _, _, boxes, _ = cv2.connectedComponentsWithStats(different.astype(np.uint8), connectivity=8)
-    height, width = different.shape
-    found = []
-    for left, top, across, down, area in boxes[1:].tolist():
-        if area >= SMALLEST and across * down <= LARGEST_SHARE * height * width:
-            found.append(GameObject(top, left, top + down, left + across))
-    return found
+
+    policy: float
+    """Total variation distance of the policies, 0 to 1: how probable it is that another action is
+    chosen."""
+    policy_interval: Interval
+    value: float
+    """Size of the change of the value, in standard deviations of the agent's values."""
+    value_interval: Interval
 
 
-def _grow(box: GameObject, shape: tuple[int, ...]) -> tuple[slice, slice, slice]:
-    """All planes of a box and its margin."""
-    rows = slice(max(box.top - MARGIN, 0), min(box.bottom + MARGIN, shape[1]))
-    columns = slice(max(box.left - MARGIN, 0), min(box.right + MARGIN, shape[2]))
-    return slice(None), rows, columns
-
-
-def remove(frame: np.ndarray, background: np.ndarray, box: GameObject) -> np.ndarray:
-    """Replaces an object of a frame by the background, in all planes."""
-    result = frame.copy()
-    part = _grow(box, frame.shape)
-    result[part] = background[part]
-    return result
-
-
-def move(frame: np.ndarray, background: np.ndarray, box: GameObject) -> np.ndarray:
-    """Moves an object of a frame ``MOVE`` pixels down, or up where it would leave the frame."""
-    result = remove(frame, background, box)
-    planes, rows, columns = _grow(box, frame.shape)
-    shift = MOVE if rows.stop + MOVE <= frame.shape[1] else -min(MOVE, rows.start)
-    target = (planes, slice(rows.start + shift, rows.stop + shift), columns)
-    original = frame[planes, rows, columns]
-    differs = np.abs(original.astype(float) - background[planes, rows, columns]) > CONTRAST
-    result[target] = np.where(differs, original, result[target])
-    return result
-
-
-def check_objects(
+def watch_moments(
     trained: Trained,
-    steps: Sequence[Step],
-    score: Score,
-    maps: Sequence[np.ndarray],
-    grid: Grid,
-    background: np.ndarray,
-) -> list[Counterfactual]:
-    """Removes and moves every object of every step.
+    game: str,
+    *,
+    seed: int,
+    actions: Sequence[int],
+    first_frame: int,
+    num_frames: int,
+) -> list[Moment]:
+    """Returns every ``STEPS_APART``-th step of a game. Raises UsageError if it ends before them."""
+    watched = watch_game(
+        trained,
+        game,
+        copy_inputs,
+        seed=seed,
+        actions=actions,
+        first_frame=first_frame,
+        num_frames=num_frames,
+    )
+    return [
+        Moment(picture, *seen)
+        for step, picture, seen, _ in watched
+        if (step - first_frame) % STEPS_APART == 0
+    ]
+
+
+def find_kinds(games: Sequence[Game]) -> Kinds:
+    """Finds the objects of all moments by their colours, the most frequent kind first.
+
+    An object is a connected place that differs from the median picture and from the picture's most
+    frequent colour, and that was not there in the moment before: digits and scenery stay in their
+    place. Its colour is the most frequent one in it.
+    """
+    median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
+    found: dict[Colour, list[list[list[Place]]]] = {}
+    counts: Counter[Colour] = Counter()
+    for i, game in enumerate(games):
+        before: set[Place] = set()
+        for j, moment in enumerate(game):
+            places = find_places(moment.picture, median)
+            for place, colour in places.items():
+                if place in before or j == 0:
+                    continue
+                if colour not in found:
+                    found[colour] = [[[] for _ in other] for other in games]
+                counts[colour] += not found[colour][i][j]
+                found[colour][i][j].append(place)
+            before = set(places)
+    total = sum(map(len, games))
+    kinds = [c for c, count in counts.most_common(MOST_KINDS) if count >= RAREST * total]
+    if not kinds:
+        raise UsageError("No object was found in these frames")
+    return {colour: found[colour] for colour in kinds}
+
+
+def find_places(picture: np.ndarray, median: np.ndarray) -> dict[Place, Colour]:
+    """Returns the connected places of a picture that are neither background nor large."""
+    colours, indices, numbers = np.unique(
+        picture.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
+    )
+    indices = indices.reshape(picture.shape[:2])
+    differs = (picture != median).any(axis=-1) & (indices != numbers.argmax())
+    _, labels, boxes, _ = cv2.connectedComponentsWithStats(differs.astype(np.uint8), connectivity=8)
+    result = {}
+    for label, (left, top, width, height, area) in enumerate(boxes.tolist()):
+        if label and area >= SMALLEST and width * height <= LARGEST_SHARE * indices.size:
+            place = Place(top, left, top + height, left + width)
+            part = indices[top : place.bottom, left : place.right]
+            inside = part[labels[top : place.bottom, left : place.right] == label]
+            red, green, blue = colours[np.bincount(inside).argmax()].tolist()
+            result[place] = (red, green, blue)
+    return result
+
+
+def remove(
+    frame: np.ndarray, background: np.ndarray, places: Sequence[Place], picture: tuple[int, ...]
+) -> np.ndarray:
+    """Replaces places by the background, in all planes of an observation ``[C, H, W]``.
+
+    Args:
+        frame: the observation.
+        background: of the same shape.
+        places: in the picture.
+        picture: the picture's shape.
+    """
+    rows, columns = frame.shape[1] / picture[0], frame.shape[2] / picture[1]
+    result = frame.copy()
+    for place in places:
+        top, left = int(place.top * rows), int(place.left * columns)
+        bottom, right = math.ceil(place.bottom * rows), math.ceil(place.right * columns)
+        down = slice(max(top - MARGIN, 0), bottom + MARGIN)
+        across = slice(max(left - MARGIN, 0), right + MARGIN)
+        result[:, down, across] = background[:, down, across]
+    return result
+
+
+@torch.inference_mode()
+def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) -> list[Effect]:
+    """Measures what an agent does without the objects of each kind.
 
     Args:
         trained: the agent.
-        steps: where.
-        score: what maps are of, and what is measured.
-        maps: of the steps, ``[rows, columns]``.
-        grid: where the maps' cells are.
-        background: ``[C, H, W]``.
+        game: the game's id.
+        games: moments as this agent sees them.
+        kinds: of the same moments.
+
+    Returns:
+        An effect for each kind, in their order.
     """
-    colour = FRAME_FORMATS[trained.observation.frame_format].colour
-    results = []
-    for step, scores in zip(steps, maps, strict=True):
-        frame = step.inputs.frame[0, 0].numpy()
-        boxes = find_objects(frame, background, colour=colour)
-        if not boxes:
-            continue
-        frames = [f(frame, background, box) for f in (remove, move) for box in boxes]
-        outputs = evaluate(trained.agent, step, np.stack(frames))
-        changes = strength(score, outputs, step.action)[0]
-        large = enlarge(scores, grid, grid.height, grid.width)
-        # Linear in units of sigma, so a change of the value in units of return follows.
-        head = step.subject.head
-        normalized = outputs.masked_normalized_values[0, :, head] - outputs.normalized_values[head]
-        unit = _sigma(trained, head)
-        for i, box in enumerate(boxes):
-            part = large[box.top : box.bottom, box.left : box.right]
-            results.append(
-                Counterfactual(
-                    step.step,
-                    box,
-                    float(part.max()),
-                    float(changes[i]),
-                    float(changes[len(boxes) + i]),
-                    float(normalized[i] * unit),
-                    bool(outputs.masked_logits[0, i].argmax() != outputs.logits.argmax()),
-                )
+    head = trained.find_task(game) if trained.agent.config.num_heads > 1 else 0
+    frames = [moment.inputs.frame[0, 0].numpy() for game_ in games for moment in game_]
+    background = np.median(np.stack(frames), axis=0).astype(frames[0].dtype)
+    values: list[float] = []
+    # By kind and game: pairs of changes of the policy and of the value.
+    changes: dict[Colour, list[list[tuple[float, float]]]] = {
+        colour: [[] for _ in games] for colour in kinds
+    }
+    for i, moments in enumerate(games):
+        for j, moment in enumerate(moments):
+            frame = moment.inputs.frame[0, 0].numpy()
+            shown = [colour for colour in kinds if kinds[colour][i][j]]
+            without = [
+                remove(frame, background, kinds[colour][i][j], moment.picture.shape)
+                for colour in shown
+            ]
+            network = Evaluation(
+                trained.agent, moment.inputs.frame[0].float(), moment.inputs, moment.state
             )
-    return results
+            stacked = torch.from_numpy(np.stack([frame, *without])).float()
+            logits, value, _ = (x.numpy() for x in network.evaluate_frames(stacked))
+            policies = softmax(logits, axis=-1)
+            values.append(float(value[0, head]))
+            for k, colour in enumerate(shown, 1):
+                distance = 0.5 * float(np.abs(policies[k] - policies[0]).sum())
+                changes[colour][i].append((distance, abs(float(value[k, head] - value[0, head]))))
+    unit = np.array([1.0, max(float(np.std(values)), 1e-12)])
+    return [
+        _summarize([np.array(game_).reshape(-1, 2) / unit for game_ in of_kind])
+        for of_kind in changes.values()
+    ]
 
 
-def _sigma(trained: Trained, head: int) -> float:
-    sigma = getattr(trained.agent.baseline, "sigma", None)
-    return 1.0 if sigma is None else float(sigma[head])
+def _summarize(changes: Sequence[np.ndarray]) -> Effect:
+    """Computes means and intervals of changes ``[N, 2]`` of each game."""
+    shown = [game for game in changes if len(game)]
+    sums = np.array([game.sum(axis=0) for game in shown])
+    counts = np.array([len(game) for game in shown])
+    policy, value = sums.sum(axis=0) / counts.sum()
+    # A game in which the kind is often seen weighs more.
+    *drawn, weights = resample_means(np.column_stack([sums, counts]).T)
+    intervals = [Interval(*map(float, percentiles(x / weights))) for x in drawn]
+    return Effect(float(policy), intervals[0], float(value), intervals[1])
 
 
-def agreement(counterfactuals: Sequence[Counterfactual], field: str = "removed") -> float | None:
-    """Computes Spearman's rank correlation of what maps predict and what happens.
+def name_colour(colour: Colour) -> str:
+    """Returns a colour's hexadecimal code.
 
-    None for fewer than ``FEWEST`` objects; 0 where all are predicted to matter alike, or do.
+    >>> name_colour((236, 236, 0))
+    '#ecec00'
     """
-    predicted = [c.predicted for c in counterfactuals]
-    happened = [getattr(c, field) for c in counterfactuals]
-    if len(predicted) < FEWEST:
-        return None
-    if np.ptp(predicted) == 0 or np.ptp(happened) == 0:
-        return 0.0
-    return float(spearmanr(predicted, happened).statistic)
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def format_table(kinds: Kinds, effects: Mapping[str, Sequence[Effect]]) -> list[str]:
+    """Returns the lines of a table with a row for each kind and two columns for each agent."""
+    columns = [(name, what) for what in ("policy", "value") for name in effects]
+    rows = [["object", "frames", *(f"{name}, {what}" for name, what in columns)]]
+    for k, (colour, games) in enumerate(kinds.items()):
+        count = sum(bool(places) for game in games for places in game)
+        cells = [_format(effects[name][k], what) for name, what in columns]
+        rows.append([name_colour(colour), str(count), *cells])
+    return format_rows(rows)
+
+
+def _format(effect: Effect, what: str) -> str:
+    mean, (low, high) = getattr(effect, what), getattr(effect, f"{what}_interval")
+    return f"{mean:.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(low) else f"{mean:.2f}"
+
+
+def draw_effects(
+    games: Sequence[Game], kinds: Kinds, effects: Mapping[str, Sequence[Effect]]
+) -> Any:
+    """Draws each kind's effect on each agent, with its interval, beside a picture of an object."""
+    from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
+
+    titles = ["policy: probability of another action", "value: change in standard deviations"]
+    figure, panels = make_panels(titles, width=4.2, height=0.6 + 0.55 * len(kinds))
+    for panel, what in zip(panels, ("policy", "value"), strict=True):
+        for a, (name, of_agent) in enumerate(effects.items()):
+            offset = 0.22 * (a - (len(effects) - 1) / 2)
+            means = np.array([getattr(effect, what) for effect in of_agent])
+            ends = np.array([getattr(effect, f"{what}_interval") for effect in of_agent])
+            error = np.abs(ends.T - means) if np.isfinite(ends).all() else None
+            rows = np.arange(len(kinds)) + offset
+            panel.errorbar(means, rows, xerr=error, fmt="o", ms=5, color=PALETTE[a], label=name)
+        panel.set_ylim(len(kinds) - 0.5, -0.5)
+        panel.set_xlim(left=0)
+        panel.set_yticks([])
+    for k, (colour, places) in enumerate(kinds.items()):
+        share = 1 / len(kinds)
+        inset = panels[0].inset_axes((-0.24, 1 - (k + 0.9) * share, 0.2, 0.8 * share))
+        inset.imshow(_example(games, places))
+        inset.set_axis_off()
+        inset.set_title(name_colour(colour), fontsize="xx-small", pad=1)
+    add_legend(figure)
+    return figure
+
+
+def _example(games: Sequence[Game], places: Sequence[Sequence[Sequence[Place]]]) -> np.ndarray:
+    """Cuts an object of middle size out of its picture, with a margin."""
+    found = [
+        (place, games[i][j].picture)
+        for i, game in enumerate(places)
+        for j, of_moment in enumerate(game)
+        for place in of_moment
+    ]
+    found.sort(key=lambda x: (x[0].bottom - x[0].top) * (x[0].right - x[0].left))
+    (top, left, bottom, right), picture = found[len(found) // 2]
+    margin = 3
+    return picture[max(top - margin, 0) : bottom + margin, max(left - margin, 0) : right + margin]
+
+
+def save_effects(path: Path, figure: Any) -> None:
+    """Writes the figure. Raises UsageError."""
+    from torchbeast.analysis.panels import save_figure
+
+    try:
+        save_figure(figure, path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--objects {path}: {error}") from error

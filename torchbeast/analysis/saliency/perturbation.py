@@ -165,6 +165,11 @@ class Perturbation:
         change = find_blur(inputs.frame[0].float().to(self._device))
         return self._energy(change).cpu().numpy()
 
+    def pool(self, pixels: np.ndarray) -> np.ndarray:
+        """Sums pixels ``[H, W]`` under each mask, float32 ``[rows, columns]``."""
+        weights = torch.from_numpy(pixels).float().to(self._device)
+        return (self._vertical @ weights @ self._horizontal.T).cpu().numpy()
+
     def _energy(self, change: Tensor) -> Tensor:
         squares = change.square().sum(dim=(0, 1))
         energy = self._vertical.square() @ squares @ self._horizontal.square().T

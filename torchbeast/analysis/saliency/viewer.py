@@ -85,7 +85,7 @@ def _describe(film: Film, peaks: Peaks, checks: Sequence[Check]) -> dict[str, An
         "checks": [
             {
                 "score": check.score,
-                "numbers": [None if x is None else round(x, 4) for x in check.row()],
+                "numbers": [round(x, 4) for x in check.row()],
             }
             for check in checks
         ],
