@@ -151,11 +151,32 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
     )
 
 
-def load_agents(flags: argparse.Namespace) -> list[Trained]:
-    """Loads the agents that ``--xpid`` and ``--compare`` name. Raises UsageError."""
+class Players(NamedTuple):
+    """Agents that watch one game; all play the actions of the first."""
+
+    agents: list[Trained]
+    game: str
+    actions: list[int]
+    """Are played first, instead of the agent's."""
+
+    def play(self, num_steps: int, seed: int) -> list[list[int]]:
+        """Plays a game with the first agent. Returns its actions as each agent numbers them.
+
+        Raises UsageError if an agent lacks one.
+        """
+        from torchbeast.play.games import play_actions, translate_actions
+
+        first = self.agents[0]
+        played = play_actions(first, self.game, num_steps, seed=seed, actions=self.actions)
+        return [translate_actions(played, self.game, first, trained) for trained in self.agents]
+
+
+def load_players(flags: argparse.Namespace) -> Players:
+    """Loads the agents of ``--xpid`` and ``--compare`` and chooses a game. Raises UsageError."""
     from torchbeast.core.types import UsageError
-    from torchbeast.play.agents import load_trained, name_apart
+    from torchbeast.play.agents import choose_game, load_trained, name_apart
     from torchbeast.play.config import TrainedAgentConfig
+    from torchbeast.play.games import read_actions
 
     config = TrainedAgentConfig.from_flags(vars(flags), flags.given)
     others = [name.strip() for name in flags.compare.split(",")] if flags.compare else []
@@ -169,7 +190,8 @@ def load_agents(flags: argparse.Namespace) -> list[Trained]:
                 f"{other.xpid} and {agents[0].xpid} do not see the same game: their preprocessing "
                 f"is {other.observation.preprocessing} and {agents[0].observation.preprocessing}"
             )
-    return name_apart(agents)
+    actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
+    return Players(name_apart(agents), choose_game(agents[0], flags.env), actions)
 
 
 def make_directories(flags: argparse.Namespace, agents: list[Trained], game: str) -> list[Path]:
@@ -197,33 +219,29 @@ def make_directories(flags: argparse.Namespace, agents: list[Trained], game: str
 
 
 def prepare(flags: argparse.Namespace) -> list[Watcher]:
-    """Prepares all agents to watch one game: the others play the first one's actions.
+    """Prepares all agents to watch one game.
 
     Makes a directory for the pictures of each before that. Raises UsageError.
     """
     from torchbeast.analysis.saliency import Explainer, parse_scores
     from torchbeast.analysis.saliency.drawing import Watcher
-    from torchbeast.play.agents import choose_game
-    from torchbeast.play.games import play_actions, read_actions, translate_actions
 
-    agents = load_agents(flags)
-    game = choose_game(agents[0], flags.env)
+    players = load_players(flags)
     config = make_config(flags)
-    explainers = [Explainer(trained, game, config) for trained in agents]
+    explainers = [Explainer(trained, players.game, config) for trained in players.agents]
     scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
-    actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
-    directories = make_directories(flags, agents, game)
-    if len(agents) > 1:  # A file may end before the last frame.
-        num_steps = flags.first_frame + flags.num_frames
-        actions = play_actions(agents[0], game, num_steps, seed=flags.seed, actions=actions)
+    directories = make_directories(flags, players.agents, players.game)
+    actions = [players.actions]
+    if len(explainers) > 1:  # A file may end before the last frame.
+        actions = players.play(flags.first_frame + flags.num_frames, flags.seed)
     steps = [
         explainer.watch(
             first_frame=flags.first_frame,
             num_frames=flags.num_frames,
             seed=flags.seed,
-            actions=translate_actions(actions, game, agents[0], explainer.trained),
+            actions=played,
         )
-        for explainer in explainers
+        for explainer, played in zip(explainers, actions, strict=True)
     ]
     return list(map(Watcher, explainers, scores, steps, directories))
 
@@ -271,8 +289,6 @@ def show_objects(flags: argparse.Namespace) -> None:
     from torchbeast.analysis.results import check_suffix, make_directory
     from torchbeast.analysis.saliency import objects
     from torchbeast.analysis.saliency.maps import check_game
-    from torchbeast.play.agents import choose_game
-    from torchbeast.play.games import play_actions, read_actions, translate_actions
     from torchbeast.runtime.progress_bar import track
 
     for name in sorted(OF_MAPS & set(flags.given)):
@@ -281,18 +297,15 @@ def show_objects(flags: argparse.Namespace) -> None:
     path = Path(flags.objects).expanduser()
     check_suffix(path, ".png", "--objects", "the picture")
     make_directory(path.parent, "--objects")
-    agents = load_agents(flags)
-    game = choose_game(agents[0], flags.env)
+    players = load_players(flags)
+    agents, game = players.agents, players.game
     for trained in agents:
         check_game(trained, game)
-    first_actions = read_actions(flags.actions, agents[0].agent.config.num_actions)
-    num_steps = flags.first_frame + flags.num_frames
     seen: list[list[list[objects.Moment]]] = [[] for _ in agents]
     seeds = range(flags.seed, flags.seed + flags.num_games)
     for seed in track(seeds, total=len(seeds), unit="games"):
-        played = play_actions(agents[0], game, num_steps, seed=seed, actions=first_actions)
-        for trained, games in zip(agents, seen, strict=True):
-            actions = translate_actions(played, game, agents[0], trained)
+        played = players.play(flags.first_frame + flags.num_frames, seed)
+        for trained, games, actions in zip(agents, seen, played, strict=True):
             games.append(
                 objects.watch_moments(
                     trained, game, seed=seed, actions=actions,

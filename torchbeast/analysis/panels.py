@@ -81,7 +81,10 @@ def save_panels(figure: Any, path: Path) -> Path:
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 110) -> Path:
-    """Writes a figure, closes it, and returns ``path``. A PNG has 256 colours: a third of the size."""
+    """Writes a figure, closes it, and returns ``path``.
+
+    A PNG gets 256 colours, which makes it a third as large.
+    """
     from matplotlib import pyplot
     from PIL import Image
 
