@@ -11,8 +11,8 @@ from torchbeast.analysis.saliency import Explainer, drawing
 from torchbeast.analysis.saliency import drawing as files
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
-from torchbeast.play.films import HEADER_HEIGHT
 from torchbeast.play.games import action_names
+from torchbeast.play.movie_writer import HEADER_HEIGHT
 from torchbeast.records import checkpoint
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import positive
 from torchbeast.core.types import UsageError
-from torchbeast.play.films import MovieWriter, caption, side_by_side
+from torchbeast.play.movie_writer import MovieWriter, caption, side_by_side
 
 GAP = 4
 

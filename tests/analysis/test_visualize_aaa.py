@@ -5,7 +5,7 @@ from PIL import Image
 
 from torchbeast.analysis import visualize_aaa
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play.films import HEADER_HEIGHT
+from torchbeast.play.movie_writer import HEADER_HEIGHT
 from torchbeast.records import checkpoint
 
 

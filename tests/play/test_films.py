@@ -1,20 +1,16 @@
-import io
 import os
 import signal
 from pathlib import Path
 
-import imageio.v3 as imageio
-import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageSequence
+from PIL import Image
 
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play import films
+from torchbeast.play import films, movie_writer
 from torchbeast.play import games as playing
 from torchbeast.play.config import EvaluationConfig
-from torchbeast.play.films import GifWriter, MovieWriter
 from torchbeast.polybeast import make_parser
 from torchbeast.records import checkpoint
 from torchbeast.runtime.threads import StopSignals
@@ -86,7 +82,7 @@ def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
     films.record(config(savedir, *flags, "--movie_steps=30"), StopSignals())
     assert capsys.readouterr().out == f"{path}: the first 30 steps of {BREAKOUT}\n"
     assert len(path.with_suffix(".actions").read_text().split()) == 30
-    monkeypatch.setattr(films, "MAX_GIF_FRAMES", 20)
+    monkeypatch.setattr(movie_writer, "MAX_GIF_FRAMES", 20)
     films.record(config(savedir, *flags), StopSignals())
     assert "the first 20 steps" in (out := capsys.readouterr().out)
     assert "use .mp4 for long games" in out
@@ -120,72 +116,3 @@ def test_a_window_shows_the_game_under_its_name_and_score(savedir, monkeypatch, 
     assert (xpid, model, env) == ("mine", "640", BREAKOUT)
     assert int(steps) > 80  # Five lives.
     assert float(score) >= 0
-
-
-def write_gif(pictures, fps=15):
-    file = io.BytesIO()
-    writer = GifWriter(file, fps)
-    for picture in pictures:
-        writer.append(picture)
-    writer.close()
-    return file
-
-
-def read(file):
-    """The pictures as a viewer shows them, and how long each one is shown, in milliseconds."""
-    with Image.open(file) as film:
-        shown = [
-            (np.asarray(p.convert("RGB")), p.info["duration"]) for p in ImageSequence.Iterator(film)
-        ]
-    return zip(*shown, strict=True)
-
-
-def moving_squares(count):
-    """Pictures in which a square moves, and with it a few of many colours."""
-    random = np.random.default_rng(0)
-    palette = random.integers(0, 256, (100, 3), np.uint8)
-    for i in range(count):
-        picture = np.zeros((40, 30, 3), np.uint8)
-        picture[i : i + 5, 10:20] = palette[random.integers(100, size=(5, 10))]
-        yield picture
-
-
-def test_every_picture_is_exact_wherever_it_differs_from_the_one_before():
-    pictures = list(moving_squares(30))
-    shown, durations = read(write_gif(pictures))
-    assert np.array_equal(shown, pictures)
-    assert sum(durations) == 2000
-
-
-def test_equal_pictures_in_a_row_are_one_that_is_shown_longer():
-    first, second = moving_squares(2)
-    shown, durations = read(write_gif([first] * 3 + [second] + [first] * 2, fps=10))
-    assert np.array_equal(shown, [first, second, first])
-    assert durations == (300, 100, 200)
-
-
-def write(path, count=30):
-    with MovieWriter(path, 15) as movie:
-        for picture in moving_squares(count):
-            movie.append(np.repeat(np.repeat(picture, 4, axis=0), 4, axis=1))
-
-
-def test_mp4_keeps_size_length_and_nearly_the_colours(tmp_path):
-    write(tmp_path / "a.mp4")
-    frames = imageio.imread(tmp_path / "a.mp4")
-    assert frames.shape == (30, 160, 120, 3)
-    expected = np.array(list(moving_squares(30)))
-    assert np.abs(frames[:, ::4, ::4].astype(int) - expected).mean() < 5
-    assert imageio.immeta(tmp_path / "a.mp4")["fps"] == 15
-
-
-def test_a_film_that_failed_leaves_what_was_there(tmp_path):
-    path = tmp_path / "a.gif"
-    path.write_bytes(b"before")
-    movie = MovieWriter(path, 15)
-    with pytest.raises(ZeroDivisionError), movie:
-        movie.append(1 / 0)
-    assert path.read_bytes() == b"before"
-    write(path, count=0)  # Nor does a film without pictures.
-    assert path.read_bytes() == b"before"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]

@@ -317,7 +317,7 @@ def filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     from torchbeast.analysis.filters import LAYER_NAMES
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
-    from torchbeast.play.films import magnify
+    from torchbeast.play.movie_writer import magnify
 
     agent = from_checkpoint(flags.load_path)
     if not isinstance(agent, ResNet):

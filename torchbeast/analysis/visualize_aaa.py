@@ -91,7 +91,7 @@ def draw(picture: np.ndarray, maps: np.ndarray, grid: Grid, peak: float) -> np.n
         peak: the attention that is drawn brightest.
     """
     from torchbeast.analysis.overlays import YELLOW, enlarge, overlay, scale_to
-    from torchbeast.play.films import caption, magnify, side_by_side
+    from torchbeast.play.movie_writer import caption, magnify, side_by_side
 
     height, width = picture.shape[:2]
     panels = [caption(magnify(picture), f"brightest: {peak:.2g}")]
@@ -117,7 +117,7 @@ def visualize(flags: argparse.Namespace) -> None:
     from torchbeast.models.attention import AttentionNet
     from torchbeast.play.agents import choose_game, load_trained
     from torchbeast.play.config import TrainedAgentConfig
-    from torchbeast.play.films import MovieWriter
+    from torchbeast.play.movie_writer import MovieWriter
 
     trained = load_trained(TrainedAgentConfig.from_flags(vars(flags), flags.given))
     if not isinstance(trained.agent, AttentionNet):

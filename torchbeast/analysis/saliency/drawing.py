@@ -17,7 +17,7 @@ from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, s
 from torchbeast.analysis.results import write_arrays
 from torchbeast.analysis.saliency.maps import Explainer, Score, Step
 from torchbeast.core.types import UsageError
-from torchbeast.play.films import MovieWriter, caption, magnify, side_by_side
+from torchbeast.play.movie_writer import MovieWriter, caption, magnify, side_by_side
 from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
