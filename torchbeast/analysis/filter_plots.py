@@ -9,7 +9,7 @@ import numpy as np
 
 from torchbeast.analysis.filter_comp import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
-from torchbeast.analysis.panels import COLUMNS, PALETTE, add_legend, make_panels
+from torchbeast.analysis.panels import COLUMNS, PALETTE, add_legend, make_panels, write_figure
 from torchbeast.analysis.results import make_directory
 
 # A colour per section of the network and a marker per position in it can be told apart better than
@@ -167,5 +167,5 @@ def save(figures: dict[str, Any], directory: Path, suffix: str) -> list[Path]:
     paths = []
     for name, figure in figures.items():
         paths.append(directory / f"{name}_{suffix}.png")
-        figure.savefig(paths[-1], dpi=110)
+        write_figure(figure, paths[-1])
     return paths

@@ -80,18 +80,21 @@ def save_panels(figure: Any, path: Path) -> Path:
     return save_figure(figure, path)
 
 
-def save_figure(figure: Any, path: Path, dpi: int = 110) -> Path:
-    """Writes a figure, closes it, and returns ``path``.
-
-    A PNG gets 256 colours, which makes it a third as large.
-    """
+def save_figure(figure: Any, path: Path) -> Path:
+    """Writes a figure, closes it, and returns ``path``."""
     from matplotlib import pyplot
+
+    write_figure(figure, path)
+    pyplot.close(figure)
+    return path
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Writes a figure. A PNG gets 256 colours, which makes it a third as large."""
     from PIL import Image
 
-    figure.savefig(path, dpi=dpi)
-    pyplot.close(figure)
+    figure.savefig(path, dpi=110)
     if path.suffix == ".png":
         with Image.open(path) as picture:
             small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         small.save(path, optimize=True)
-    return path

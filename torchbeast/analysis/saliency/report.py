@@ -130,10 +130,10 @@ def draw_checks(checks: Sequence[Check]) -> Any:
             "layers shuffled from the top",
         ]
     figure, axes = make_panels(titles)
+    shares = np.linspace(0, 1, POINTS)
     for check, row in zip(checks, np.reshape(np.array(axes, dtype=object), (-1, 3)), strict=True):
         for panel, kind, what in zip(row, Curves._fields, ("blurred", "restored"), strict=False):
             for name, curves in check.faithfulness.curves.items():
-                shares = np.linspace(0, 1, POINTS)
                 panel.plot(shares, getattr(curves, kind), color=COLOURS[name], label=name)
             panel.set_xlabel(f"share of the picture that is {what}")
             panel.set_ylabel("change of the output")
