@@ -61,32 +61,41 @@ find_missing() {
 # packages FIELD: the packages that are missing, from that column of $missing.
 packages() { printf '%s' "$missing" | cut -d '|' -f "$1" | sort -u | tr '\n' ' ' | sed 's/ $//'; }
 
+names() { printf '%s' "$missing" | cut -d '|' -f 1 | paste -s -d ',' - | sed 's/,/, /g'; }
+
 find_missing
 [ -n "$missing" ] || exit 0
-echo "Installing system packages: $(printf '%s' "$missing" | cut -d '|' -f 1 | paste -s -d ',' - | sed 's/,/, /g')" >&2
 
 root=
 [ "$(id -u)" -eq 0 ] || root=sudo
-may_install() { [ -z "$root" ] || have sudo; }
+may_install() { have "$1" && { [ -z "$root" ] || have sudo; }; }
+announce() { echo "Installing system packages: $(names)" >&2; }
 
-if have apt-get && may_install; then
+if may_install apt-get; then
+    announce
     export DEBIAN_FRONTEND=noninteractive
     # shellcheck disable=SC2046  # One word per package.
     { $root apt-get update -qq && $root apt-get install -y -qq --no-install-recommends $(packages 2); } \
         >/dev/null || true
-elif have dnf && may_install; then
+elif may_install dnf; then
+    announce
     # shellcheck disable=SC2046
     $root dnf install -y -q $(packages 3) || true
 elif have brew; then
+    announce
     # shellcheck disable=SC2046
     brew install --quiet $(packages 4) || true
 fi
 
 find_missing
-[ -z "$missing" ] || {
-    names=$(printf '%s' "$missing" | cut -d '|' -f 1 | paste -s -d ',' - | sed 's/,/, /g')
-    echo "error: missing: $names. Install it, for example as root:" \
-        "apt-get install $(packages 2) | dnf install $(packages 3) | brew install $(packages 4)" >&2
-    echo "Without root: docs/quickstart.md, section Without root or a compiler" >&2
-    exit 1
-}
+[ -n "$missing" ] || exit 0
+if have apt-get; then
+    way="As root: apt-get install $(packages 2)"
+elif have dnf; then
+    way="As root: dnf install $(packages 3)"
+else
+    way="Their names with Homebrew: $(packages 4)"
+fi
+echo "error: missing: $(names). $way" >&2
+echo "Without root: docs/quickstart.md, section Without root or a compiler" >&2
+exit 1
