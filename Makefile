@@ -78,11 +78,11 @@ TORCH_INDEX = { [ "$$(uname -s)" != Linux ] || command -v nvidia-smi || [ -e /de
     [ -e /dev/dxg ] || [ -e /dev/kfd ] || $(PYTHON) -m pip config list | grep index-url; \
     } >/dev/null 2>&1 || index="--extra-index-url $(CPU_TORCH)"
 # Editable: the checkout is what any program and any directory imports. The first command compiles,
-# and says how far it is; pip hides what is printed.
+# and says how far it is; pip would compile all of it again, and only registers the checkout.
 BUILD := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
     $(PYTHON) setup.py --quiet build_ext --inplace && \
-    $(PYTHON) -m pip --quiet --disable-pip-version-check install --no-compile \
-        --no-build-isolation --no-deps --editable .
+    TORCHBEAST_PURE_PYTHON=1 $(PYTHON) -m pip --quiet --disable-pip-version-check install \
+        --no-compile --no-build-isolation --no-deps --editable .
 CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 15) \
     else "error: Python 3.10 to 3.14 is needed; %s is %d.%d" % (sys.executable, *v))
 

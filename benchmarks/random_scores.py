@@ -1,6 +1,7 @@
 """Mean full-game return of a uniformly random agent: ``python benchmarks/random_scores.py``.
 
-Measures the games that have no published score; ``torchbeast/envs/scores.py`` has the results.
+Measures the games that have no published score. The results are in
+``torchbeast/envs/human_scores.py``.
 Games as in ``--mode test``: up to 30 no-op steps at the start, four frames per action, at most 30
 minutes of play.
 """

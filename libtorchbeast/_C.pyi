@@ -313,6 +313,13 @@ def residual_section_backward(
         bias_gradients: gets those of the biases, float32.
     """
 
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address, ``unix:PATH`` or ``HOST:PORT``.
+
+    Raises:
+        ValueError: it is neither, or a path too long for a socket, or one that gRPC would decode.
+    """
+
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
     """Computes ``(stacks - means) * scales`` in float32, each stack with those of its game.
 

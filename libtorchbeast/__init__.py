@@ -16,6 +16,7 @@ from libtorchbeast._C import (
     DynamicBatcher,
     NestError,
     Server,
+    is_local,
 )
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "DynamicBatcher",
     "NestError",
     "Server",
+    "is_local",
 ]
 
 

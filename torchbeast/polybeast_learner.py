@@ -13,15 +13,11 @@ from torchbeast import polybeast
 
 # The defaults of 2019.
 DEFAULTS = ["--no_start_servers", "--pipes_basename=unix:/tmp/polybeast"]
-# Flags of learners whose servers have no addresses that are known at the start.
-COME_AND_GO = {"--join_address", "--env_addresses"}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs PolyBeast with the defaults of 2019. Returns the exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    are_known = COME_AND_GO.isdisjoint(word.partition("=")[0] for word in given)
-    return polybeast.main([*(DEFAULTS if are_known else []), *given])
+    return polybeast.main([*DEFAULTS, *(sys.argv[1:] if argv is None else argv)])
 
 
 if __name__ == "__main__":

@@ -255,6 +255,11 @@ TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
       [](rpcenv::Reply* reply, bool) {
         reply->set_reward(0, std::numeric_limits<float>::quiet_NaN());
       },
+      [](rpcenv::Reply* reply, bool first) {  // The byte of the observation is no boolean.
+        if (!first) return;
+        *reply->mutable_schema()->mutable_observation()->mutable_array() =
+            EncodeArraySpec(LeafSpec{DType::kBool, {1}});
+      },
   };
   for (size_t i = 0; i < std::size(changes); ++i) {
     if (i == 0 || i == 1) {

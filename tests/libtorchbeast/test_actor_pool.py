@@ -287,10 +287,11 @@ def test_close_with_a_stopped_server(start_server):
         ({"addresses": ["192.0.2.1:4000"]}, "without TLS"),
         ({"environments_per_stream": [1, 2]}, "one number per address"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
+        ({"unroll_length": 2**62 - 1}, "unroll_length must be from 1 to 1048576"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
-    options = {"addresses": ["unix:/tmp/x"], **options}
-    addresses = options.pop("addresses")
+    options = {"unroll_length": 1, "addresses": ["unix:/tmp/x"], **options}
+    unroll_length, addresses = options.pop("unroll_length"), options.pop("addresses")
     with pytest.raises(ValueError, match=message):
-        ActorPool(1, BatchingQueue(), DynamicBatcher(), addresses, (), **options)
+        ActorPool(unroll_length, BatchingQueue(), DynamicBatcher(), addresses, (), **options)

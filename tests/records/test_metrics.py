@@ -25,6 +25,11 @@ def test_losses_are_means_per_step_and_the_entropy_is_positive(make_stats):
     assert (scalars["losses/entropy/Pong"], scalars["losses/entropy/Breakout"]) == (1.0, 2.25)
 
 
+def test_a_batch_in_which_no_transition_is_a_step_has_scalars(make_stats):
+    stats = make_stats(0, task_steps=[0, 0], pg_loss=0.0)
+    assert step_scalars(stats, NAMES)["losses/policy_loss"] == 0.0
+
+
 def test_what_is_not_known_is_left_out(make_game, make_snapshot):
     games = (make_game("Pong", human=0.2, mu=1.0, sigma=2.0), make_game("Carnival"))
     scalars = snapshot_scalars(make_snapshot(*games))

@@ -1,7 +1,5 @@
 import datetime
-import os
 import shutil
-import socket
 
 import pytest
 from cryptography import x509
@@ -10,30 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from torchbeast.core.types import UsageError
-from torchbeast.servers import addresses
 from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
-
-
-def bind(path):
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(str(path))
-    return server
-
-
-def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
-    bind(tmp_path / "dead").close()
-    with bind(tmp_path / "alive") as alive, bind(tmp_path / "busy") as busy:
-        alive.listen()
-        busy.listen(0)
-        clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-        for client in clients:
-            client.setblocking(False)
-            client.connect_ex(str(tmp_path / "busy"))
-        for name in ("dead", "alive", "busy", "missing", "no directory/missing"):
-            addresses.remove_dead_socket(os.path.join(tmp_path, name))
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "busy"]
-        for client in clients:
-            client.close()
 
 
 def test_each_host_has_an_equal_part_of_the_servers():
@@ -51,6 +26,10 @@ def test_each_host_has_an_equal_part_of_the_servers():
         ("a:4000,b:4000", 2, "2 hosts with all of 2 games need a multiple of 4"),
         ("a:4000,b", 4, "must be unix:/path or host:port, not b"),
         ("a:4000,b:65535", 4, "b:65535: the ports of 2 servers"),
+        (":4000", 2, "neither unix:PATH nor HOST:PORT: :4001"),
+        ("unix:/tmp/" + "a" * 200, 2, "Socket path of 207 characters"),
+        ("unix:/tmp/a#b", 2, "that gRPC takes for another one"),
+        ("unix:/nowhere/a", 2, "no directory /nowhere"),
     ],
 )
 def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):

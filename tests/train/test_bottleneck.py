@@ -1,8 +1,6 @@
 import pytest
 
-from torchbeast import monobeast, polybeast
-from torchbeast.train import TrainingConfig
-from torchbeast.train.bottleneck import Bottleneck, find_expectation
+from torchbeast.train.bottleneck import Bottleneck
 
 
 def make(**changes):
@@ -56,17 +54,3 @@ def test_what_is_slow_gets_advice_that_can_help(learner, changes, advice):
     look_at(bottleneck, learner, inference=0)
     bottleneck.look({"learner": 0, "inference": 0})  # A single look does not decide.
     assert bottleneck.find() == ("learner" if learner else "environments", advice)
-
-
-@pytest.mark.parametrize(
-    ("module", "arguments", "num_ranks", "is_measured"),
-    [
-        (polybeast, ["--preset=small", "--env=Pong", "--seed=3", "--cores=1"], 1, True),
-        (polybeast, ["--preset=small", "--learning_rate=0.001"], 1, False),
-        (polybeast, ["--preset=small"], 2, False),
-        (monobeast, ["--preset=small"], 1, False),
-    ],
-)
-def test_a_run_like_the_measured_one_has_an_expectation(module, arguments, num_ranks, is_measured):
-    config = TrainingConfig.from_flags(vars(module.make_parser().parse_args(arguments)))
-    assert ("18 of 21" in (find_expectation(config, num_ranks) or "")) == is_measured

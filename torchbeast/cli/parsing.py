@@ -165,7 +165,10 @@ def amount(text: str) -> float:
 
 def positive_amount(text: str) -> float:
     """Parses a finite number above 0: an argparse type."""
-    return _above_zero(amount(text), text)
+    value = amount(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return value
 
 
 def seed(text: str) -> int:
@@ -181,12 +184,6 @@ def fraction(text: str) -> float:
     value = amount(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text}")
-    return value
-
-
-def _above_zero(value: float, text: str) -> float:
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
     return value
 
 

@@ -37,12 +37,3 @@ DESCRIPTIONS = {
     "many": "the same for many games, with PopArt, 6 million steps.",
     "2019": "the learning rules of 2019.",
 }
-
-# What the runs of a preset on a single game reached, with all defaults of that preset: mean return
-# of the last hundred games by agent steps.
-EXPECTATIONS = {
-    (
-        "small",
-        "PongNoFrameskip-v4",
-    ): "-15 after 0.3 million steps, 10 after 0.5, 18 of 21 after 0.7",
-}

@@ -78,7 +78,7 @@ def _log_cells(game: GameSnapshot, *, is_one_of_several: bool) -> dict[str, Any]
 
 def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
     """Returns the scalars of one learner step, without those of the games that ended in it."""
-    batch_steps = sum(stats.task_steps)
+    batch_steps = max(sum(stats.task_steps), 1)
     scalars = {
         "charts/learning_rate": stats.learning_rate,
         "charts/policy_lag": stats.policy_lag,

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
-import re
 import shutil
-import socket
 import ssl
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.locks import lock_directory
 from torchbeast.runtime.text import counted
 
-# The longest path of a Unix socket on Linux; macOS allows a few characters less.
-MAX_SOCKET_PATH = 107
-READ_OTHERWISE = "that gRPC takes for another one (%41, ? or # in it, or // at its start)"
 MAX_PORT = 65535
 # In a checkout Python takes the sources there, also beside an installed package.
 REBUILD = "run make build or pip install --editable ."
-# How long a server waits for others that bind in the same directory.
-LOCK_TIMEOUT_S = 5.0
 
 
 def server_address(basename: str, index: int) -> str:
@@ -78,24 +69,23 @@ def check_basenames(
 
 def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) -> None:
     """Raises UsageError for a ``--pipes_basename`` that cannot work."""
+    from libtorchbeast import is_local
+
     last = server_address_or_error(basename, num_servers - 1)
-    path = last.removeprefix("unix:")
+    try:
+        local = is_local(last)
+    except ValueError as error:
+        raise UsageError(f"--pipes_basename: {error}") from None
     if last.startswith("unix:"):
-        if len(path.encode()) > MAX_SOCKET_PATH:
-            raise UsageError(
-                f"--pipes_basename is too long: {path} has {len(path.encode())} characters, "
-                f"sockets allow {MAX_SOCKET_PATH}"
-            )
-        if is_read_otherwise(path):
-            raise UsageError(f"--pipes_basename: a path {READ_OTHERWISE}: {path}")
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            raise UsageError(f"--pipes_basename: no directory {os.path.dirname(path)}")
+        directory = os.path.dirname(last.removeprefix("unix:"))
+        if not os.path.isdir(directory or "."):
+            raise UsageError(f"--pipes_basename: no directory {directory}")
     elif not num_servers <= int(last.rpartition(":")[2]) <= MAX_PORT:
         raise UsageError(
             f"--pipes_basename {basename}: the ports of {counted(num_servers, 'server')} must be "
             f"from 1 to {MAX_PORT}"
         )
-    elif tls_dir is None and not is_local(last):
+    elif tls_dir is None and not local:
         raise UsageError(f"--pipes_basename {basename} is beyond this machine: it needs --tls_dir")
 
 
@@ -107,47 +97,6 @@ def server_address_or_error(basename: str, index: int) -> str:
         raise UsageError(
             f"--pipes_basename must be unix:/path or host:port, not {basename}"
         ) from None
-
-
-def is_read_otherwise(path: str) -> bool:
-    """Whether a server or a client of gRPC would take a socket path for another one.
-
-    >>> is_read_otherwise("/tmp/a%41"), is_read_otherwise("/tmp/100%")
-    (True, False)
-    >>> is_read_otherwise("/tmp/a#1"), is_read_otherwise("//tmp/a"), is_read_otherwise("///tmp/a")
-    (True, True, False)
-    """
-    return re.search("%[0-9A-Fa-f]{2}|[?#]|^//(?!/)", path) is not None
-
-
-def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    Raises:
-        ValueError: it is no address.
-
-    >>> is_local("unix:/tmp/a"), is_local("127.0.0.1:4000"), is_local("10.0.0.1:4000")
-    (True, True, False)
-    """
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        if not path:
-            raise ValueError(f"Socket address without a path: {address}")
-        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-            raise ValueError(
-                f"Socket path of {len(os.fsencode(path))} characters, the system allows "
-                f"{MAX_SOCKET_PATH}: {path}"
-            )
-        if is_read_otherwise(path):
-            raise ValueError(f"Socket path {READ_OTHERWISE}: {path}")
-        return True
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit()):
-        raise ValueError(f"Address is neither unix:PATH nor HOST:PORT: {address}")
-    try:
-        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_compiled() -> None:
@@ -180,47 +129,6 @@ def socket_directory(basename: str | None) -> Iterator[str]:
         yield f"unix:{directory}/env"
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def lock_sockets(path: str) -> Iterator[None]:
-    """Keeps other servers from binding sockets in the directory of ``path``. A context manager.
-
-    Between its binding and listening on it, a socket looks like one that nobody listens on.
-
-    Raises:
-        RuntimeError: another process holds the lock for seconds.
-    """
-    name = os.path.dirname(path)
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock_directory(Path(name or "."), timeout_s=LOCK_TIMEOUT_S))
-        except BlockingIOError:
-            raise RuntimeError(f"Another process holds the lock on {name}") from None
-        except OSError:
-            pass  # Nobody can bind in it.
-        yield
-
-
-def somebody_listens(path: str) -> bool:
-    """Whether a server listens on the socket ``path``, as far as this user can tell."""
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
-        client.setblocking(False)
-        try:
-            client.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:
-            return True  # Busy, or another user's.
-        return True
-
-
-def remove_dead_socket(path: str) -> None:
-    """Removes the socket file of a server that was killed; not one that somebody listens on."""
-    with contextlib.suppress(RuntimeError), lock_sockets(path):
-        if not somebody_listens(path):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:

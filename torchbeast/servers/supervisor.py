@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import multiprocessing.connection
 import os
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -150,11 +151,6 @@ class Supervisor:
             server.kill()
         for server in servers:
             server.join()
-        if self._config.pipes_basename.startswith("unix:"):
-            for index in range(len(self._servers)):
-                address = addresses.server_address(self._config.pipes_basename, index)
-                addresses.remove_dead_socket(address.removeprefix("unix:"))
-            if self._config.private_directory:
-                directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
-                with contextlib.suppress(OSError):
-                    os.rmdir(directory)
+        if self._config.private_directory:
+            directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
+            shutil.rmtree(directory, ignore_errors=True)

@@ -24,7 +24,6 @@ from torchbeast.envs.preprocessing import PROFILES
 from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.text import counted, typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
-from torchbeast.train.bottleneck import find_expectation
 from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.evaluation import AgentEvaluator
 from torchbeast.train.plan import RunPlan
@@ -182,9 +181,6 @@ class RunOutputs(NoOutputs):
         for game in [g for g in config.games if g.startswith("ALE/") and not sticky][:1]:
             log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
         log.info("Curves: tensorboard --logdir %s", self._path.parent)
-        expected = find_expectation(config, plan.ranks.count)
-        if expected is not None:
-            log.info("What to expect of %s: %s", short_name(config.games[0]), expected)
 
     def _describe_saved(self) -> str:
         if self._checkpointer.saved_step is None:

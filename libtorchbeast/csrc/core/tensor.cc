@@ -37,7 +37,7 @@ std::shared_ptr<void> AllocateAligned(size_t bytes) {
 int64_t ItemSize(DType dtype) { return kDTypes[static_cast<int>(dtype)].size; }
 const char* Name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
 
-bool AreFinite(DType dtype, const void* data, int64_t count) {
+bool HasValidValues(DType dtype, const void* data, int64_t count) {
   // Neither is finite if all bits of its exponent are set.
   auto check = [data, count](auto exponent) {
     using Bits = decltype(exponent);
@@ -50,6 +50,9 @@ bool AreFinite(DType dtype, const void* data, int64_t count) {
     return true;
   };
   switch (dtype) {
+    case DType::kBool:
+      return std::all_of(static_cast<const char*>(data), static_cast<const char*>(data) + count,
+                         [](char value) { return value == 0 || value == 1; });
     case DType::kFloat16:
       return check(uint16_t{0x7c00});
     case DType::kBFloat16:

@@ -32,8 +32,8 @@ enum class DType : uint8_t {
 int64_t ItemSize(DType dtype);
 const char* Name(DType dtype);
 
-// Whether none of `count` numbers is infinite or no number.
-bool AreFinite(DType dtype, const void* data, int64_t count);
+// Whether none of `count` values is infinite or NaN, and booleans are 0 or 1.
+bool HasValidValues(DType dtype, const void* data, int64_t count);
 
 // Up to kMaxRank dimensions, held inline: shapes are made for every row of every rollout.
 class Shape {

@@ -40,7 +40,6 @@ struct ActorOptions {
   // How often within `failure_window` an environment may fail, or a server misbehave, before the
   // run ends.
   int max_environment_failures = 3;
-  // See above.
   std::chrono::milliseconds failure_window{600'000};
   // Of a stream's rollouts: what a server may make this side allocate.
   int64_t max_rollout_bytes = int64_t{8} << 30;

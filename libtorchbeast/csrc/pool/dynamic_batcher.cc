@@ -69,7 +69,7 @@ const TensorNest& DynamicBatcher::Batch::GetInputs() {
   if (!has_inputs_) {
     std::vector<TensorNest> inputs;
     inputs.reserve(entries_.size());
-    for (const Entry& entry : entries_) inputs.push_back(entry.inputs);
+    for (Entry& entry : entries_) inputs.push_back(std::move(entry.inputs));
     inputs_ = Concatenate(inputs, options_.batch_dim, *buffers_);
     has_inputs_ = true;
   }

@@ -24,7 +24,7 @@ class FailureBudget {
   std::chrono::milliseconds window() const { return window_; }
 
  private:
-  const std::chrono::milliseconds window_;
+  std::chrono::milliseconds window_;
   std::deque<Clock::time_point> failures_;
 };
 

@@ -50,6 +50,11 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
   history_.tls = !options.tls.empty();
 }
 
+void Recovery::OnNewAddress() {
+  EndTrouble();
+  server_failures_ = FailureBudget(ServerWindow(options_));
+}
+
 void Recovery::EndTrouble() {
   deadline_.reset();
   history_.num_hang_ups = 0;

@@ -25,8 +25,9 @@ class Recovery {
   // Both must outlive the object.
   Recovery(const StreamOptions& stream, const ActorOptions& options);
 
-  // Another server is to be connected to: what was wrong with the one before is over.
-  void OnNewAddress() { EndTrouble(); }
+  // Another server is to be connected to: what was wrong with the one before is over. Failures of
+  // environments still count, since the next server has the same game.
+  void OnNewAddress();
   // A stream begins. Returns until when it must be open.
   Clock::time_point OnConnect();
   // The server answered anything.

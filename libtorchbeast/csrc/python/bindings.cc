@@ -25,8 +25,10 @@
 #include "python/py_gil.h"
 #include "python/py_kernels.h"
 #include "python/py_queues.h"
+#include "python/py_sizes.h"
 #include "python/py_tensor.h"
 #include "server/env_server.h"
+#include "wire/transport.h"
 
 namespace nb = nanobind;
 
@@ -71,7 +73,7 @@ std::unique_ptr<ActorPool> MakeActorPool(
     const std::string& tls_server_name, std::optional<int> num_threads) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
-  options.unroll_length = unroll_length;
+  options.unroll_length = CheckSize("unroll_length", unroll_length, 1, kMaxUnrollLength);
   const auto* counts = std::get_if<std::vector<int64_t>>(&environments_per_stream);
   if (counts && counts->size() != addresses.size()) {
     throw std::invalid_argument("environments_per_stream needs one number per address");
@@ -184,6 +186,7 @@ NB_MODULE(_C, m) {
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
   // The digest of the stub that it was built with.
   m.attr("INTERFACE") = TB_INTERFACE;
+  m.def("is_local", &torchbeast::CheckAddressIsLocal, nb::arg("address"));
   torchbeast::BindExit(m);
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);

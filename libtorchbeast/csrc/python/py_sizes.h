@@ -12,6 +12,8 @@ namespace torchbeast {
 constexpr int64_t kMaxPictureSide = 1 << 13;
 // Of an array: products of sizes, in bytes, are far from overflowing.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
+// Steps of a rollout: its product with the environments of a stream is far from overflowing.
+constexpr int64_t kMaxUnrollLength = 1 << 20;
 constexpr int64_t kMaxBatchDim = std::numeric_limits<int>::max();
 
 // Returns `size`. std::invalid_argument unless it is from `lowest` to `highest`.

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "server/health_call.h"
 #include "wire/socket_path.h"
 #include "wire/wire.h"
 
@@ -24,22 +23,34 @@ struct Refusal {
 }  // namespace
 
 // One stream, from waiting for a client to its end.
-class EnvServer::Session final : public ServerCall {
+class EnvServer::Session {
  public:
+  enum class Operation { kAccept, kRead, kWrite, kFinish };
+  // What the completion queue returns for an operation.
+  struct Tag {
+    Session* session = nullptr;
+    Operation operation = Operation::kAccept;
+  };
+
   // Waits for a client.
   Session(EnvServer* server, grpc::ServerCompletionQueue* queue)
       : server_(server), queue_(queue), stream_(&context_) {
+    for (int i = 0; i < kNumOperations; ++i) tags_[i] = {this, static_cast<Operation>(i)};
     server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
   }
 
-  ~Session() override { server_->num_environments_ -= num_environments_; }
+  ~Session() { server_->num_environments_ -= num_environments_; }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
-  // Closes the environments.
-  void Close() override {
+  // Closes the environments. Throws Interrupted.
+  void Close() {
     if (environments_) environments_->Close();
   }
 
-  bool OnCompletion(Operation operation, bool ok) override {
+  // Takes in a completed operation. Returns whether the stream is over: no operation is under way
+  // and none will be. Throws Interrupted.
+  bool OnCompletion(Operation operation, bool ok) {
     --num_pending_;
     switch (operation) {
       case Operation::kAccept:
@@ -68,6 +79,10 @@ class EnvServer::Session final : public ServerCall {
   }
 
  private:
+  static constexpr int kNumOperations = 4;
+
+  Tag* TagOf(Operation operation) { return &tags_[static_cast<int>(operation)]; }
+
   void Read() {
     ++num_pending_;
     stream_.Read(&request_, TagOf(Operation::kRead));
@@ -162,6 +177,7 @@ class EnvServer::Session final : public ServerCall {
   std::unique_ptr<EnvironmentBatch> environments_;
   rpcenv::Request request_;
   rpcenv::Reply reply_;
+  Tag tags_[kNumOperations];
 };
 
 EnvServer::EnvServer(EnvironmentFactory factory, ServerOptions options)
@@ -191,7 +207,6 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
     builder->AddChannelArgument(name, value);
   }
   builder->RegisterService(&service_);
-  builder->RegisterAsyncGenericService(&other_methods_);
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
   if (server && port != 0) {
     if (path) {
@@ -226,7 +241,6 @@ void EnvServer::Run(const Poll& poll) {
 
 void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
   AddSession(queue);
-  AddHealthCall(queue);
   auto next_poll = Clock::now();
   while (!stopped_) {
     if (poll && Clock::now() >= next_poll) {
@@ -243,25 +257,16 @@ void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
 }
 
 void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
-  Add(std::make_unique<Session>(this, queue));
-}
-
-void EnvServer::AddHealthCall(grpc::ServerCompletionQueue* queue) {
-  Add(std::make_unique<HealthCall>(&other_methods_, queue, [this, queue] {
-    if (!draining_) AddHealthCall(queue);
-  }));
-}
-
-void EnvServer::Add(std::unique_ptr<ServerCall> call) {
-  const ServerCall* key = call.get();
-  calls_.emplace(key, std::move(call));
+  auto session = std::make_unique<Session>(this, queue);
+  const Session* key = session.get();
+  sessions_.emplace(key, std::move(session));
 }
 
 void EnvServer::Handle(void* tag, bool ok) {
-  const auto* event = static_cast<ServerCall::Tag*>(tag);
-  if (!event->call->OnCompletion(event->operation, ok)) return;
-  const auto call = calls_.extract(event->call);
-  call.mapped()->Close();
+  const auto* event = static_cast<Session::Tag*>(tag);
+  if (!event->session->OnCompletion(event->operation, ok)) return;
+  const auto session = sessions_.extract(event->session);
+  session.mapped()->Close();
 }
 
 std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
@@ -288,14 +293,14 @@ std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletion
     }
   }
   // One whose environment was interrupted had no operation under way.
-  for (const auto& [key, call] : calls_) {
+  for (const auto& [key, session] : sessions_) {
     try {
-      call->Close();
+      session->Close();
     } catch (const Interrupted& interrupted) {
       interruption = interrupted.cause;
     }
   }
-  calls_.clear();
+  sessions_.clear();
   return interruption;
 }
 

@@ -5,7 +5,6 @@
 // servers.
 #pragma once
 
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -19,7 +18,6 @@
 #include "core/sync.h"
 #include "rpcenv.grpc.pb.h"
 #include "server/environment_batch.h"
-#include "server/server_call.h"
 #include "wire/transport.h"
 
 namespace torchbeast {
@@ -66,26 +64,22 @@ class EnvServer {
   void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
   // Begins to wait for a client.
   void AddSession(grpc::ServerCompletionQueue* queue);
-  // Begins to wait for a client that asks for the server's health.
-  void AddHealthCall(grpc::ServerCompletionQueue* queue);
-  void Add(std::unique_ptr<ServerCall> call);
-  // Hands a completion to its call, which it removes if that was the last.
+  // Hands a completion to its stream, which it removes if that was the last.
   void Handle(void* tag, bool ok);
-  // Cancels all streams, waits until no call has operations under way, and closes their
+  // Cancels all streams, waits until none has operations under way, and closes their
   // environments. Returns what interrupted that, if anything.
   std::exception_ptr Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
 
   const EnvironmentFactory factory_;
   const ServerOptions options_;
   rpcenv::EnvironmentService::AsyncService service_;
-  grpc::AsyncGenericService other_methods_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopped_{false};
   std::atomic<int> port_{0};
-  // The rest belongs to Run()'s thread. Calls start no operations when draining.
+  // The rest belongs to Run()'s thread. Streams start no operations when draining.
   bool draining_ = false;
   int64_t num_environments_ = 0;
-  std::unordered_map<const ServerCall*, std::unique_ptr<ServerCall>> calls_;
+  std::unordered_map<const Session*, std::unique_ptr<Session>> sessions_;
 };
 
 }  // namespace torchbeast

@@ -94,7 +94,7 @@ void StepEncoder::Check(const TensorNest& observation) {
                       ToString(expected));
     }
     // It would make the network's output no number, too.
-    if (!AreFinite(tensor.dtype, tensor.data, tensor.shape.NumElements())) {
+    if (!HasValidValues(tensor.dtype, tensor.data, tensor.shape.NumElements())) {
       throw WireError("its observation" + spec_.path_of(index) + " is not finite");
     }
     ++index;
@@ -181,8 +181,8 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
       throw WireError("array " + std::to_string(i) + ": expected " + std::to_string(expected) +
                       " bytes, got " + std::to_string(leaf.data().size()));
     }
-    if (!AreFinite(spec.dtype, leaf.data().data(), expected / ItemSize(spec.dtype))) {
-      throw WireError("array " + std::to_string(i) + " is not finite");
+    if (!HasValidValues(spec.dtype, leaf.data().data(), expected / ItemSize(spec.dtype))) {
+      throw WireError("array " + std::to_string(i) + " has invalid values");
     }
   }
 }
