@@ -134,13 +134,16 @@ def format_claim(one: str, other: str, runs: Runs, references: References | None
     if not min(counts) or references is None:
         return f"{text} waits for records"
     claim = judge(runs[one], runs[other], references)
-    interval = f" [{claim.low:.2f}, {claim.high:.2f}]" if min(counts) > 1 else ""
-    facts = (
-        f"{claim.difference:+.2f}{interval}, ahead in {len(claim.ahead)} of {len(references)} games"
-    )
+    ahead = f"ahead in {len(claim.ahead)} of {len(references)} games"
     if min(counts) < SEEDS:
-        return f"{text} {facts}; open, with {counts[0]} and {counts[1]} of {SEEDS} seeds"
-    return f"{text} {facts}; {'passes' if claim.holds else 'fails'}"
+        # The bootstrap of fewer seeds returns the extremes: no interval of 95 %.
+        a, b = ([figure_of(run, references) for run in runs[arm]] for arm in (one, other))
+        pairs = f"pairs of seeds {min(a) - max(b):+.2f} to {max(a) - min(b):+.2f}"
+        seeds = f"{counts[0]} and {counts[1]} of {SEEDS} seeds"
+        return f"{text} {claim.difference:+.2f} ({pairs}), {ahead}; open, with {seeds}"
+    interval = f"[{claim.low:.2f}, {claim.high:.2f}]"
+    outcome = "passes" if claim.holds else "fails"
+    return f"{text} {claim.difference:+.2f} {interval}, {ahead}; {outcome}"
 
 
 def draw(runs: Runs, games: Sequence[str], references: References | None, path: Path) -> None:
