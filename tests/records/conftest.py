@@ -5,7 +5,7 @@ from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # Both in the order of their fields.
 STATS = StepStats(20, 1, 2.0, 40.0, 0.5, -0.5, 0.25, 1.5, 3.0, 1e-3, 0.5, [], [20, 0], {}, {0: 1.5})
-GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 9)
+GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 8)
 
 
 @pytest.fixture

@@ -2,12 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchbeast.records.progress import (
-    USUAL_INTERVALS,
-    Arrivals,
-    EvaluatedReturns,
-    Progress,
-)
+from torchbeast.records.progress import Arrivals, EvaluatedReturns, Progress
 
 QUEUES = {"learner": 1, "inference": 0}
 
@@ -67,21 +62,6 @@ def test_scores_are_compared_with_human_play_where_that_is_known(make, make_stat
     assert snapshot.evaluation_step == 10
 
 
-def test_a_game_that_hangs_is_named_once(make, make_stats, clock):
-    progress = make()
-    progress.record(make_stats(20, task_steps=[10, 10]))
-    for second in range(1, 200):
-        clock.now += 1
-        progress.record(make_stats(20 + 10 * second, task_steps=[10, 0]))
-        said = progress.warnings()
-        assert bool(said) == (second == 60)
-        if said:
-            assert said == [
-                "No steps of Breakout for 1m00s while other games go on: its environments may hang"
-            ]
-    assert [game.silent_s for game in progress.snapshot(QUEUES).games] == [None, 199.0]
-
-
 def test_a_resumed_run_continues_its_counts(make, make_stats):
     first = make()
     first.record(make_stats(20, 1.0, 3.0))
@@ -99,38 +79,25 @@ def test_a_resumed_run_continues_its_counts(make, make_stats):
     ]
 
 
-def run(arrivals, batches, start=0.0, interval=1.0):
-    """Records a batch per ``interval`` seconds; returns the time of the last."""
-    now = start
-    for task_steps in batches:
-        now += interval
-        arrivals.record(task_steps, now)
-    return now
+def test_a_pause_is_a_stall_only_if_it_is_long_for_the_run():
+    arrivals = Arrivals()
+    assert arrivals.stall(1000.0) is None  # Nothing has arrived yet: the run starts.
+    for now in range(0, 200, 10):
+        arrivals.record(now)
+    assert arrivals.stall(190 + 49) is None
+    assert arrivals.stall(190 + 51) == 51
+    assert arrivals.newly_stalled(190 + 51) is None
 
 
-def test_many_games_with_a_slow_network_are_not_silent():
-    # A batch of one game every two seconds: each game waits for two minutes between its turns.
-    arrivals = Arrivals(62)
-    turns = [[10 * (task == turn) for task in range(62)] for turn in range(62)]
-    now = 0.0
-    for _ in range(3):
-        for turn in turns:
-            now = run(arrivals, [turn], now, interval=2.0)
-            assert arrivals.newly_silent(now) == {}
-    # One hangs: that many rounds later it is named.
-    turns[7] = turns[8]
-    for _ in range(USUAL_INTERVALS + 1):
-        now = run(arrivals, turns, now, interval=2.0)
-    assert list(arrivals.newly_silent(now)) == [7]
-
-
-def test_when_the_whole_run_waits_no_game_is_at_fault():
-    arrivals = Arrivals(2)
-    now = run(arrivals, [[10, 10]] * 10) + 1000.0
-    assert arrivals.newly_silent(now) == {}
-    assert arrivals.stall(now) == 1000.0
-    assert arrivals.newly_stalled(now) == 1000.0
-    assert arrivals.newly_stalled(now + 1000.0) is None
-    now = run(arrivals, [[10, 10]], now)
-    assert arrivals.stall(now) is None
-    assert arrivals.newly_stalled(now + 1000.0) == 1000.0
+def test_there_is_one_warning_for_each_stall(make, make_stats, clock):
+    progress = make()
+    for _ in range(2):
+        for _ in range(100):
+            clock.now += 1
+            progress.record(make_stats(20))
+        said = []
+        for _ in range(200):
+            clock.now += 1
+            said += [progress.warning()]
+        assert [text for text in said if text] == ["No steps of any game for 1m00s"]
+        assert progress.snapshot(QUEUES).stalled_s == 200.0

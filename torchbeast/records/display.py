@@ -223,7 +223,6 @@ def _columns(snapshot: Snapshot) -> tuple[Column, ...]:
         Column("eval", 7, 5, lambda game: _return(game.evaluated)),
         Column("mu", 6, 3, lambda game: _statistic(game.mu)),
         Column("sigma", 6, 4, lambda game: _statistic(game.sigma)),
-        Column("silent", 6, 8, lambda g: "" if g.silent_s is None else human_time(g.silent_s)),
     )
 
 
@@ -323,7 +322,7 @@ def table_lines(snapshot: Snapshot, width: int, num_rows: int | None = None) -> 
     while columns and max(map(len, lines)) > width:
         columns.remove(min(columns, key=lambda column: column.importance))
         lines = _format_table(games, columns, rest)
-    styles = ["bold", *("yellow" if game.silent_s is not None else "" for game in games), "dim"]
+    styles = ["bold", *[""] * len(games), "dim"]
     return [Text(line[:width], style) for line, style in zip(lines, styles, strict=False)]
 
 
@@ -342,14 +341,10 @@ def _format_table(
 
 
 def most_interesting(games: Sequence[GameSnapshot], count: int) -> tuple[GameSnapshot, ...]:
-    """Returns the silent games, then those whose returns change most for their spread.
+    """Returns the games whose returns change most for their spread, in their order."""
 
-    Order is kept.
-    """
-
-    def interest(game: GameSnapshot) -> tuple[bool, float]:
-        spread = game.std_return or 1.0
-        return game.silent_s is not None, abs(game.trend or 0.0) / spread
+    def interest(game: GameSnapshot) -> float:
+        return abs(game.trend or 0.0) / (game.std_return or 1.0)
 
     ranked = sorted(range(len(games)), key=lambda i: interest(games[i]), reverse=True)
     return tuple(games[i] for i in sorted(ranked[:count]))

@@ -66,9 +66,6 @@ class GameSnapshot(NamedTuple):
     """PopArt's statistics; None without PopArt."""
 
     sigma: float | None
-    silent_s: float | None
-    """Seconds since the last steps of this game arrived, if that is unusually long."""
-
     evaluated: float | None
     """Mean return in the last evaluation."""
 
@@ -125,98 +122,44 @@ def _median(values: list[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-# Seconds after which a silence is displayed, and after which there is a warning.
+# Seconds without any steps after which that is displayed, and after which there is a warning.
 SHOWN_AFTER_S = 20.0
 WARNED_AFTER_S = 60.0
-# With many games and a slow network, minutes pass between two rollouts of a game. So a silence is
-# unusual only if it is this many times as long as the mean time between arrivals.
+# With a slow network minutes pass between two batches. So a pause is unusual only if it is this
+# many times as long as the mean time between arrivals.
 USUAL_INTERVALS = 5
 
 
 class Arrivals:
-    """Measures for how long no steps of a game have arrived.
+    """Measures for how long no steps have arrived. Times are in seconds of one clock."""
 
-    A game is silent only if steps of other games arrive: when the whole run waits, for example for
-    a checkpoint, no game is at fault. Times are in seconds of one clock.
-    """
-
-    def __init__(self, num_games: int) -> None:
+    def __init__(self) -> None:
         self._first: float | None = None
         self._newest = 0.0
         self._batches = 0
-        self._last: list[float | None] = [None] * num_games
-        self._counts = [0] * num_games
-        self._warned: set[int] = set()
-        self._warned_of_stall = False
+        self._warned = False
 
-    def record(self, task_steps: Sequence[int], now: float) -> None:
-        """Takes in a batch with ``task_steps[i]`` steps of game ``i``, which arrived at ``now``."""
+    def record(self, now: float) -> None:
+        """Takes in a batch that arrived at ``now``."""
         if self._first is None:
             self._first = now
         self._newest = now
         self._batches += 1
-        self._warned_of_stall = False
-        for task, steps in enumerate(task_steps):
-            if steps:
-                self._last[task] = now
-                self._counts[task] += 1
-
-    def silence(self, task: int, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
-        """Returns the seconds since steps of a game arrived; None unless that is unusually long.
-
-        Args:
-            task: the game.
-            now: the present time.
-            at_least: shorter silences are never unusual, in seconds.
-        """
-        if self._first is None:
-            return None
-        last = self._last[task]
-        since = self._first if last is None else last
-        # Counted until the newest steps of any game, not until now: else a game would seem silent
-        # when the whole run waits.
-        missed = self._newest - since
-        if missed < max(at_least, USUAL_INTERVALS * self._interval(task)):
-            return None
-        return now - since
+        self._warned = False
 
     def stall(self, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
-        """Returns the seconds since steps of any game arrived.
-
-        None unless that is unusually long.
-        """
+        """Returns the seconds since steps arrived; None unless that is unusually long."""
         if self._first is None:
             return None
         usual = (self._newest - self._first) / max(1, self._batches - 1)
-        silent = now - self._newest
-        return silent if silent >= max(at_least, USUAL_INTERVALS * usual) else None
-
-    def newly_silent(self, now: float) -> dict[int, float]:
-        """Returns the games to warn about, and their silence in seconds. Each is returned once."""
-        silences = {
-            task: self.silence(task, now, WARNED_AFTER_S)
-            for task in range(len(self._last))
-            if task not in self._warned
-        }
-        silent = {task: seconds for task, seconds in silences.items() if seconds is not None}
-        self._warned.update(silent)
-        return silent
+        pause = now - self._newest
+        return pause if pause >= max(at_least, USUAL_INTERVALS * usual) else None
 
     def newly_stalled(self, now: float) -> float | None:
         """Returns the seconds without any steps, if a warning is due. Once per stall."""
-        seconds = None if self._warned_of_stall else self.stall(now, WARNED_AFTER_S)
-        self._warned_of_stall = self._warned_of_stall or seconds is not None
+        seconds = None if self._warned else self.stall(now, WARNED_AFTER_S)
+        self._warned = self._warned or seconds is not None
         return seconds
-
-    def _interval(self, task: int) -> float:
-        """The mean time between two arrivals of a game."""
-        assert self._first is not None
-        last, count = self._last[task], self._counts[task]
-        if last is not None and count > 1:
-            return (last - self._first) / (count - 1)
-        # Nothing is known of this game yet: the mean of all games.
-        total = sum(self._counts)
-        return (self._newest - self._first) * len(self._counts) / max(1, total)
 
 
 # Full games that a mean return is taken over.
@@ -262,7 +205,7 @@ class Progress:
         # By task, the last that were measured.
         self._grad_norms: dict[int, float] = {}
         self._entropies: dict[int, float] = {}
-        self._arrivals = Arrivals(len(names))
+        self._arrivals = Arrivals()
         self._evaluation: EvaluatedReturns | None = None
         self._start = clock()
         self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
@@ -302,7 +245,7 @@ class Progress:
         """Takes in one learner step."""
         with self._lock:
             self._last = stats
-            self._arrivals.record(stats.task_steps, self._clock())
+            self._arrivals.record(self._clock())
             for game in stats.games:
                 self._returns[game.task].append(game.episode_return)
                 self._games[game.task] += 1
@@ -342,24 +285,17 @@ class Progress:
                 queues=queues,
                 limit=limit,
                 games=tuple(
-                    self._game(task, now, *(popart[task] if popart else (None, None)))
+                    self._game(task, *(popart[task] if popart else (None, None)))
                     for task in range(len(self._names))
                 ),
                 evaluation_step=self._evaluation.step if self._evaluation else None,
             )
 
-    def warnings(self) -> list[str]:
-        """Returns warnings about games that send no steps. Nothing is repeated."""
+    def warning(self) -> str | None:
+        """Returns a warning if no steps arrive. It is not repeated until some have arrived."""
         with self._lock:
-            now = self._clock()
-            silent = self._arrivals.newly_silent(now)
-            stall = self._arrivals.newly_stalled(now)
-        lines = [
-            f"No steps of {self._names[task]} for {human_time(seconds)} while other games go on: "
-            "its environments may hang"
-            for task, seconds in silent.items()
-        ]
-        return lines if stall is None else [*lines, f"No steps of any game for {human_time(stall)}"]
+            stall = self._arrivals.newly_stalled(self._clock())
+        return None if stall is None else f"No steps of any game for {human_time(stall)}"
 
     def summary(self) -> list[str]:
         """Returns a line for each game with its mean full-game return, and one for the others."""
@@ -381,7 +317,7 @@ class Progress:
             self._points.append((now, steps))
         return (steps - before) / (now - then) if now > then else 0.0
 
-    def _game(self, task: int, now: float, mu: float | None, sigma: float | None) -> GameSnapshot:
+    def _game(self, task: int, mu: float | None, sigma: float | None) -> GameSnapshot:
         returns = list(self._returns[task])
         mean = _mean(returns)
         evaluated = self._evaluation.returns[task] if self._evaluation else None
@@ -397,7 +333,6 @@ class Progress:
             entropy=self._entropies.get(task),
             mu=mu,
             sigma=sigma,
-            silent_s=self._arrivals.silence(task, now),
             evaluated=evaluated,
             evaluated_human=self._normalize(task, evaluated),
         )

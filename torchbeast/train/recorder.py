@@ -34,7 +34,7 @@ log = logging.getLogger("torchbeast")
 
 # Seconds between two rows of logs.csv.
 REPORT_INTERVAL_S = 5.0
-# Seconds between two looks at the run: the display is refreshed, silent games are noticed.
+# Seconds between two looks at the run: the display is refreshed, a stall is noticed.
 LOOK_INTERVAL_S = 1.0
 # Between two learner steps that go to TensorBoard.
 SCALARS_INTERVAL_S = 1.0
@@ -185,7 +185,8 @@ class Recorder:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_INTERVAL_S
-        for warning in self.progress.warnings():
+        warning = self.progress.warning()
+        if warning is not None:
             log.warning("%s", warning)
         snapshot = self._take_snapshot(queues, learner)
         if now >= self._next_report:
