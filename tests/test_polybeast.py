@@ -228,20 +228,20 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
 
 def test_servers_of_ones_own(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    servers = start(
-        "polybeast_env", "--env=Mock", "--num_servers=2", f"--pipes_basename={basename}"
-    )
-    wait_until((tmp_path / "pipe.1").exists)
-    code, _, err = start(
-        "polybeast", *MOCK, "--savedir", tmp_path, "--total_steps=200",
-        "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
-    ).finish()  # fmt: skip
-    assert code == 0, err
-    family = servers.family()
-    servers.process.send_signal(signal.SIGTERM)
-    assert servers.finish()[0] == 0
-    nothing_left(servers, family)
-    assert not (tmp_path / "pipe.0").exists()
+    for steps in (200, 400):  # The second servers find the sockets of the first ones.
+        servers = start(
+            "polybeast_env", "--env=Mock", "--num_servers=2", f"--pipes_basename={basename}"
+        )
+        wait_until((tmp_path / "pipe.1").exists)
+        code, _, err = start(
+            "polybeast", *MOCK, "--savedir", tmp_path, f"--total_steps={steps}",
+            "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
+        ).finish()  # fmt: skip
+        assert code == 0, err
+        family = servers.family()
+        servers.process.send_signal(signal.SIGTERM)
+        assert servers.finish()[0] == 0
+        nothing_left(servers, family)
 
 
 def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
@@ -271,7 +271,8 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--savedir=/dev/null/here"], "Cannot write to --savedir"),
         (["--mode=test", "--savedir=/nowhere"], "No checkpoint at /nowhere/latest/model.tar"),
         (["--preset=tiny"], "choose from"),
-        ([f"--pipes_basename={LONG}"], "sockets allow 107"),
+        ([f"--pipes_basename={LONG}"], "the system allows 107"),
+        (["--pipes_basename=:4000", "--no_start_servers"], "neither unix:PATH nor HOST:PORT"),
         (
             ["--savedir=/tmp/none", "--xpid=a", "--pipes_basename=unix:/tmp/none/a/pipe"],
             "must not be in the run's directory",
