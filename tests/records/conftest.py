@@ -35,7 +35,7 @@ def make_snapshot(make_game):
             stalled_s=None,
             last=STATS,
             queues={"learner": 1, "inference": 0},
-            limit=None,
+            bottleneck=None,
             games=games or (make_game(),),
             evaluation_step=None,
         )

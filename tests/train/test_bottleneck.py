@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.train.bottleneck import Bottleneck
+from torchbeast.train.bottleneck import BottleneckDetector
 
 
 def make(**changes):
@@ -15,7 +15,7 @@ def make(**changes):
         "agent_type": "resnet",
         "gpu": False,
     }
-    return Bottleneck(**{**options, **changes})
+    return BottleneckDetector(**{**options, **changes})
 
 
 def look_at(bottleneck, learner, inference):

@@ -271,8 +271,8 @@ def run_parts(snapshot: Snapshot) -> list[str]:
         parts.append(f"median {_percent(snapshot.median_human)} % of human")
     if snapshot.evaluation_step is not None:
         parts.append(_evaluation_part(snapshot))
-    if snapshot.limit is not None:
-        parts.append(str(snapshot.limit))
+    if snapshot.bottleneck is not None:
+        parts.append(str(snapshot.bottleneck))
     return [*parts, *_host_parts(snapshot.hosts)]
 
 

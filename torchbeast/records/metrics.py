@@ -55,7 +55,7 @@ def log_row(snapshot: Snapshot) -> dict[str, Any]:
         **{name: getattr(snapshot.last, name) for name in STATS_FIELDS},
         "learner_queue": snapshot.queues["learner"],
         "inference_queue": snapshot.queues["inference"],
-        "held_back_by": snapshot.limit.stage if snapshot.limit else "",
+        "held_back_by": snapshot.bottleneck.stage if snapshot.bottleneck else "",
     }
     for game in snapshot.games:
         row.update(_log_cells(game, is_one_of_several=len(snapshot.games) > 1))

@@ -15,7 +15,7 @@ from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.text import human_time
 
 
-class Limit(NamedTuple):
+class Bottleneck(NamedTuple):
     """The stage that the other stages of a run wait for."""
 
     stage: str
@@ -93,7 +93,7 @@ class Snapshot(NamedTuple):
     """The last learner step; None before the first."""
 
     queues: dict[str, int]
-    limit: Limit | None
+    bottleneck: Bottleneck | None
     games: tuple[GameSnapshot, ...]
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
@@ -262,14 +262,14 @@ class Progress:
     def snapshot(
         self,
         queues: dict[str, int],
-        limit: Limit | None = None,
+        bottleneck: Bottleneck | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
     ) -> Snapshot:
         """Says how the run stands.
 
         Args:
             queues: sizes of the queues.
-            limit: the bottleneck, if it is known.
+            bottleneck: what the run waits for, if it is known.
             popart: ``(mu, sigma)`` of each game, with PopArt.
         """
         with self._lock:
@@ -283,7 +283,7 @@ class Progress:
                 stalled_s=self._arrivals.stall(now),
                 last=self._last,
                 queues=queues,
-                limit=limit,
+                bottleneck=bottleneck,
                 games=tuple(
                     self._game(task, *(popart[task] if popart else (None, None)))
                     for task in range(len(self._names))

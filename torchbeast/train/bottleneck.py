@@ -1,8 +1,8 @@
-"""What limits a run."""
+"""Which stage a run waits for."""
 
 from __future__ import annotations
 
-from torchbeast.records.progress import Limit
+from torchbeast.records.progress import Bottleneck
 
 # Weight of the newest look; with two looks a second the last five seconds count.
 SMOOTHING = 0.1
@@ -10,7 +10,7 @@ SMOOTHING = 0.1
 ENOUGH_ACTORS_PER_CORE = 16
 
 
-class Bottleneck:
+class BottleneckDetector:
     """Looks at the queues now and then.
 
     Rollouts pile up before a slow learner, observations before slow inference; where neither piles
@@ -76,12 +76,12 @@ class Bottleneck:
         self._rollouts += SMOOTHING * (rollouts - self._rollouts)
         self._observations += SMOOTHING * (observations - self._observations)
 
-    def find(self) -> Limit | None:
+    def find(self) -> Bottleneck | None:
         """Returns the slowest stage and what helps; None before the first look."""
         if self._rollouts is None:
             return None
         if self._rollouts > 0.5:
-            return Limit("learner", self._learner_advice)
+            return Bottleneck("learner", self._learner_advice)
         if self._observations > 0.25:
-            return Limit("inference", "try more --num_inference_threads")
-        return Limit("environments", self._environment_advice)
+            return Bottleneck("inference", "try more --num_inference_threads")
+        return Bottleneck("environments", self._environment_advice)

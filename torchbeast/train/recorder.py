@@ -26,7 +26,7 @@ from torchbeast.records.scalars import check_logger
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
 from torchbeast.runtime.devices import is_gpu
 from torchbeast.runtime.threads import available_cores
-from torchbeast.train.bottleneck import Bottleneck
+from torchbeast.train.bottleneck import BottleneckDetector
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.start import RunState
 
@@ -91,7 +91,7 @@ class Recorder:
         """The newest one since the run was started or resumed."""
         self._display = make_display()
         self._logged_step = state.steps or 0
-        self._bottleneck = Bottleneck(
+        self._detector = BottleneckDetector(
             queue_size=queue_size,
             num_actors=plan.num_actors,
             num_servers=len(plan.servers),
@@ -178,7 +178,7 @@ class Recorder:
 
     def update(self, queues: dict[str, int], learner: Learner) -> None:
         """Takes in the sizes of the queues; reports if it is time. To be called twice a second."""
-        self._bottleneck.look(queues)
+        self._detector.look(queues)
         if self._trace is not None and self._trace.update(learner.learner_steps):
             log.info("Trace in %s", self.path / "trace.json")
         now = time.monotonic()
@@ -216,7 +216,7 @@ class Recorder:
         if self._has_popart:
             layer = learner.agent.baseline
             popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        snapshot = self.progress.snapshot(queues, self._bottleneck.find(), popart)
+        snapshot = self.progress.snapshot(queues, self._detector.find(), popart)
         return snapshot._replace(hosts=self.hosts())
 
     def _report(self, snapshot: Snapshot) -> None:
