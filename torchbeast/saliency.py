@@ -14,7 +14,7 @@ from torchbeast.cli.parsing import Parser, positive, positive_amount
 
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import SaliencyConfig
-    from torchbeast.analysis.saliency.drawing import Film, Watcher
+    from torchbeast.analysis.saliency.drawing import SaliencyFilm, Watcher
     from torchbeast.analysis.saliency.report import Check
     from torchbeast.play.agents import Trained
     from torchbeast.runtime.threads import StopSignals
@@ -246,7 +246,7 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     return list(map(Watcher, explainers, scores, steps, directories))
 
 
-class Outputs(NamedTuple):
+class OutputFiles(NamedTuple):
     """Files besides the pictures of each step; None: not wanted."""
 
     movie: Path | None
@@ -254,12 +254,12 @@ class Outputs(NamedTuple):
     page: Path | None
 
 
-def check_outputs(flags: argparse.Namespace) -> Outputs:
+def check_outputs(flags: argparse.Namespace) -> OutputFiles:
     """Returns the files that the flags name. Makes their directories. Raises UsageError."""
     from torchbeast.analysis.results import check_suffix, make_directory
     from torchbeast.play.config import check_movie_path
 
-    outputs = Outputs(
+    outputs = OutputFiles(
         *(
             Path(path).expanduser() if path else None
             for path in (flags.movie, flags.sheet, flags.html)
@@ -343,8 +343,8 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
 def save(
     flags: argparse.Namespace,
     watchers: list[Watcher],
-    films: list[Film],
-    outputs: Outputs,
+    films: list[SaliencyFilm],
+    outputs: OutputFiles,
     signals: StopSignals,
 ) -> None:
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""

@@ -4,7 +4,7 @@ import torch
 
 from tests.analysis.permuted import permute_agent, random_permutations
 from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
-from torchbeast.analysis.filter_comp import Pair, RunAgent, Snapshot
+from torchbeast.analysis.filter_comp import AgentCheckpoint, Pair, RunAgent
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
@@ -49,7 +49,7 @@ def save(directory, name, **config):
     path = directory / name / "model.tar"
     contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
     checkpoint.save(path, contents)
-    return RunAgent(name, "multi", {0: path}), Snapshot(name, 0, path, {})
+    return RunAgent(name, "multi", {0: path}), AgentCheckpoint(name, 0, path, {})
 
 
 @pytest.fixture(scope="module")

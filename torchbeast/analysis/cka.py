@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchbeast.analysis.filter_comp import UNTRAINED, Pair, RunAgent, Snapshot
+from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, RunAgent
 from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
@@ -157,7 +157,7 @@ class Responses:
         result = {}
         for game in self._games.values() if is_control else [self._choose_game(pair)]:
             with self._lock:
-                a, b = (self._respond(snapshot, game) for snapshot in (pair.a, pair.b))
+                a, b = (self._respond(saved, game) for saved in (pair.a, pair.b))
             values = {name: debiased_cka(a[name], b[name]) for name in a if name in b}
             result[short_name(game)] = {name: Distance(v, v, v) for name, v in values.items()}
         return result
@@ -165,7 +165,7 @@ class Responses:
     def _choose_game(self, pair: Pair) -> str:
         if self._game is not None:
             return self._game
-        games, others = (self._known(snapshot.agent) for snapshot in (pair.a, pair.b))
+        games, others = (self._known(saved.agent) for saved in (pair.a, pair.b))
         shared = set(map(short_name, others))
         game = next((game for game in games if short_name(game) in shared), games[0])
         return allow((game,), "--cka_game")[0]
@@ -175,33 +175,33 @@ class Responses:
             self._tasks[agent] = read_trained(self._newest[agent], agent).agent.config.tasks
         return self._tasks[agent]
 
-    def _respond(self, snapshot: Snapshot, game: str) -> dict[str, np.ndarray]:
-        key = (snapshot.path, short_name(game))
+    def _respond(self, saved: AgentCheckpoint, game: str) -> dict[str, np.ndarray]:
+        key = (saved.path, short_name(game))
         if key not in self._grams:
             player, frames = self._show(game)
-            trained = self._read(snapshot)
+            trained = self._read(saved)
             task = trained.find_task(game)
             self._grams[key] = {}
             # It has a mean picture for each of its games, and none for another one.
             unknown = len(trained.games) > 1 and short_name(game) not in trained.games
             if tuple(trained.agent.config.observation_shape) != tuple(frames.shape[1:]):
-                self._leave_out(snapshot.agent, game, "sees other frames of")
-            elif unknown and snapshot.agent not in self._untrained:
-                self._leave_out(snapshot.agent, game, "does not know")
+                self._leave_out(saved.agent, game, "sees other frames of")
+            elif unknown and saved.agent not in self._untrained:
+                self._leave_out(saved.agent, game, "does not know")
             else:
-                if snapshot.agent in self._untrained:  # It sees the game as the player does.
+                if saved.agent in self._untrained:  # It sees the game as the player does.
                     for name in ("frame_mean", "frame_scale"):
                         own, of_player = (getattr(x.agent, name) for x in (trained, player))
                         own[task] = of_player[player.find_task(game)]
                 self._grams[key] = grams(trained.agent, frames, task)
         return self._grams[key]
 
-    def _read(self, snapshot: Snapshot) -> Trained:
+    def _read(self, saved: AgentCheckpoint) -> Trained:
         """Reads the agent with the filters of a checkpoint, which may hold nothing else."""
-        newest = self._newest[snapshot.agent]
-        trained = read_trained(newest, snapshot.agent)
-        if snapshot.path != newest:
-            state = checkpoint.load(snapshot.path)["model_state_dict"]
+        newest = self._newest[saved.agent]
+        trained = read_trained(newest, saved.agent)
+        if saved.path != newest:
+            state = checkpoint.load(saved.path)["model_state_dict"]
             trained.agent.load_state_dict(only_filters(state), strict=False)
         return trained
 

@@ -33,7 +33,7 @@ SINGLE, MULTI, MULTIPOP, UNTRAINED = "single", "multi", "multipop", "untrained"
 OLD_NAMES = {"MultiTask": MULTI, "MultiTaskPopArt": MULTIPOP, "MultiTaskPopart": MULTIPOP}
 
 
-class Snapshot(NamedTuple):
+class AgentCheckpoint(NamedTuple):
     """One checkpoint of an agent."""
 
     agent: str
@@ -135,24 +135,24 @@ def spread(steps: list[int], count: int) -> list[int]:
     return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
 
 
-class SnapshotReader:
+class CheckpointReader:
     """Reads every checkpoint once. What cannot be read is named and None."""
 
     def __init__(self) -> None:
-        self._snapshots: dict[tuple[str, int], Snapshot | None] = {}
+        self._checkpoints: dict[tuple[str, int], AgentCheckpoint | None] = {}
 
-    def read(self, agent: RunAgent, step: int) -> Snapshot | None:
+    def read(self, agent: RunAgent, step: int) -> AgentCheckpoint | None:
         """Reads a checkpoint, or returns what was read before; None if it cannot be read."""
         key = (agent.name, step)
-        if key not in self._snapshots:
-            self._snapshots[key] = self._read(agent, step)
-        return self._snapshots[key]
+        if key not in self._checkpoints:
+            self._checkpoints[key] = self._read(agent, step)
+        return self._checkpoints[key]
 
-    def _read(self, agent: RunAgent, step: int) -> Snapshot | None:
+    def _read(self, agent: RunAgent, step: int) -> AgentCheckpoint | None:
         path = agent.checkpoints[step]
         try:
             state = checkpoint.load(path)["model_state_dict"]
-            return Snapshot(agent.name, step, path, read_weights(state))
+            return AgentCheckpoint(agent.name, step, path, read_weights(state))
         except UsageError as error:
             log.warning("Left out: %s", first_line(error))  # Names the file.
         except (KeyError, ValueError) as error:
@@ -202,8 +202,8 @@ class Pair(NamedTuple):
     """Two checkpoints to compare."""
 
     comparison: str
-    a: Snapshot
-    b: Snapshot
+    a: AgentCheckpoint
+    b: AgentCheckpoint
     seeds: str = ""
     """``same`` if both began with the same weights, ``other`` if not; empty for controls."""
 
@@ -308,7 +308,7 @@ def make_pairs(
     if "single_single" in comparisons and only is not None and only not in singles:
         names = ", ".join(singles) or "none"
         raise UsageError(f"--comp_single_single_model {only}: agents of one game are {names}")
-    reader = SnapshotReader()
+    reader = CheckpointReader()
     pairs = []
     for comparison in comparisons:
         for one, other in agent_pairs(agents, comparison, only):

@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     game_steps: np.ndarray | None = None  # Agent steps in this game; None if unknown.
 
 
-class Moments(NamedTuple):
+class PopArtCurve(NamedTuple):
     """PopArt's statistics of one game of one run; arrays ``[N]``."""
 
     name: str
@@ -154,12 +154,12 @@ class RunRecords:
         names = [n.removesuffix("/norm") for n in table.fields if n.endswith("/norm")]
         return table.column("step"), {n: table.column(f"{n}/norm") for n in names}
 
-    def moments(self, game: str) -> Moments | None:
+    def moments(self, game: str) -> PopArtCurve | None:
         """Returns PopArt's statistics of a game; None without PopArt."""
         if f"mu/{game}" not in self._logs.fields:
             return None
         columns = (self._logs.column(name) for name in ("step", f"mu/{game}", f"sigma/{game}"))
-        return Moments(self.name, *columns)
+        return PopArtCurve(self.name, *columns)
 
 
 def distinct_ends(paths: Sequence[Path]) -> list[str]:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.analysis.saliency.known import Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
-from torchbeast.analysis.saliency.checks import Curves, Faithfulness, Gradients, Randomisation
+from torchbeast.analysis.saliency.checks import Curves, Faithfulness, GradientCheck, Randomisation
 from torchbeast.analysis.saliency.drawing import find_peaks, make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
@@ -33,7 +33,7 @@ def test_a_page_has_games_maps_and_checks_of_its_agents_and_needs_no_other_file(
         films.append(make_film(name, steps, scores))
     shuffled = Randomisation({"heads": 0.125, "fc": 0.0}, {"heads": 0.0625, "fc": 0.0})
     curves = {"map": HALF, "gradients": EVEN, "random": EVEN, "edges": EVEN}
-    check = Check("action:A0", Faithfulness(curves), shuffled, Gradients([], 0.75, 0.25))
+    check = Check("action:A0", Faithfulness(curves), shuffled, GradientCheck([], 0.75, 0.25))
     path = tmp_path / "new" / "page.html"
     write_page(path, "PongNoFrameskip-v4", films, find_peaks(films), [[check], []])
 

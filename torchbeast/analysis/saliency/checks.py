@@ -24,7 +24,7 @@ from torch import nn
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.gradients import integrated_gradients
 from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.analysis.saliency.perturbation import Evaluation, Outputs, Perturbation, blur
+from torchbeast.analysis.saliency.perturbation import ChangedFrame, Outputs, Perturbation, blur
 from torchbeast.models import Agent
 
 DENSITY = 6  # Of the masks of the maps that are checked, in pixels.
@@ -63,7 +63,7 @@ class Faithfulness(NamedTuple):
         return (value - control) / (1 - control) if control < 1 else 0.0
 
 
-class Gradients(NamedTuple):
+class GradientCheck(NamedTuple):
     """Integrated gradients of one score, pooled into the cells of its maps."""
 
     maps: list[np.ndarray]
@@ -87,7 +87,7 @@ def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
     """
     changed = torch.from_numpy(np.ascontiguousarray(frames)).float()
     original = step.inputs.frame[0].float()
-    network = Evaluation(agent, original, step.inputs, step.state)
+    network = ChangedFrame(agent, original, step.inputs, step.state)
     with torch.inference_mode():
         before, after = network.evaluate(), network.evaluate_frames(changed)
     logits, values, normalized = (x[0].numpy() for x in before)
@@ -134,7 +134,7 @@ def check_gradients(
     score: Score,
     maps: Sequence[np.ndarray],
     perturbation: Perturbation,
-) -> Gradients:
+) -> GradientCheck:
     """Computes integrated gradients, and how they agree with maps.
 
     Args:
@@ -149,7 +149,7 @@ def check_gradients(
     triples = list(zip(maps, found, energies, strict=True))
     correlation = np.mean([rank_correlation(a, b) for a, b, _ in triples])
     partial = np.mean([partial_rank_correlation(*triple) for triple in triples])
-    return Gradients(found, float(correlation), float(partial))
+    return GradientCheck(found, float(correlation), float(partial))
 
 
 def check_faithfulness(

@@ -32,7 +32,7 @@ LINE, TEXT, FAINT = (255, 255, 255), (230, 230, 230), (110, 110, 110)
 
 
 @dataclass(frozen=True)
-class Film:
+class SaliencyFilm:
     """The steps of one agent's game and the maps that are drawn of them."""
 
     name: str
@@ -46,16 +46,16 @@ class Film:
         return np.array([step.outputs.values[step.subject.head] for step in self.steps])
 
 
-def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> Film:
+def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> SaliencyFilm:
     """Computes the maps of all steps."""
     maps = {
         score.name: np.stack([score(step.outputs, step.action) for step in steps])
         for score in scores
     }
-    return Film(name, steps, scores, maps)
+    return SaliencyFilm(name, steps, scores, maps)
 
 
-def find_peaks(films: Sequence[Film], fixed: float | None = None) -> Peaks:
+def find_peaks(films: Sequence[SaliencyFilm], fixed: float | None = None) -> Peaks:
     """Returns what is drawn brightest: one number per score and unit, for all steps of all films.
 
     Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
@@ -130,7 +130,7 @@ def value_curve(values: np.ndarray, now: int, width: int, height: int) -> np.nda
     return result
 
 
-def draw_overlay(film: Film, index: int, peaks: Peaks) -> np.ndarray:
+def draw_overlay(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the game under the maps of the first two scores, each in its own colour."""
     step = film.steps[index]
     height, width = step.picture.shape[:2]
@@ -141,7 +141,7 @@ def draw_overlay(film: Film, index: int, peaks: Peaks) -> np.ndarray:
     return overlay(step.picture, layers)
 
 
-def draw_map(film: Film, score: Score, index: int, peaks: Peaks) -> np.ndarray:
+def draw_map(film: SaliencyFilm, score: Score, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the map of one score alone."""
     step = film.steps[index]
     scores = scale_to(film.maps[score.name][index], peaks[score.scale])
@@ -160,7 +160,7 @@ def _with_bars(picture: np.ndarray, bars: Sequence[np.ndarray], count: int) -> n
     return np.concatenate([picture, *strips])
 
 
-def overlay_bars(films: Sequence[Film], peaks: Peaks, width: int) -> np.ndarray:
+def overlay_bars(films: Sequence[SaliencyFilm], peaks: Peaks, width: int) -> np.ndarray:
     """Draws the scales of the maps in the films' overlays, one below the other."""
     colours = {
         score.scale: colour
@@ -176,7 +176,7 @@ def overlay_bars(films: Sequence[Film], peaks: Peaks, width: int) -> np.ndarray:
     )
 
 
-def draw_view(film: Film, index: int, peaks: Peaks) -> np.ndarray:
+def draw_view(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
     """Draws an agent's part of a film: the overlay, its scales, policy and value.
 
     Args:
@@ -205,7 +205,7 @@ def draw_view(film: Film, index: int, peaks: Peaks) -> np.ndarray:
     return caption(view, f"{film.name}   step {step.step}   {name}")
 
 
-def draw_step(film: Film, index: int, peaks: Peaks) -> np.ndarray:
+def draw_step(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the picture of a step: the game, each map with its scale, and the film's view."""
     step = film.steps[index]
     factor = factor_of(step.picture)
@@ -226,7 +226,7 @@ FRAMES_PER_SECOND = 15
 SHEET_COLUMNS = 6
 
 
-def save_scores(path: Path, film: Film, facts: Mapping[str, Any]) -> None:
+def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> None:
     """Writes an ``.npz`` with the maps of each score, the agent's outputs and ``facts``."""
     steps = film.steps
     subject = steps[0].subject
@@ -252,21 +252,21 @@ def remove_earlier(directory: Path) -> None:
             path.unlink()
 
 
-def save_pictures(directory: Path, film: Film, peaks: Peaks, resolution: int) -> None:
+def save_pictures(directory: Path, film: SaliencyFilm, peaks: Peaks, resolution: int) -> None:
     """Writes ``<step>.png`` for each step."""
     for index, step in enumerate(track(film.steps, total=len(film.steps), unit="pictures")):
         image = Image.fromarray(draw_step(film, index, peaks))
         image.save(directory / f"{step.step:06d}.png", dpi=(resolution, resolution))
 
 
-def write_movie(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
+def write_movie(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None:
     """Writes a film of several agents side by side. It ends with the shortest of their films."""
     with MovieWriter(path, FRAMES_PER_SECOND) as movie:
         for index in range(min(len(film.steps) for film in films)):
             movie.append(side_by_side([draw_view(film, index, peaks) for film in films]))
 
 
-def write_sheet(path: Path, films: Sequence[Film], peaks: Peaks) -> None:
+def write_sheet(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None:
     """Writes a picture with a row of evenly spread overlays per agent, and the scales below.
 
     Raises:
@@ -297,7 +297,7 @@ class Watcher(NamedTuple):
     directory: Path
 
 
-def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[Film]:
+def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[SaliencyFilm]:
     """Makes the maps of all agents, frame by frame, until a signal comes.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.analysis.saliency.perturbation import Evaluation, blur
+from torchbeast.analysis.saliency.perturbation import ChangedFrame, blur
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent
 
@@ -35,7 +35,7 @@ def integrated_gradients(agent: Agent, step: Step, score: Score) -> np.ndarray:
     inputs = EnvOutput(*(leaf.clone() for leaf in step.inputs))
     state = tuple(leaf.clone() for leaf in step.state)
     frame = inputs.frame[0].float()
-    network = Evaluation(agent, frame, inputs, state)
+    network = ChangedFrame(agent, frame, inputs, state)
     with torch.no_grad():
         logits, _, values = network.evaluate()
 

@@ -19,7 +19,7 @@ from scipy.special import softmax
 from torch import Tensor
 
 from torchbeast.analysis.saliency.maps import copy_inputs
-from torchbeast.analysis.saliency.perturbation import Evaluation
+from torchbeast.analysis.saliency.perturbation import ChangedFrame
 from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.play.agents import Trained
@@ -198,7 +198,7 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
                 remove(frame, background, kinds[colour][i][j], moment.picture.shape)
                 for colour in shown
             ]
-            network = Evaluation(
+            network = ChangedFrame(
                 trained.agent, moment.inputs.frame[0].float(), moment.inputs, moment.state
             )
             stacked = torch.from_numpy(np.stack([frame, *without])).float()

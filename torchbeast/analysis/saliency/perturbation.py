@@ -43,7 +43,7 @@ class Outputs(NamedTuple):
     masked_normalized_values: np.ndarray  # [rows, columns, K]
 
 
-class Evaluation:
+class ChangedFrame:
     """An agent's outputs for one observation whose frame is changed.
 
     Args:
@@ -137,7 +137,7 @@ class Perturbation:
         state = tuple(leaf.to(self._device) for leaf in state)
         frame = inputs.frame[0].float()
         change = find_blur(frame)
-        network = Evaluation(self._agent, frame, inputs, state)
+        network = ChangedFrame(self._agent, frame, inputs, state)
         unmasked = network.evaluate()
         results = [output.repeat(math.prod(self._shape), 1) for output in unmasked]
 

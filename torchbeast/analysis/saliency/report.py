@@ -18,13 +18,13 @@ from torchbeast.analysis.saliency.checks import (
     RANDOM,
     Curves,
     Faithfulness,
-    Gradients,
+    GradientCheck,
     Randomisation,
     check_faithfulness,
     check_gradients,
     check_randomisation,
 )
-from torchbeast.analysis.saliency.drawing import Film
+from torchbeast.analysis.saliency.drawing import SaliencyFilm
 from torchbeast.analysis.saliency.maps import Explainer
 from torchbeast.runtime.text import format_rows
 
@@ -49,7 +49,7 @@ class Check(NamedTuple):
     score: str
     faithfulness: Faithfulness
     randomisation: Randomisation
-    gradients: Gradients
+    gradients: GradientCheck
 
     def row(self) -> tuple[float, ...]:
         """Returns the numbers of ``COLUMNS`` behind the score's name."""
@@ -67,7 +67,7 @@ class Check(NamedTuple):
 
 
 def run_checks(
-    explainer: Explainer, film: Film, after_part: Callable[[], object] = lambda: None
+    explainer: Explainer, film: SaliencyFilm, after_part: Callable[[], object] = lambda: None
 ) -> list[Check]:
     """Checks the maps of all scores on some steps, evenly spread over a film.
 

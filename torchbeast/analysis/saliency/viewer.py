@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.special import softmax
 
 from torchbeast.analysis.overlays import scale_to
-from torchbeast.analysis.saliency.drawing import Film, Peaks
+from torchbeast.analysis.saliency.drawing import Peaks, SaliencyFilm
 from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
 from torchbeast.core.types import UsageError
 
@@ -23,7 +23,7 @@ from torchbeast.core.types import UsageError
 def write_page(
     path: Path,
     game: str,
-    films: Sequence[Film],
+    films: Sequence[SaliencyFilm],
     peaks: Peaks,
     checks: Sequence[Sequence[Check]],
 ) -> None:
@@ -58,7 +58,7 @@ def write_page(
         raise UsageError(f"--html {path}: {error}") from error
 
 
-def _describe(film: Film, peaks: Peaks, checks: Sequence[Check]) -> dict[str, Any]:
+def _describe(film: SaliencyFilm, peaks: Peaks, checks: Sequence[Check]) -> dict[str, Any]:
     return {
         "name": film.name,
         "grid": film.steps[0].grid._asdict(),
