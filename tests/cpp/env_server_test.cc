@@ -299,7 +299,7 @@ TEST_F(EnvServerTest, OneThatClosesSlowlyLeavesItsSuccessorAlone) {
   struct SlowToClose final : Environment {
     SlowToClose(std::atomic<bool>* closing, std::atomic<bool>* release)
         : closing(closing), release(release) {}
-    TensorNest Reset() override { return BufferPool().Empty(DType::kBool, {1}); }
+    TensorNest Reset() override { return BufferPool().Empty(DType::kUint8, {1}); }
     Result Step(const LeafSpec&, const std::byte*) override { return {}; }
     void Close() override {
       *closing = true;
