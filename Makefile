@@ -100,7 +100,7 @@ $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train
 	@touch $@
 
 $(STAMPS)/python-ray: pyproject.toml $(STAMPS)/build
-	@$(INSTALL) --no-build-isolation --editable '.[ray]'
+	@TORCHBEAST_PURE_PYTHON=1 $(INSTALL) --no-build-isolation --editable '.[ray]'
 	@touch $@
 
 $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train

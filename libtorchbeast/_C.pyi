@@ -320,6 +320,13 @@ def is_local(address: str) -> bool:
         ValueError: it is neither, or a path too long for a socket, or one that gRPC would decode.
     """
 
+def remove_dead_socket(path: str) -> None:
+    """Removes the socket file of a server that was killed; not one that somebody listens on.
+
+    Raises:
+        RuntimeError: another process holds the lock of its directory.
+    """
+
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
     """Computes ``(stacks - means) * scales`` in float32, each stack with those of its game.
 

@@ -17,6 +17,7 @@ from libtorchbeast._C import (
     NestError,
     Server,
     is_local,
+    remove_dead_socket,
 )
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "NestError",
     "Server",
     "is_local",
+    "remove_dead_socket",
 ]
 
 

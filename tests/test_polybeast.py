@@ -228,7 +228,7 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
 
 def test_servers_of_ones_own(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    for steps in (200, 400):  # The second servers find the sockets of the first ones.
+    for steps in (200, 400):
         servers = start(
             "polybeast_env", "--env=Mock", "--num_servers=2", f"--pipes_basename={basename}"
         )
@@ -242,6 +242,7 @@ def test_servers_of_ones_own(start, tmp_path):
         servers.process.send_signal(signal.SIGTERM)
         assert servers.finish()[0] == 0
         nothing_left(servers, family)
+        assert not (tmp_path / "pipe.0").exists()
 
 
 def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):

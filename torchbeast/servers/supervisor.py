@@ -154,3 +154,10 @@ class Supervisor:
         if self._config.private_directory:
             directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
             shutil.rmtree(directory, ignore_errors=True)
+        elif self._config.pipes_basename.startswith("unix:"):
+            from libtorchbeast import remove_dead_socket
+
+            for index in range(len(self._servers)):
+                address = addresses.server_address(self._config.pipes_basename, index)
+                with contextlib.suppress(RuntimeError):
+                    remove_dead_socket(address.removeprefix("unix:"))

@@ -28,6 +28,7 @@
 #include "python/py_sizes.h"
 #include "python/py_tensor.h"
 #include "server/env_server.h"
+#include "wire/socket_path.h"
 #include "wire/transport.h"
 
 namespace nb = nanobind;
@@ -187,6 +188,7 @@ NB_MODULE(_C, m) {
   // The digest of the stub that it was built with.
   m.attr("INTERFACE") = TB_INTERFACE;
   m.def("is_local", &torchbeast::CheckAddressIsLocal, nb::arg("address"));
+  m.def("remove_dead_socket", &torchbeast::RemoveDeadSocket, nb::arg("path"), torchbeast::NoGil());
   torchbeast::BindExit(m);
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);

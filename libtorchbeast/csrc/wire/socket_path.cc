@@ -70,4 +70,9 @@ SocketDirectoryLock::~SocketDirectoryLock() {
   if (directory_ >= 0) close(directory_);
 }
 
+void RemoveDeadSocket(const std::string& path) {
+  const SocketDirectoryLock lock(path);
+  if (!SomebodyListens(path)) unlink(path.c_str());
+}
+
 }  // namespace torchbeast
