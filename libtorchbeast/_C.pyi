@@ -139,8 +139,11 @@ class ActorPool:
         tls_server_name: The name that the servers' certificates must have, whatever their addresses
             are. By default that of the address.
         num_threads: Threads that talk to the servers, each with some of the streams. None: one for
-            32 environments. With ``GRPC_POLL_STRATEGY=poll`` in the process's environment each
-            waits for its own connections only.
+            32 environments. Several set ``GRPC_POLL_STRATEGY=poll`` in the process's environment,
+            unless it is set: then each waits for its own connections only.
+        environments: What the environments of each task must be, in the words of
+            ``Server(environment=...)``. :meth:`run` raises if a server says something else, or has
+            a task beyond these. Empty: anything will do.
     """
 
     def __init__(
@@ -160,6 +163,7 @@ class ActorPool:
         failure_window_s: float = 600.0,
         tls_server_name: str = "",
         num_threads: int | None = None,
+        environments: Sequence[str] = (),
     ) -> None: ...
     def run(self) -> None:
         """Runs until the queue or the batcher is closed. Raises the first error of any actor."""
@@ -187,7 +191,8 @@ class Server:
     ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. Their
     observations must have the element types of their ``observation_space``, if they have one. All
     streams together have at most ``max_environments``. ``env_class`` is TorchBeast's name for
-    ``env_init``.
+    ``env_init``. ``environment`` says what the environments are, for an :class:`ActorPool` that
+    compares it.
     """
 
     def __init__(
@@ -198,6 +203,7 @@ class Server:
         tls: Sequence[str] | None = None,
         max_environments: int = 1024,
         env_class: Callable[[], Any] | None = None,
+        environment: str = "",
     ) -> None: ...
     def run(self) -> None:
         """Serves until :meth:`stop`. ``RuntimeError`` if the address cannot be bound."""

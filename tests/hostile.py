@@ -58,7 +58,24 @@ class HangsWhenMade(Hostile):
         ctypes.PyDLL(None).pause()
 
 
+def hang_again():
+    """Hangs with Python's lock held if the file exists that MADE names. Else makes it."""
+    path = os.environ["MADE"]
+    if os.path.exists(path):
+        ctypes.PyDLL(None).pause()
+    open(path, "x").close()
+
+
+class HangsWhenMadeAgain(Hostile):
+    """Hangs when it is made, but for the first time."""
+
+    def __init__(self):
+        super().__init__(fail)
+        hang_again()
+
+
 gymnasium.register("HangsOnce-v0", HangsOnce)
+gymnasium.register("HangsWhenMadeAgain-v0", HangsWhenMadeAgain)
 gymnasium.register("HangsWhenMade-v0", HangsWhenMade)
 for name, misbehave in {
     "Exits-v0": lambda: sys.exit("bye"),

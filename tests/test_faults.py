@@ -51,6 +51,17 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     assert (tmp_path / "closed").exists()
 
 
+def test_an_environment_that_hangs_when_it_is_made_shows_where(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("MADE", str(tmp_path / "made"))
+    code, _, err = start(
+        "polybeast", *FAST, "--env=tests.hostile:HangsWhenMadeAgain-v0", "--fixed_input_scale",
+        "--savedir", tmp_path, "--total_steps=100", "--step_timeout_s=1", "--num_actors=1",
+    ).finish()  # fmt: skip
+    assert code == 1, err
+    assert "hung in its environment for 1 s" in err
+    assert "in hang_again" in err  # Of the traceback.
+
+
 @pytest.mark.parametrize(
     ("program", "name"),
     [

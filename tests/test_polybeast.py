@@ -245,19 +245,33 @@ def test_servers_of_ones_own(start, tmp_path):
         assert not (tmp_path / "pipe.0").exists()
 
 
-def test_servers_of_more_games_than_the_agent_learns(start, tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--env=Pong,SpaceInvaders"], "it serves game 1 of its list, this run has 1"),
+        (
+            ["--env=Freeway"],
+            "it serves Freeway (deepmind, gray_stack, 84 x 84), this run needs Pong (",
+        ),
+        (
+            ["--env=Pong", "--frame_height=96"],
+            "it serves Pong (deepmind, gray_stack, 96 x 84), this",
+        ),
+    ],
+)
+def test_servers_of_something_else_than_the_agent_learns(start, tmp_path, flags, message):
     basename = f"unix:{tmp_path}/pipe"
     servers = start(
-        "polybeast_env", "--env=Pong,SpaceInvaders", "--num_servers=2",
-        f"--pipes_basename={basename}",
+        "polybeast_env", *flags, "--num_servers=2", f"--pipes_basename={basename}",
     )  # fmt: skip
     wait_until((tmp_path / "pipe.1").exists)
     code, _, err = start(
         "polybeast", *FAST, "--savedir", tmp_path, "--total_steps=4000", "--fixed_input_scale",
         "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
     ).finish()  # fmt: skip
-    assert code == 2, err
-    assert "give both sides the same --env" in err
+    assert code == 1, err
+    assert message in err
+    assert "give both sides the same flags" in err
     assert "Traceback" not in err
     servers.process.terminate()
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.analysis.statistics import percentiles, resample_means
 from torchbeast.cli.command import run_command
+from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import find_reference
 from torchbeast.runtime.text import format_rows
 
@@ -187,7 +188,9 @@ def main() -> int:
 
     def work(_: object) -> None:
         runs = read_runs(flags.records)
-        games = next(runs[arm][0].games for arm in ARMS if arm in runs)
+        games = next((runs[arm][0].games for arm in ARMS if arm in runs), None)
+        if games is None:
+            raise UsageError(f"{flags.records} has no record of {', '.join(ARMS)}")
         references = read_references(runs, games)
         print("\n".join(format_table(runs, games, references)))
         for one, other in CLAIMS:

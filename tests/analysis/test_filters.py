@@ -52,3 +52,6 @@ def test_a_layer_of_another_shape_has_no_say_in_the_matching():
     assert set(distances) == set(filters.LAYER_NAMES) - {"feat_conv0"}
     for distance in distances.values():
         assert distance.sum == pytest.approx(0, abs=1e-20)
+    del b["fc"]  # As in the copies of shipped agents.
+    for one, other in ((a, b), (b, a)):
+        assert all(set(layers) == set(distances) for layers in filters.comparable(one, other))

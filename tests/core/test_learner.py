@@ -84,6 +84,18 @@ def test_parts_equal_the_whole_batch(config, parts):
     assert in_parts.task_steps == [2 * T, 2 * T]
 
 
+def test_the_first_reward_of_a_game_makes_no_large_gradient_in_parts_without_it():
+    rollouts = [make_rollout(i, task=0) for i in range(4)]
+    rollouts = [(env._replace(reward=0 * env.reward), actor) for env, actor in rollouts]
+    rollouts[0][0].reward[2] = 2000.0
+    loss = LossConfig(clip_rewards=False)
+    norms = [
+        learn_in_parts(parts, 4, use_popart=True, loss=loss)[1].grad_norm
+        for parts in ([rollouts], [[rollout] for rollout in rollouts])
+    ]
+    assert norms[1] < 1.5 * norms[0]
+
+
 def test_a_batch_is_normalised_by_statistics_that_contain_it():
     """The step with PopArt, from its published order: statistics, then head, then the gradient."""
     env, actor = make_rollout(0)

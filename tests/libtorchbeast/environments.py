@@ -94,11 +94,11 @@ def serve_mock(address, tls=None):
     Server(Mock, address, 0, tls).run()
 
 
-def serve(address, kind, behaviour, task):
+def serve(address, kind, behaviour, task, environment):
     made = itertools.count(0, 1000)
 
     def counting():
         return Counting(next(made), **behaviour)
 
     kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
-    Server(kinds[kind], address, task).run()
+    Server(kinds[kind], address, task, environment=environment).run()

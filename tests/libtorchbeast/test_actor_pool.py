@@ -14,6 +14,7 @@ import torch
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher
 from tests.libtorchbeast.environments import serve
+from tests.processes import wait_until
 
 T = 5
 
@@ -24,9 +25,10 @@ def start_server(tmp_path):
     context = multiprocessing.get_context("spawn")
     processes = []
 
-    def start(kind="counting", task=0, name="server", **behaviour):
+    def start(kind="counting", task=0, name="server", environment="", **behaviour):
         address = f"unix:{tmp_path}/{name}"
-        process = context.Process(target=serve, args=(address, kind, behaviour, task), daemon=True)
+        arguments = (address, kind, behaviour, task, environment)
+        process = context.Process(target=serve, args=arguments, daemon=True)
         process.start()
         processes.append(process)
         return address, process
@@ -166,6 +168,26 @@ def test_agent_state_is_carried_from_step_to_step(start_server):
     # The state before the first row of a rollout: as many steps as were made before it.
     for i, (_, state) in enumerate(items):
         assert state[0].tolist() == [[[float(T * (i // 2))] * 3]]
+
+
+@pytest.mark.parametrize(
+    ("environments", "message"),
+    [
+        (["A", "B"], None),
+        (["B", "A"], "it serves B, this run needs A there; give both sides the same flags"),
+        (["B"], "it serves game 1 of its list, this run has 1, counted from 0"),
+    ],
+)
+def test_a_server_of_other_environments_is_refused(start_server, environments, message):
+    address, _ = start_server(task=1, environment="B")
+    silent, _ = start_server(task=0, name="silent")
+    with Pool([address, silent], environments=environments) as pool:
+        if message is None:
+            while {int(next(pool.queue)[0][0][3][0, 0]) for _ in range(4)} != {0, 1}:
+                pass
+        else:
+            wait_until(lambda: pool.error is not None)
+    assert message is None or f"{address}: {message}" in str(pool.error)
 
 
 def test_an_environment_that_exits_ends_its_server(start_server):

@@ -22,16 +22,21 @@ def bind(path):
 
 def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
     bind(tmp_path / "dead").close()
-    with bind(tmp_path / "alive") as alive, bind(tmp_path / "busy") as busy:
+    (tmp_path / "file").write_text("of the user")
+    (tmp_path / "link").symlink_to("file")
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.bind(str(tmp_path / "datagrams"))
+    with datagrams, bind(tmp_path / "alive") as alive, bind(tmp_path / "busy") as busy:
         alive.listen()
         busy.listen(0)
         clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
         for client in clients:
             client.setblocking(False)
             client.connect_ex(str(tmp_path / "busy"))
-        for name in ("dead", "alive", "busy", "missing", "no directory/missing"):
+        kept = ["alive", "busy", "datagrams", "file", "link"]
+        for name in ("dead", "missing", "no directory/missing", *kept):
             remove_dead_socket(os.path.join(tmp_path, name))
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "busy"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == kept
         for client in clients:
             client.close()
 

@@ -118,7 +118,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--match_num_models",
         action="store_true",
-        help="Compare checkpoints of equal agent steps.",
+        help="Compare checkpoints of the nearest agent steps.",
     )
     add(
         "--comp_no_optimal",
@@ -281,7 +281,10 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
     import matplotlib
 
-    if flags.hide_plots or not _has_display():
+    from torchbeast.play.films import has_display
+
+    is_shown = not flags.hide_plots and has_display()
+    if not is_shown:
         matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -301,10 +304,10 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
         raise UsageError(
             f"The results have no {match}: run --mode filter_comp --metric {match} first"
         )
-    if flags.save_figures or flags.hide_plots or not _has_display():
+    if flags.save_figures or not is_shown:
         for path in filter_plots.save(figures, directory, suffix):
             print(path)
-    if not flags.hide_plots and _has_display():
+    if is_shown:
         pyplot.show()
     pyplot.close("all")
 
@@ -348,7 +351,8 @@ def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
     if flags.other is None:
         raise UsageError("--mode _filter_comp needs --other: the second checkpoint")
     layer = find_layer_name(flags.layer)
-    states = [checkpoint.load(p.expanduser()) for p in (flags.load_path, flags.other)]
+    paths = [p.expanduser() for p in (flags.load_path, flags.other)]
+    states = [checkpoint.load(p / "model.tar" if p.is_dir() else p) for p in paths]
     try:
         a, b = (filters.read_weights(state["model_state_dict"])[layer] for state in states)
     except KeyError as error:
@@ -375,12 +379,6 @@ def find_layer_name(text: str) -> str:
     if text not in LAYER_NAMES:
         raise UsageError(f"--layer: choose one of {', '.join(LAYER_NAMES)}, or 0 to 14")
     return text
-
-
-def _has_display() -> bool:
-    from torchbeast.play.films import has_display
-
-    return has_display()
 
 
 MODES = {

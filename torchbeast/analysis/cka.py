@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, RunAgent
 from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
@@ -28,8 +27,6 @@ from torchbeast.play.games import PARALLEL_GAMES, GameLoop, open_games
 from torchbeast.records import checkpoint
 
 log = logging.getLogger("torchbeast")
-
-T = TypeVar("T")
 
 FIRST_STEP = 40  # The first frames of all games are nearly the same.
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
@@ -81,34 +78,27 @@ def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
     return unbiased_hsic(a, b) / float(np.sqrt(norm)) if norm > 0 else 0.0
 
 
-def respond(
-    agent: Agent,
-    layers: Mapping[str, nn.Module],
-    frames: Tensor,
-    task: int,
-    reduce: Callable[[Tensor], T],
-) -> dict[str, T]:
-    """Shows frames to an agent and reduces what its layers compute.
+def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
+    """Shows frames to an agent and computes :func:`gram` of every convolution's output.
 
     Args:
         agent: gets the frames as input.
-        layers: modules of its encoder, by name.
         frames: uint8 ``[N, C, H, W]``.
         task: which of the agent's games they are of.
-        reduce: is called with the output ``[N, ...]`` of each layer, at once: all outputs together
-            take hundreds of megabytes, and ReLUs that follow may work in place.
 
     Returns:
-        What ``reduce`` returned, by layer.
+        The matrix of each layer, by name.
     """
-    result: dict[str, T] = {}
+    result: dict[str, np.ndarray] = {}
 
     def keep(name: str, output: Tensor) -> None:
-        result[name] = reduce(output)
+        # At once: all outputs together take hundreds of megabytes, and the ReLU that follows works
+        # in place.
+        result[name] = gram(output)
 
     hooks = [
-        module.register_forward_hook(lambda _, __, out, name=name: keep(name, out))
-        for name, module in layers.items()
+        find_layer(agent, name).register_forward_hook(lambda _, __, out, name=name: keep(name, out))
+        for name in LAYER_NAMES
     ]
     try:
         with torch.inference_mode():
@@ -117,12 +107,6 @@ def respond(
         for hook in hooks:
             hook.remove()
     return result
-
-
-def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
-    """Computes :func:`gram` of every convolution's output, as :func:`respond` does."""
-    layers = {name: find_layer(agent, name) for name in LAYER_NAMES}
-    return respond(agent, layers, frames, task, gram)
 
 
 class Responses:

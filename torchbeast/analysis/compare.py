@@ -336,7 +336,7 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     ended = common.ended(point)
     if ended:
         lines.append(f"Left out, because they end before: {', '.join(r.name for r in ended)}")
-    if any(len(group.runs) > 1 for group in groups):
+    if any(len(group.runs) >= aggregates.MIN_SEEDS for group in groups):
         lines.append(
             f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over seeds, "
             f"{aggregates.RESAMPLES:,} resamples within each game"
@@ -383,7 +383,7 @@ def draw_group(
     x = [x for x, _ in known]
     (line,) = panel.plot(x, [float(statistic(s)) for _, s in known], label=str(group))
     intervals = [aggregates.bootstrap(s, statistic, DRAWN_RESAMPLES) for _, s in known]
-    if len(group.runs) > 1:
+    if any(intervals):
         low, high = zip(*(i or (np.nan, np.nan) for i in intervals), strict=True)
         panel.fill_between(x, low, high, color=line.get_color(), alpha=0.2, lw=0)
 
@@ -401,13 +401,13 @@ def compare(flags: argparse.Namespace) -> None:
 
 
 def save(common: CommonScores, output: Path) -> Path:
-    """Draws the curves into a file. Raises UsageError."""
+    """Draws the curves into a file, a PNG if it has no suffix. Raises UsageError."""
     import matplotlib
 
     matplotlib.use("Agg")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        return save_panels(draw(common), output)
+        return save_panels(draw(common), output if output.suffix else output.with_suffix(".png"))
     except (OSError, ValueError) as error:  # No place, or a suffix that is no picture's.
         raise UsageError(f"--output {output}: {error}") from error
 

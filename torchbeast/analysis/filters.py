@@ -120,10 +120,11 @@ def kernels(layer: np.ndarray) -> np.ndarray:
 
 
 def comparable(a: Weights, b: Weights) -> tuple[Weights, Weights]:
-    """Returns the layers that have the same shape in both; other frames differ in the first and in
-    "fc".
+    """Returns the layers that both have in the same shape.
+
+    Agents that see other frames differ in the first and in "fc"; a copy of filters has no "fc".
     """
-    names = [name for name in a if a[name].shape == b[name].shape]
+    names = [name for name in a if name in b and a[name].shape == b[name].shape]
     return {name: a[name] for name in names}, {name: b[name] for name in names}
 
 

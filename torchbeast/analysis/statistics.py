@@ -14,6 +14,9 @@ import numpy as np
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+# The percentiles of two seeds are the two themselves. Of few seeds they are too close: of three
+# normal ones they hold the mean in 74 of 100 cases.
+MIN_SEEDS = 3
 
 Scores = Sequence[np.ndarray]
 
@@ -67,9 +70,9 @@ def bootstrap(
         seed: of the draws. The same one gives the same interval.
 
     Returns:
-        None where no game has two seeds.
+        None where no game has ``MIN_SEEDS`` seeds.
     """
-    if max(len(game) for game in scores) < 2:
+    if max(len(game) for game in scores) < MIN_SEEDS:
         return None
     generator = np.random.default_rng(seed)
     drawn = [game[generator.integers(len(game), size=(resamples, len(game)))] for game in scores]

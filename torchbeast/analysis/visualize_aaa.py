@@ -114,6 +114,7 @@ def visualize(flags: argparse.Namespace) -> None:
     """Writes pictures and the film, all under one scale. Raises UsageError."""
     from PIL import Image
 
+    from torchbeast.analysis.saliency.drawing import remove_earlier
     from torchbeast.models.attention import AttentionNet
     from torchbeast.play.agents import choose_game, load_trained
     from torchbeast.play.config import TrainedAgentConfig
@@ -129,6 +130,7 @@ def visualize(flags: argparse.Namespace) -> None:
     root = Path(flags.save_dir).expanduser() / trained.xpid
     directory = checkpoint_directory(root, trained.intermediate_id, game)
     make_directory(directory)
+    remove_earlier(directory)
     with contextlib.ExitStack() as stack:
         movie = None
         if flags.movie:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, directory, natural, positive, seed
+from torchbeast.cli.parsing import agent_type, directory, natural, positive
 from torchbeast.cli.presets import DESCRIPTIONS, PRESETS
 from torchbeast.cli.training_flags import (
     add_agent_flags,
@@ -21,7 +21,7 @@ DEFAULT_SAVEDIR = "~/logs/torchbeast"
 # What --help of the trainers shows, by --mode.
 _PLAYING = (
     *("mode", "env", "seed", "xpid", "savedir", "intermediate_model_id", "agent_type", "actions"),
-    *("num_episodes", "greedy", "json"),
+    "greedy",
 )
 SHOWN_FLAGS = {
     "": (
@@ -29,8 +29,8 @@ SHOWN_FLAGS = {
         *("agent_type", "use_lstm", "use_popart", "init_from", "total_steps", "reward_clipping"),
         *("evaluate_every", "num_actors", "cores"),
     ),
-    "test": _PLAYING,
-    "test_render": _PLAYING,
+    "test": (*_PLAYING, "num_episodes", "json"),
+    "test_render": (*_PLAYING, "num_episodes"),
     "record": (*_PLAYING, "movie", "movie_steps"),
     "env_info": ("mode", "env", "json"),
 }
@@ -181,7 +181,7 @@ def add_env_flags(
     )
     group.add_argument(
         "--seed",
-        type=seed,
+        type=natural,
         help=seed_help,
     )
     group.add_argument(
@@ -248,7 +248,7 @@ def add_watched_game_flags(
     group = parser.add_argument_group("game")
     add = group.add_argument
     add("--env", help="Game. (default: the agent's own, if it was trained on one)")
-    add("--seed", type=seed, default=0, help="Seed of the game. (default: %(default)s)")
+    add("--seed", type=natural, default=0, help="Seed of the game. (default: %(default)s)")
     add(
         "--actions",
         help="File of actions (integers) to play first. (default: the agent's own actions)",

@@ -171,14 +171,6 @@ def positive_amount(text: str) -> float:
     return value
 
 
-def seed(text: str) -> int:
-    """Parses a seed of random numbers, which has 63 bits: an argparse type."""
-    value = natural(text)
-    if value >= 2**63:
-        raise argparse.ArgumentTypeError(f"must be less than 2^63, got {text}")
-    return value
-
-
 def fraction(text: str) -> float:
     """Parses a number from 0 to 1: an argparse type."""
     value = amount(text)

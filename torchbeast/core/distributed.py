@@ -244,6 +244,8 @@ def _finish(work: Any) -> None:
 def _named_errors() -> Iterator[None]:
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:  # Of torch.distributed, and of gloo below it.
         raise RunError(
             "another rank of this run ended or does not answer; what it printed says why "

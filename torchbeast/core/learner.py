@@ -1,9 +1,10 @@
 """The learner of PolyBeast and MonoBeast: learns from rollouts and updates the weights.
 
 Several threads may call :meth:`Learner.learn`, each with a part of a batch
-(:mod:`torchbeast.core.batch_gate`). The gradients of the parts are added. The result is exact,
-because a loss is a sum over steps. The thread that delivers the last part of a batch adds the
-gradients of the other ranks (:mod:`torchbeast.core.distributed`) and updates the weights
+(:mod:`torchbeast.core.batch_gate`). The gradients of the parts are added, because a loss is a sum
+over steps. With PopArt each part is normalised by itself: see
+:class:`torchbeast.core.update.UpdateRule`. The thread that delivers the last part of a batch adds
+the gradients of the other ranks (:mod:`torchbeast.core.distributed`) and updates the weights
 (:mod:`torchbeast.core.update`).
 """
 
@@ -128,10 +129,6 @@ class Learner:
         """Wakes the threads that wait in :meth:`learn`. Their rollouts are not used."""
         self._gate.close()
 
-    def learning_rate(self) -> float:
-        """Returns the learning rate of the next step."""
-        return self._rule.learning_rate(self.steps)
-
     @property
     def is_diverged(self) -> bool:
         """Whether the run ends because its updates are not finite; the weights are worthless."""
@@ -155,7 +152,7 @@ class Learner:
         return batch
 
     def _update(self, batch: Part) -> None:
-        learning_rate = self.learning_rate()
+        learning_rate = self._rule.learning_rate(self.steps)
         norms = self._rule.prepare(batch.gradients, batch.targets)
         stats = read_stats(batch.stats, norms)
         fault = None

@@ -42,8 +42,9 @@ class UpdateRule:
     by statistics that contain their targets, the head is rescaled to the new statistics, and the
     step is made from the gradient with respect to the rescaled head.
 
-    A batch may be learned from in parts. Then the losses of each part are normalised by statistics
-    that contain the targets of this part. Where all rollouts of a game are in one part, as on a
+    A batch may be learned from in parts. Then the losses of each part are normalised, and its
+    gradient is that with respect to the head rescaled, by statistics that contain the targets of
+    this part. Where all rollouts of a game are in one part, as on a
     GPU, this is the published rule. Otherwise a part does not know the other parts' targets of the
     same game. Waiting for them would keep the activations of the whole batch in memory. The
     statistics after the step contain all targets of the batch in either case.
@@ -66,13 +67,21 @@ class UpdateRule:
         self._moved: Moments | None = None
 
     def gradients(self, losses: Losses, *, by_task: bool = False) -> Gradients:
-        """Computes the gradient of the sum of ``losses``.
+        """Computes the gradient of the sum of ``losses``, of a part of a batch.
 
         ``by_task``: also of the losses of each task alone, which costs a backward pass per task
         instead of one and waits for the device.
         """
-        if not by_task:
-            return Gradients(self._differentiate(losses.total), {})
+        gradients = self._gradients_by_task(losses) if by_task else self._total_gradient(losses)
+        if self._popart is not None and self._popart.beta_per == "target":
+            assert losses.targets is not None
+            self._rescale_head(gradients, self._popart.moved(losses.targets))
+        return gradients
+
+    def _total_gradient(self, losses: Losses) -> Gradients:
+        return Gradients(self._differentiate(losses.total), {})
+
+    def _gradients_by_task(self, losses: Losses) -> Gradients:
         tasks = torch.unique(losses.task).tolist()
         separate = {
             task: self._differentiate(
@@ -96,7 +105,7 @@ class UpdateRule:
         """Takes the gradients of the next step.
 
         Args:
-            gradients: of a whole batch. They are changed in place.
+            gradients: of a whole batch. They are changed in place by :meth:`apply`.
             targets: sums of the batch's value targets, with PopArt.
 
         Returns:
@@ -105,8 +114,6 @@ class UpdateRule:
         self._moved = None
         if self._popart is not None and targets is not None:
             self._moved = self._popart.moved(targets)
-            if self._popart.beta_per == "target":
-                self._rescale_head(gradients, self._moved)
         for parameter, gradient in zip(self._parameters, gradients.total, strict=True):
             parameter.grad = gradient
         self._norm = torch.nn.utils.get_total_norm(gradients.total)

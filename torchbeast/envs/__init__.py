@@ -4,6 +4,7 @@ from torchbeast.envs.environment import (
     DEFAULT_OBSERVATION,
     ObservationConfig,
     derive_seed,
+    describe_environment,
     make_env,
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_games
@@ -23,6 +24,7 @@ __all__ = [
     "all_games",
     "atari_actions",
     "derive_seed",
+    "describe_environment",
     "make_env",
     "measure_games",
     "parse_games",

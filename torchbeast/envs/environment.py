@@ -22,6 +22,20 @@ cv2.setNumThreads(1)
 DEFAULT_OBSERVATION = ObservationConfig()
 
 
+def describe_environment(
+    env_id: str, observation: ObservationConfig, full_action_space: bool
+) -> str:
+    """Describes what :func:`make_env` makes, so that a learner can compare it with a server's.
+
+    >>> describe_environment("ALE/Pong-v5", ObservationConfig(), full_action_space=False)
+    'Pong (deepmind, gray_stack, 84 x 84)'
+    """
+    size = f"{observation.frame_height} x {observation.frame_width}"
+    parts = [observation.preprocessing, observation.frame_format, size]
+    parts += ["all 18 actions"] if full_action_space else []
+    return f"{games.short_name(env_id)} ({', '.join(parts)})"
+
+
 def make_env(
     env_id: str,
     *,

@@ -24,18 +24,11 @@ FULL_ACTIONS = tuple(action.name for action in map(ale_py.Action, range(18)))
 
 
 class EnvSpec(NamedTuple):
-    """What all environments of a run have in common."""
+    """What all environments of a run have in common, or one custom environment has."""
 
     num_actions: int
     observation_shape: tuple[int, ...]
-    full_action_space: bool
-
-
-class CustomSpec(NamedTuple):
-    """Actions and pictures of a custom environment."""
-
-    num_actions: int
-    observation_shape: tuple[int, ...]
+    full_action_space: bool = False
 
 
 def plan_envs(
@@ -110,7 +103,7 @@ def _atari_shape(observation: ObservationConfig) -> tuple[int, ...]:
     return (channels, observation.frame_height, observation.frame_width)
 
 
-def _describe_custom(env_ids: list[str], deadline_s: float) -> dict[str, CustomSpec]:
+def _describe_custom(env_ids: list[str], deadline_s: float) -> dict[str, EnvSpec]:
     # The program's own environment needs no separate process.
     specs = {i: describe_custom(i) for i in env_ids if i == games.MOCK}
     tasks = {i: functools.partial(describe_custom, i) for i in env_ids if i not in specs}
@@ -129,7 +122,7 @@ def check_actions(env_id: str, env: gymnasium.Env) -> int:
     return int(env.action_space.n)
 
 
-def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> CustomSpec:
+def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> EnvSpec:
     """Describes a custom environment by making it in this process.
 
     Args:
@@ -155,7 +148,7 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> Cu
                 "them with gymnasium.wrappers.TransformObservation"
             )
         check_first_observation(env_id, env)
-        return CustomSpec(num_actions, tuple(shape))
+        return EnvSpec(num_actions, tuple(shape))
 
 
 def check_first_observation(env_id: str, env: gymnasium.Env) -> None:

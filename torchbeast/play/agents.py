@@ -163,6 +163,18 @@ def allow(games: tuple[str, ...], flag: str) -> tuple[str, ...]:
     return games
 
 
+def warn_of_unknown(trained: Trained, game: str) -> None:
+    """Warns of a game that the agent did not learn: it is played like the first one that it did."""
+    if short_name(game) not in trained.games:
+        log.warning(
+            "%s was trained on %s, not on %s: its value and its mean picture are those of %s",
+            trained.xpid,
+            ", ".join(trained.games),
+            short_name(game),
+            trained.games[0],
+        )
+
+
 def choose_game(trained: Trained, env: str | None) -> str:
     """Returns the game that ``--env`` names, else the only one that the agent knows.
 

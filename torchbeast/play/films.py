@@ -14,7 +14,7 @@ import gymnasium
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.play.agents import Trained, choose_games, load_trained
+from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode, GameLoop, draw_game, make_games, open_games, read_actions
 from torchbeast.play.movie_writer import MovieWriter, caption, magnify
@@ -169,6 +169,8 @@ def record(config: EvaluationConfig, signals: StopSignals) -> None:
 def _record_games(
     config: EvaluationConfig, trained: Trained, games: tuple[str, ...], signals: StopSignals
 ) -> None:
+    for game in games:
+        warn_of_unknown(trained, game)
     paths = [movie_path(config, trained, game, len(games)) for game in games]
     actions = read_actions(config.actions, trained.agent.config.num_actions)
 
@@ -219,6 +221,7 @@ def render(config: EvaluationConfig, signals: StopSignals) -> None:
         _record_games(config, trained, games, signals)
         return
     for game in games:
+        warn_of_unknown(trained, game)
         for episode in _show_games(config, trained, game):
             values = (trained.xpid, trained.model_id, game)
             print(*values, episode.episode_step, f"{episode.episode_return:g}", sep=",", flush=True)

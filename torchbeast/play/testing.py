@@ -10,7 +10,7 @@ from typing import Any
 from torchbeast.cli.command import write_json
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
-from torchbeast.play.agents import Trained, choose_games, load_trained
+from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode, play, read_actions
 from torchbeast.records.scores import GameScore, normalize
@@ -67,6 +67,7 @@ def run_test(config: EvaluationConfig) -> None:
     actions = read_actions(config.actions, trained.agent.config.num_actions)
     scores = []
     for game in games:
+        warn_of_unknown(trained, game)
         log.info("Playing %s of %s", counted(config.num_episodes, "full game"), short_name(game))
         episodes = []
         games_as_they_end = play(

@@ -244,6 +244,8 @@ class Progress:
     def record(self, stats: StepStats) -> None:
         """Takes in one learner step."""
         with self._lock:
+            if self._last is None:  # The speed leaves out the start of the program.
+                self._points = collections.deque([(self._clock(), stats.steps)], maxlen=NUM_POINTS)
             self._last = stats
             self._arrivals.record(self._clock())
             for game in stats.games:

@@ -7,7 +7,6 @@ each worker notes in shared memory when it entered its environment, and its pare
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import signal
 import time
@@ -46,11 +45,7 @@ class Watchdog:
         self._entered[index] = time.monotonic()
 
     def watch(self, index: int, env: Any) -> Any:
-        """Returns ``env``, with worker ``index`` noted while it is inside.
-
-        The environment's process shows where each thread is when :meth:`end` ends it.
-        """
-        faulthandler.enable()
+        """Returns ``env``, with worker ``index`` noted while it is inside."""
         return _Watched(env, self, index)
 
     def is_hung(self, index: int) -> bool:
@@ -59,7 +54,10 @@ class Watchdog:
         return entered > 0 and time.monotonic() - entered > self.timeout_s
 
     def end(self, process: Any) -> None:
-        """Ends a hung worker, a ``multiprocessing`` process, with a traceback."""
+        """Ends a hung worker, a ``multiprocessing`` process, with a traceback.
+
+        :func:`torchbeast.runtime.workers.begin_worker` prepared it for that.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGABRT)
         process.join(TRACEBACK_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import faulthandler
 import logging
 import multiprocessing
 import random
@@ -51,7 +52,7 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     """Makes a worker process follow its parent and leave a terminal's signals to the parent.
 
     Workers are forks of one process. So each seeds the global generators of Python and NumPy, from
-    which custom environments may draw.
+    which custom environments may draw. SIGABRT shows where each thread is.
 
     Args:
         niceness: how much lower than the parent's its priority is.
@@ -64,6 +65,7 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.enable()
     follow_parent(niceness)
 
 

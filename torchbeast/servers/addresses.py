@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import ssl
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchbeast.core.types import UsageError
@@ -71,7 +69,12 @@ def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) 
     """Raises UsageError for a ``--pipes_basename`` that cannot work."""
     from libtorchbeast import is_local
 
-    last = server_address_or_error(basename, num_servers - 1)
+    try:
+        last = server_address(basename, num_servers - 1)
+    except ValueError:
+        raise UsageError(
+            f"--pipes_basename must be unix:/path or host:port, not {basename}"
+        ) from None
     try:
         local = is_local(last)
     except ValueError as error:
@@ -89,16 +92,6 @@ def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) 
         raise UsageError(f"--pipes_basename {basename} is beyond this machine: it needs --tls_dir")
 
 
-def server_address_or_error(basename: str, index: int) -> str:
-    """Returns the address of server ``index``. Raises UsageError for a bad base name."""
-    try:
-        return server_address(basename, index)
-    except ValueError:
-        raise UsageError(
-            f"--pipes_basename must be unix:/path or host:port, not {basename}"
-        ) from None
-
-
 def check_compiled() -> None:
     """Raises UsageError where the extension modules are missing, or older than the sources."""
     try:
@@ -114,21 +107,6 @@ def check_compiled() -> None:
         else:
             reason = f"cannot be loaded ({error})"
         raise UsageError(f"PolyBeast's C++ part {reason}: {REBUILD}") from error
-
-
-@contextlib.contextmanager
-def socket_directory(basename: str | None) -> Iterator[str]:
-    """Yields the basename to use: the given one, or one in a private directory that is removed
-    after.
-    """
-    if basename is not None:
-        yield basename
-        return
-    directory = tempfile.mkdtemp(prefix="torchbeast-")
-    try:
-        yield f"unix:{directory}/env"
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:

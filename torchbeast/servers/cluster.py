@@ -114,7 +114,8 @@ class EnvServer:
         env_init = make_env_init(served, task, seeds, self._watchdog, 0)
         ip = ray.util.get_node_ip_address()
         host = f"[{ip}]" if ":" in ip else ip
-        server = Server(env_init, f"{host}:0", task, [certificate, self._key, root])
+        tls = [certificate, self._key, root]
+        server = Server(env_init, f"{host}:0", task, tls, environment=served.describe(task))
         self._error = "ended"
         self._thread = threading.Thread(target=self._run, args=(server,), daemon=True)
         self._thread.start()
@@ -183,16 +184,8 @@ class RayServers(ServerSource):
         self._driver.kill()
         self._driver.join()
 
-    def check(self) -> None:
-        """Raises UsageError if no cluster answers."""
-        if not self._is_connected and time.monotonic() > self._deadline:
-            raise UsageError(
-                f"--ray_address {self._config.address}: no cluster answered within "
-                f"{CONNECT_TIMEOUT_S:g} s; ray start --head starts one (see "
-                f"{self._config.log_file})"
-            )
-
     def changes(self) -> list[tuple[int, str]]:
+        """As in the base class. Raises UsageError if no cluster answers."""
         changes = []
         try:
             while self._pipe.poll():
@@ -213,6 +206,12 @@ class RayServers(ServerSource):
                 f"{self._driver.exitcode}, see {self._config.log_file}): start it and the same "
                 "command again to resume"
             ) from None
+        if not self._is_connected and time.monotonic() > self._deadline:
+            raise UsageError(
+                f"--ray_address {self._config.address}: no cluster answered within "
+                f"{CONNECT_TIMEOUT_S:g} s; ray start --head starts one (see "
+                f"{self._config.log_file})"
+            )
         return changes
 
     def hosts(self) -> list[str]:

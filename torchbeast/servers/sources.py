@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 
 from torchbeast.core.types import RunError
-from torchbeast.servers.addresses import server_addresses, socket_directory
+from torchbeast.servers.addresses import server_addresses
 
 
 class ServerSource:
@@ -45,11 +47,11 @@ class ServerSource:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def check(self) -> None:
-        """Raises RunError if the servers are gone for good."""
-
     def changes(self) -> list[tuple[int, str]]:
-        """Returns index and new address of each server whose address has changed since."""
+        """Returns index and new address of each server whose address has changed since.
+
+        Raises RunError if the servers are gone for good.
+        """
         return []
 
     def hosts(self) -> list[str]:
@@ -94,7 +96,11 @@ class OwnServers(ServerSource):
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> OwnServers:
-        basename = self._directory.enter_context(socket_directory(self._basename))
+        basename = self._basename
+        if basename is None:
+            directory = tempfile.mkdtemp(prefix="torchbeast-")
+            self._directory.callback(shutil.rmtree, directory, ignore_errors=True)
+            basename = f"unix:{directory}/env"
         self.addresses = server_addresses([basename], self._num_servers)
         command = [
             sys.executable,
@@ -114,10 +120,11 @@ class OwnServers(ServerSource):
             _end(self._process)
         self._directory.close()
 
-    def check(self) -> None:
+    def changes(self) -> list[tuple[int, str]]:
         if self._process is not None and self._process.poll() is not None:
             # They have said why.
             raise RunError(f"the environment servers ended (exit code {self._process.returncode})")
+        return []
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

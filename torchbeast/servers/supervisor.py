@@ -28,6 +28,12 @@ class ServedGames(NamedTuple):
     seed: int
     step_timeout_s: float
 
+    def describe(self, task: int) -> str:
+        """Describes a game's environments, for the learner to compare."""
+        from torchbeast.envs import describe_environment
+
+        return describe_environment(self.games[task], self.observation, self.full_action_space)
+
 
 class SupervisorConfig(NamedTuple):
     """The servers that one supervisor keeps alive."""
@@ -92,7 +98,7 @@ def serve(
     env_init = make_env_init(served, task, (index, generation), watchdog, index)
     address = addresses.server_address(config.pipes_basename, index)
     try:
-        Server(env_init, address, task, config.tls).run()
+        Server(env_init, address, task, config.tls, environment=served.describe(task)).run()
     except (RuntimeError, ValueError) as error:
         errors.send(str(error))
 
@@ -118,12 +124,13 @@ class Supervisor:
     def _start_one(self, index: int) -> None:
         generation = self._restarts.note_start(index)
         self._errors[index], theirs = self._context.Pipe(duplex=False)
-        self._servers[index] = self._context.Process(
+        process = self._context.Process(
             target=serve,
             args=(self._config, index, generation, self._watchdog, theirs),
             name=f"env-{index}",
         )
-        start_worker(self._servers[index])
+        start_worker(process)
+        self._servers[index] = process
         theirs.close()  # So that the pipe ends with the server.
 
     def watch(self, timeout: float) -> str | None:

@@ -214,7 +214,9 @@ def _allocate_servers(
     if num_servers < num_tasks:
         raise UsageError(f"{num_tasks} games need at least as many servers, not {num_servers}")
     try:
-        servers = allocate(shares, min(num_servers, sum(shares)))
+        if config.servers.start_servers:
+            num_servers = min(num_servers, sum(shares))
+        servers = allocate(shares, num_servers)
     except ValueError as error:
         counts = ", ".join(
             f"{short_name(game)} {share}" for game, share in zip(config.games, shares, strict=True)

@@ -5,21 +5,24 @@ The compiled module is imported where it is used: without it, this package serve
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torchbeast.core.learner import Learner, LearnerClosed
-from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
+from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.weights import PublishedWeights
+from torchbeast.envs import describe_environment
 from torchbeast.records.hosts import HostSnapshot, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
 from torchbeast.servers.sources import ServerSource
 from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.run import TrainingRun
+
+log = logging.getLogger("torchbeast")
 
 # How long servers may be away.
 CONNECT_TIMEOUT_S = 600.0
@@ -74,7 +77,6 @@ class Pipeline:
                 self._batcher,
                 self._run.weights,
                 devices.inference,
-                len(self._plan.config.games),
                 self._required_version,
             )
         for i in range(self._plan.threads.learner_threads):
@@ -85,7 +87,6 @@ class Pipeline:
 
     def check(self) -> None:
         """Connects servers that came. Raises RunError if all are gone for good."""
-        self._servers.check()
         for index, address in self._servers.changes():
             self._pool.set_address(index, address)
 
@@ -108,8 +109,10 @@ class Pipeline:
         try:
             self._pool.run()
         except RuntimeError as error:
-            error.args = (self._servers.explain(str(error)),)
-            raise
+            reason, _, details = self._servers.explain(str(error)).partition("\n")
+            if details:  # The traceback of an environment.
+                log.error("%s\n%s", reason, details)
+            raise RunError(reason.rstrip(":")) from error
 
     def _required_version(self) -> int:
         """The weights that must act next; any will do unless the run is synchronous."""
@@ -134,10 +137,6 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
-        if (config.pool.pool_threads or self._plan.num_actors / 32) > 1:  # By default as the pool.
-            # Else one of several threads waits for the connections of all, and hands over what it
-            # receives.
-            os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
         state = self._run.learner.agent.initial_state(1)
         return ActorPool(
             unroll_length=config.learning.unroll_length,
@@ -149,6 +148,10 @@ class Pipeline:
             tls=self._servers.tls,
             tls_server_name=self._servers.tls_server_name,
             num_threads=config.pool.pool_threads,
+            environments=[
+                describe_environment(game, config.observation, self._plan.full_action_space)
+                for game in config.games
+            ],
             connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=MAX_ENVIRONMENT_FAILURES,
             # Servers replace an environment that hangs. This is for those that cannot.
@@ -164,13 +167,11 @@ def inference_loop(
     batcher: Any,
     weights: PublishedWeights,
     device: torch.device,
-    num_games: int,
     wanted: Callable[[], int],
 ) -> None:
     """Runs an inference thread, which answers batches until the batcher is closed.
 
-    ``wanted``: the version of the weights that must be there before a batch is answered. Raises
-    UsageError if a server plays a game that the agent does not have.
+    ``wanted``: the version of the weights that must be there before a batch is answered.
     """
     # The environments wait for its answers: the learner's long kernels must not go first.
     stream = DeviceStream(device, urgent=True)
@@ -181,12 +182,6 @@ def inference_loop(
                     return
             fields, state = batch.get_inputs()
             env_output = EnvOutput(*fields)
-            task = int(env_output.task.max())
-            if task >= num_games:
-                raise UsageError(
-                    f"A server plays game {task} of its list, this agent learns {num_games}, from "
-                    "0 on: give both sides the same --env"
-                )
             # Travels with the rollout behind the fields of AgentOutput.
             versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
             env_output, state = stream.upload((env_output, state))

@@ -256,6 +256,7 @@ void Actor::OnFirstReply() {
                           std::to_string(num_rows) + " rows of more than " +
                           std::to_string(actor_options_.max_rollout_bytes) + " bytes");
   }
+  CheckEnvironment(*decoder);
   listener_->CheckObservation(options_.address, decoder->spec());
   decoder_ = std::move(decoder);
   row_ = 0;
@@ -267,6 +268,22 @@ void Actor::OnFirstReply() {
   last_actions_.assign(options_.num_environments, 0);
   agent_states_.assign(options_.num_environments, actor_options_.initial_agent_state.map(Shared));
   initial_states_ = agent_states_;
+}
+
+void Actor::CheckEnvironment(const StepDecoder& decoder) const {
+  const std::vector<std::string>& wanted = actor_options_.environments;
+  if (wanted.empty()) return;
+  const auto task = static_cast<size_t>(decoder.task());
+  const std::string flags = "; give both sides the same flags";
+  if (task >= wanted.size()) {
+    throw StreamError(StreamError::Remedy::kEndRun,
+                      "it serves game " + std::to_string(task) + " of its list, this run has " +
+                          std::to_string(wanted.size()) + ", counted from 0" + flags);
+  }
+  if (decoder.environment().empty() || decoder.environment() == wanted[task]) return;
+  throw StreamError(StreamError::Remedy::kEndRun, "it serves " + decoder.environment() +
+                                                      ", this run needs " + wanted[task] +
+                                                      " there" + flags);
 }
 
 Actor::Submission Actor::MakeSubmission() {

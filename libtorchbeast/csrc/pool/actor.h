@@ -96,6 +96,8 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
   std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);
+  // Throws StreamError if a server has other environments than this run.
+  void CheckEnvironment(const StepDecoder& decoder) const;
   void OnStepReply() TB_REQUIRES(mutex_);
   void OnFinished() TB_REQUIRES(mutex_);
   // Counts and logs the failure of one environment.

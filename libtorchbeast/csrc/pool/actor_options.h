@@ -6,9 +6,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "core/spec.h"
 #include "core/tensor.h"
+#include "wire/spec.h"
 #include "wire/transport.h"
 
 namespace torchbeast {
@@ -28,6 +29,9 @@ struct ActorOptions {
   int64_t unroll_length = 0;
   // Of one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
   TensorNest initial_agent_state;
+  // What each task's environments must be, in the words of the servers' ServerOptions: the run ends
+  // if a server says something else, or has a task beyond these. Empty: anything will do.
+  std::vector<std::string> environments;
   // Whether servers may send only the newest plane of frame stacks.
   bool newest_plane = true;
   // How long a stream may be without an answered step, at the start and after losing its server:

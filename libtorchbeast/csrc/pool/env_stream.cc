@@ -9,8 +9,7 @@ EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_env
                      Handler* handler)
     : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
   for (int i = 0; i < kNumOperations; ++i) tags_[i] = {handler, static_cast<Operation>(i)};
-  channel_ = MakeChannel(address, tls, max_message_bytes);
-  stub_ = rpcenv::EnvironmentService::NewStub(channel_);
+  stub_ = rpcenv::EnvironmentService::NewStub(MakeChannel(address, tls, max_message_bytes));
 }
 
 EnvStream::Tag* EnvStream::TagOf(Operation operation) {

@@ -2,12 +2,11 @@
 //
 // Every operation's tag is a Tag*; whoever takes it off the queue calls its handler, which asks
 // Advance() what the completion means. At most one of Open(), Step(), Finish() is under way at a
-// time; Cancel() may be called from any thread and ends it.
+// time; Cancel() may be called from any thread and ends it. All else is for one thread at a time.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -76,13 +75,12 @@ class EnvStream {
   const bool newest_plane_;
   grpc::CompletionQueue* const queue_;
   Tag tags_[kNumOperations];
-  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
   // Operations that have not completed.
-  std::atomic<int> num_pending_{0};
-  std::atomic<bool> broken_{false};
+  int num_pending_ = 0;
+  bool broken_ = false;
   rpcenv::Request request_;
   rpcenv::Reply reply_;
   grpc::Status status_;

@@ -37,18 +37,15 @@ Rollout::Rollout(int64_t unroll_length, const SpecNest& observation,
       DType::kFloat32, DType::kBool, DType::kBool,  DType::kInt64,
   };
   for (DType dtype : kFieldTypes) env_specs_.push_back(LeafSpec{dtype, {}});
-  Allocate();
+  env_buffers_ = Allocate(env_specs_);
 }
 
-void Rollout::Allocate() {
-  auto allocate = [this](const std::vector<LeafSpec>& specs, std::vector<Tensor>* buffers) {
-    buffers->clear();
-    for (const LeafSpec& spec : specs) {
-      buffers->push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
-    }
-  };
-  allocate(env_specs_, &env_buffers_);
-  allocate(agent_specs_, &agent_buffers_);
+std::vector<Tensor> Rollout::Allocate(const std::vector<LeafSpec>& specs) const {
+  std::vector<Tensor> buffers;
+  for (const LeafSpec& spec : specs) {
+    buffers.push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
+  }
+  return buffers;
 }
 
 std::byte* Rollout::Row(const Tensor& buffer, int64_t row) const {
@@ -77,9 +74,7 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
   if (agent_buffers_.empty()) {
     agent_ = outputs.map(WithoutTimeAndBatch);
     agent_specs_ = agent_.flatten();
-    for (const LeafSpec& spec : agent_specs_) {
-      agent_buffers_.push_back(buffers_->Empty(spec.dtype, spec.shape.WithLeading({num_rows_, 1})));
-    }
+    agent_buffers_ = Allocate(agent_specs_);
   }
   if (!agent_.has_same_structure(outputs)) {
     throw std::invalid_argument("Agent outputs changed their structure");
@@ -131,9 +126,8 @@ TensorNest Rollout::Finish() const {
 }
 
 void Rollout::StartNext() {
-  const std::vector<Tensor> old_env = env_buffers_;
-  const std::vector<Tensor> old_agent = agent_buffers_;
-  Allocate();
+  const std::vector<Tensor> old_env = std::exchange(env_buffers_, Allocate(env_specs_));
+  const std::vector<Tensor> old_agent = std::exchange(agent_buffers_, Allocate(agent_specs_));
   auto carry_over = [this](const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
     for (size_t i = 0; i < from.size(); ++i) {
       std::memcpy(Row(to[i], 0), Row(from[i], num_rows_ - 1), from[i].NumBytes() / num_rows_);

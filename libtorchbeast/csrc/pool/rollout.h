@@ -49,7 +49,8 @@ class Rollout {
   };
   std::byte* Row(const Tensor& buffer, int64_t row) const;
   TensorNest Pack(const std::vector<Tensor>& env_leaves) const;
-  void Allocate();
+  // Buffers for all rows of leaves of these types.
+  std::vector<Tensor> Allocate(const std::vector<LeafSpec>& specs) const;
 
   const int64_t num_rows_;
   const SpecNest observation_;

@@ -71,7 +71,8 @@ std::unique_ptr<ActorPool> MakeActorPool(
     const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
     int max_environment_failures, const std::optional<std::vector<std::string>>& tls,
     nb::object allocator, double step_timeout_s, double failure_window_s,
-    const std::string& tls_server_name, std::optional<int> num_threads) {
+    const std::string& tls_server_name, std::optional<int> num_threads,
+    std::vector<std::string> environments) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
   options.unroll_length = CheckSize("unroll_length", unroll_length, 1, kMaxUnrollLength);
@@ -92,6 +93,7 @@ std::unique_ptr<ActorPool> MakeActorPool(
   options.failure_window = Milliseconds(1000 * failure_window_s, "failure_window_s");
   options.tls = MakeTls(tls, tls_server_name);
   options.num_threads = num_threads;
+  options.environments = std::move(environments);
   return std::make_unique<ActorPool>(std::move(streams), std::move(options), queue.queue(),
                                      batcher.batcher(), Log, PythonAllocator(std::move(allocator)));
 }
@@ -102,10 +104,11 @@ class PyServer {
  public:
   PyServer(nb::object env_init, std::string address, int32_t task,
            const std::optional<std::vector<std::string>>& tls, int64_t max_environments,
-           nb::object env_class)
+           nb::object env_class, std::string environment)
       : env_init_(env_init.is_none() ? std::move(env_class) : std::move(env_init)),
         server_([this] { return MakeEnvironment(); },
-                ServerOptions{std::move(address), task, MakeTls(tls), max_environments}) {
+                ServerOptions{std::move(address), task, std::move(environment), MakeTls(tls),
+                              max_environments}) {
     if (!PyCallable_Check(env_init_.ptr())) {
       throw nb::type_error("env_init must be callable: it makes one environment a call");
     }
@@ -153,7 +156,8 @@ void BindActorPool(nb::module_& m) {
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
            nb::arg("allocator") = nb::none(), nb::arg("step_timeout_s") = 300.0,
            nb::arg("failure_window_s") = 600.0, nb::arg("tls_server_name") = "",
-           nb::arg("num_threads") = nb::none())
+           nb::arg("num_threads") = nb::none(),
+           nb::arg("environments") = std::vector<std::string>())
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("set_address", &ActorPool::SetAddress, nb::arg("stream"), nb::arg("address"), NoGil())
@@ -164,10 +168,11 @@ void BindActorPool(nb::module_& m) {
 void BindServer(nb::module_& m) {
   nb::class_<PyServer>(m, "Server", nb::type_slots(kServerSlots))
       .def(nb::init<nb::object, std::string, int32_t,
-                    const std::optional<std::vector<std::string>>&, int64_t, nb::object>(),
+                    const std::optional<std::vector<std::string>>&, int64_t, nb::object,
+                    std::string>(),
            nb::arg("env_init") = nb::none(), nb::arg("server_address") = "unix:/tmp/polybeast",
            nb::arg("task") = 0, nb::arg("tls") = nb::none(), nb::arg("max_environments") = 1024,
-           nb::arg("env_class") = nb::none())
+           nb::arg("env_class") = nb::none(), nb::arg("environment") = "")
       .def(
           "run", [](PyServer& server) { server.server().Run(CheckSignals); }, NoGil())
       .def(

@@ -155,6 +155,7 @@ class EnvServer::Session {
                                                        open.newest_plane());
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
+    reply_.mutable_schema()->set_environment(server_->options_.environment);
     const size_t bytes = reply_.ByteSizeLong();
     const int limit = server_->options_.max_message_bytes;
     if (bytes > static_cast<size_t>(limit)) {

@@ -27,6 +27,8 @@ struct ServerOptions {
   std::string address;
   // The index of the game among the learner's tasks.
   int32_t task = 0;
+  // What the environments are, for clients that compare it; see ActorOptions::environments.
+  std::string environment;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
   // Of all streams together.

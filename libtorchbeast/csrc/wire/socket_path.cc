@@ -33,8 +33,10 @@ bool SomebodyListens(const std::string& path) {
   std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
   const bool connected =
       connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  // A server that is stopped lets connections pile up; another user's refuses ours.
-  const bool listens = connected || errno == EAGAIN || errno == EINPROGRESS || errno == EACCES;
+  // A server that is stopped lets connections pile up; another user's refuses ours; a socket of
+  // another type has another owner.
+  const bool listens = connected || errno == EAGAIN || errno == EINPROGRESS || errno == EACCES ||
+                       errno == EPROTOTYPE;
   close(fd);
   return listens;
 }
@@ -72,6 +74,8 @@ SocketDirectoryLock::~SocketDirectoryLock() {
 
 void RemoveDeadSocket(const std::string& path) {
   const SocketDirectoryLock lock(path);
+  struct stat status;
+  if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   if (!SomebodyListens(path)) unlink(path.c_str());
 }
 

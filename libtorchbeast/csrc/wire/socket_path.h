@@ -31,8 +31,8 @@ class SocketDirectoryLock {
   int directory_ = -1;
 };
 
-// Removes the socket file of a server that was killed; not one that somebody listens on. Throws
-// std::runtime_error if another process holds the directory's lock.
+// Removes the socket of a server that was killed; no other file, and no socket that somebody
+// listens on. Throws std::runtime_error if another process holds the directory's lock.
 void RemoveDeadSocket(const std::string& path);
 
 }  // namespace torchbeast

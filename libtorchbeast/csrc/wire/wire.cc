@@ -135,6 +135,7 @@ void StepDecoder::ReadSchema(const rpcenv::Reply& reply) {
   leaf_specs_ = spec_.flatten();
   task_ = reply.schema().task();
   if (task_ < 0) throw WireError("negative task");
+  environment_ = reply.schema().environment();
 }
 
 int64_t StepDecoder::RowBytes() const {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "core/spec.h"
 #include "core/tensor.h"
 #include "rpcenv.pb.h"
+#include "wire/spec.h"
 
 namespace torchbeast {
 
@@ -78,12 +78,14 @@ class StepDecoder {
   // Of one environment's observation.
   int64_t RowBytes() const;
   int32_t task() const { return task_; }
+  const std::string& environment() const { return environment_; }
 
  private:
   const int64_t num_environments_;
   SpecNest spec_;
   std::vector<LeafSpec> leaf_specs_;
   int32_t task_ = 0;
+  std::string environment_;
 };
 
 }  // namespace torchbeast

@@ -73,6 +73,6 @@ def make_step(agent, frame, action=0, state=()):
         outputs=perturbation(inputs, state),
         inputs=inputs,
         state=state,
-        subject=Subject(names, agent.config.tasks, 0, False),
+        subject=Subject(names, agent.config.tasks, 0, False, "returns²/2"),
         grid=perturbation.grid,
     )

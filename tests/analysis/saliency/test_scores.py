@@ -12,6 +12,7 @@ SUBJECT = Subject(
     tasks=("PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"),
     head=1,
     has_heads=True,
+    value_unit="sigma²/2",
 )
 
 

@@ -17,7 +17,7 @@ from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.play.agents import Trained, choose_game, read_agents
+from torchbeast.play.agents import Trained, choose_game, read_agents, warn_of_unknown
 from torchbeast.play.games import GameLoop, action_names, watch_game
 
 log = logging.getLogger("torchbeast")
@@ -35,6 +35,7 @@ class Subject(NamedTuple):
     tasks: tuple[str, ...]
     head: int  # Index of the game's own value head.
     has_heads: bool  # One value head per task.
+    value_unit: str  # Of a map of values.
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,7 @@ def parse_scores(texts: Sequence[str], subject: Subject) -> tuple[Score, ...]:
 def _parse_score(text: str, subject: Subject) -> Score:
     kind, colon, name = text.partition(":")
     if text == VALUE:
-        unit = "sigma²/2" if subject.has_heads else "returns²/2"
-        return Score(text, VALUE, unit, subject.head)
+        return Score(text, VALUE, subject.value_unit, subject.head)
     if text in (POLICY, ADVANTAGE):
         return Score(text, kind, "logits²/2")
     if text in (ACTION, CHOSEN):
@@ -157,7 +157,7 @@ def _parse_score(text: str, subject: Subject) -> Score:
         games = [short_name(task).lower() for task in subject.tasks]
         if short_name(name).lower() in games:
             head = games.index(short_name(name).lower())
-            return Score(f"task:{short_name(subject.tasks[head])}", kind, "sigma²/2", head)
+            return Score(f"task:{short_name(subject.tasks[head])}", kind, subject.value_unit, head)
         known = ", ".join(short_name(task) for task in subject.tasks)
         raise UsageError(f"--score {text}: the agent knows {known}")
     raise UsageError(
@@ -239,6 +239,7 @@ class Explainer:
             agent.config.tasks,
             trained.find_task(game) if has_heads else 0,
             has_heads,
+            "sigma²/2" if agent.config.use_popart else "returns²/2",
         )
         self.perturbation = Perturbation(
             agent,
@@ -318,20 +319,12 @@ def check_game(trained: Trained, game: str) -> None:
     several games raises UsageError.
     """
     known = trained.games
-    if short_name(game) in known:
-        return
-    if len(known) > 1:
+    if len(known) > 1 and short_name(game) not in known:
         raise UsageError(
             f"{trained.xpid} was not trained on {short_name(game)}: it has value heads and mean "
             f"pictures of {', '.join(known)} only"
         )
-    log.warning(
-        "%s was trained on %s, not on %s: its value and its mean picture are those of %s",
-        trained.xpid,
-        known[0],
-        short_name(game),
-        known[0],
-    )
+    warn_of_unknown(trained, game)
 
 
 def saliency(

@@ -265,9 +265,10 @@ def draw_effects(
             offset = 0.22 * (a - (len(effects) - 1) / 2)
             means = np.array([getattr(effect, what) for effect in of_agent])
             ends = np.array([getattr(effect, f"{what}_interval") for effect in of_agent])
-            error = np.abs(ends.T - means) if np.isfinite(ends).all() else None
+            error = np.abs(ends.T - means)  # Not a number, and not drawn, for kinds of one game.
             rows = np.arange(len(kinds)) + offset
-            panel.errorbar(means, rows, xerr=error, fmt="o", ms=5, color=PALETTE[a], label=name)
+            shade = PALETTE[a % len(PALETTE)]
+            panel.errorbar(means, rows, xerr=error, fmt="o", ms=5, color=shade, label=name)
         panel.set_ylim(len(kinds) - 0.5, -0.5)
         panel.set_xlim(left=0)
         panel.set_yticks([])

@@ -1,4 +1,4 @@
-#include "core/spec.h"
+#include "wire/spec.h"
 
 #include <algorithm>
 #include <cstring>
