@@ -59,7 +59,7 @@ def test_a_shipped_copy_from_within_training_has_the_filters_alone(shipped):
 def test_a_card_has_the_command_and_the_scores(shipped, monkeypatch):
     _, target = shipped
     monkeypatch.setattr(model_card, "EPISODES", 1)
-    games = {"PongNoFrameskip-v4": {"greedy": [-21.0, -21.0], "sampled": [-21.0, -20.0]}}
+    games = {"PongNoFrameskip-v4": {"greedy": [-21.0, -21.0], "sampled": [-21.0, -20.5, -20.0]}}
     document = {"model": "400", "seed": model_card.SEED, "games": games}
     (target / "evaluation.json").write_text(json.dumps(document))
     text = model_card.write_card(target).read_text()
