@@ -263,6 +263,8 @@ def measure_apart(variant: str, flags: argparse.Namespace) -> Cost:
     command = [sys.executable, __file__, "--apart", variant, "--envs", str(flags.envs)]
     command += ["--servers", str(flags.servers), "--seconds", str(flags.seconds)]
     environment = {**os.environ, "TORCHBEAST_CHECKOUT": str(checkout)}
+    if variant not in ("baseline", "1"):
+        environment["GRPC_POLL_STRATEGY"] = "poll"  # As PolyBeast has it with several threads.
     result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return Cost(*map(float, result.stdout.split()))
 

@@ -139,8 +139,8 @@ class ActorPool:
         tls_server_name: The name that the servers' certificates must have, whatever their addresses
             are. By default that of the address.
         num_threads: Threads that talk to the servers, each with some of the streams. None: one for
-            32 environments. Several set ``GRPC_POLL_STRATEGY=poll`` in the process's environment,
-            unless it is set: then each waits for its own connections only.
+            32 environments. With ``GRPC_POLL_STRATEGY=poll`` in the process's environment each
+            waits for its own connections only.
         environments: What the environments of each task must be, in the words of
             ``Server(environment=...)``. :meth:`run` raises if a server says something else, or has
             a task beyond these. Empty: anything will do.

@@ -6,6 +6,7 @@ The compiled module is imported where it is used: without it, this package serve
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -137,6 +138,10 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
+        if (config.pool.pool_threads or self._plan.num_actors / 32) > 1:  # By default as the pool.
+            # Else one of several threads waits for the connections of all, and hands over what it
+            # receives.
+            os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
         state = self._run.learner.agent.initial_state(1)
         return ActorPool(
             unroll_length=config.learning.unroll_length,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -56,9 +55,6 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
   }
   const size_t num_threads =
       std::min<size_t>(options_.num_threads.value_or(DefaultNumThreads(streams)), streams.size());
-  // By default one of several threads waits for the connections of all, and hands over what it
-  // receives. gRPC reads this when it is first used in the process.
-  if (num_threads > 1) setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
   std::vector<std::shared_ptr<BufferPool>> buffers;
   for (size_t i = 0; i < num_threads; ++i) {
     completion_queues_.push_back(std::make_unique<grpc::CompletionQueue>());
