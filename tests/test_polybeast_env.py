@@ -33,7 +33,7 @@ def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, co
 class DrawingServer:
     """Serves nothing: its error says what the global generators draw."""
 
-    def __init__(self, *_):
+    def __init__(self, *_, **__):
         pass
 
     def run(self):
@@ -49,6 +49,7 @@ def test_each_server_and_its_replacement_draw_other_numbers(monkeypatch):
         ours, theirs = context.Pipe(duplex=False)
         server = context.Process(target=serve, args=(config, index, generation, None, theirs))
         server.start()
+        theirs.close()  # So that the pipe ends with the server.
         draws.append(ours.recv().split())
         server.join()
     *others, again = draws
