@@ -1,5 +1,10 @@
+import multiprocessing
+
+import psutil
 import pytest
 
+from tests.processes import all_end
+from tests.runtime.tasks import start_and_be_killed
 from torchbeast.core.types import RunError
 from torchbeast.runtime import workers
 
@@ -16,6 +21,16 @@ def live(restarts, clock, seconds, hung_s=0.0):
     clock[0] += seconds
     restarts.note_end(1, "died (exit code -9)", hung_s)
     return generation
+
+
+def test_a_worker_whose_parent_died_before_it_began_ends():
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    parent = context.Process(target=start_and_be_killed, args=(theirs,))
+    parent.start()
+    worker = psutil.Process(ours.recv())
+    parent.join()
+    all_end([worker], timeout=60)
 
 
 def test_a_long_life_makes_up_for_quick_deaths(clock):

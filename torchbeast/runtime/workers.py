@@ -33,6 +33,10 @@ def end_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    # The kernel says nothing of a parent that died before.
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        signal.raise_signal(signal.SIGTERM)
 
 
 def raise_file_limit() -> None:
