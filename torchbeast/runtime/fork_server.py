@@ -5,6 +5,6 @@ fork server and its children hold a pipe that keeps each other alive, and would 
 that is killed. The children end with the fork server by :func:`begin_worker`.
 """
 
-from torchbeast.runtime.workers import end_with_parent
+from torchbeast.runtime.workers import begin_fork_server
 
-end_with_parent()
+begin_fork_server()

@@ -8,6 +8,7 @@ import ctypes
 import faulthandler
 import logging
 import multiprocessing
+import os
 import random
 import resource
 import signal
@@ -27,6 +28,9 @@ MIN_LIFE_S = 10.0
 # A fork server that is dying takes requests that it cannot serve.
 MAX_START_ATTEMPTS = 20
 
+# In a fork server and its children: the process id of the fork server.
+_fork_server_pid: int | None = None
+
 
 def end_with_parent() -> None:
     """Makes the kernel end this process when its parent dies (Linux; elsewhere look at getppid)."""
@@ -34,9 +38,15 @@ def end_with_parent() -> None:
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
     # The kernel says nothing of a parent that died before.
-    parent = multiprocessing.parent_process()
-    if parent is not None and not parent.is_alive():
+    if _fork_server_pid not in (None, os.getppid()):
         signal.raise_signal(signal.SIGTERM)
+
+
+def begin_fork_server() -> None:
+    """Makes a fork server end with the process that started it; its children end with it."""
+    global _fork_server_pid
+    end_with_parent()
+    _fork_server_pid = os.getpid()
 
 
 def raise_file_limit() -> None:
