@@ -175,3 +175,5 @@ def test_objects_are_taken_away_from_several_agents_in_the_same_frames(
         assert np.asarray(picture.convert("L")).std() > 5
     assert run(tmp_path, "--xpid=one", "--objects=objects.gif", "--html=page.html") == 2
     assert "--html has no effect with --objects" in caplog.text
+    assert run(tmp_path, "--xpid=one", "--num_games=2", "--movie=film.txt") == 2
+    assert "--num_games has no effect without --objects" in caplog.text

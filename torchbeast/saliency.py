@@ -277,11 +277,19 @@ def check_outputs(flags: argparse.Namespace) -> OutputFiles:
     return outputs
 
 
-# What --objects does not read.
+# What is read without --objects only, and with it only.
 OF_MAPS = {
     *("score", "density", "radius", "peak", "resolution", "precision", "batch_size"),
     *("disable_cuda", "saliencydir", "check", "html", "sheet", "movie"),
 }
+OF_OBJECTS = {"num_games"}
+
+
+def warn_of_unused(flags: argparse.Namespace) -> None:
+    """Warns of each given flag that has no effect."""
+    unused, how = (OF_MAPS, "with") if flags.objects else (OF_OBJECTS, "without")
+    for name in sorted(unused & set(flags.given)):
+        log.warning("--%s has no effect %s --objects", name, how)
 
 
 def show_objects(flags: argparse.Namespace) -> None:
@@ -291,8 +299,6 @@ def show_objects(flags: argparse.Namespace) -> None:
     from torchbeast.analysis.saliency.maps import check_game
     from torchbeast.runtime.progress_bar import track
 
-    for name in sorted(OF_MAPS & set(flags.given)):
-        log.warning("--%s has no effect with --objects", name)
     log.info("Loading the agents")
     path = Path(flags.objects).expanduser()
     check_suffix(path, ".png", "--objects", "the picture")
@@ -387,9 +393,15 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = (parser := make_parser()).parse_args(argv)
     flags.given = parser.given(argv)
-    return run_command(
-        "saliency", lambda signals: show_objects(flags) if flags.objects else show(flags, signals)
-    )
+
+    def work(signals: StopSignals) -> None:
+        warn_of_unused(flags)
+        if flags.objects:
+            show_objects(flags)
+        else:
+            show(flags, signals)
+
+    return run_command("saliency", work)
 
 
 if __name__ == "__main__":

@@ -169,6 +169,7 @@ def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
     runs = [savedir / "popart-1", savedir / "clipped"]
     assert_misuse(compare.main, [tmp_path / "none"], "is no run")
     assert_misuse(compare.main, [*runs, "--table=scores.csv"], "No scores.csv in popart-1")
+    assert_misuse(compare.main, [*runs, "--policy=greedy"], "training samples its actions")
     other = write_run(tmp_path / "other", [(1, 1, 1, 1)])
     (other / "logs.csv").write_text("step,seconds,mean_episode_return/Alien\n1,1,1\n")
     assert_misuse(compare.main, [*runs, other], "no game in common")

@@ -224,7 +224,7 @@ def find_common(
             mixed: one is of a single agent, the other of all agents of the last hundred games.
 
     Raises:
-        UsageError: the runs share no game, or some lack scores.csv.
+        UsageError: the runs share no game, or some lack the scores that were asked for.
     """
     runs = [run for group in groups for run in group.runs]
     games = [game for game in runs[0].games if all(game in run.games for run in runs)]
@@ -236,7 +236,13 @@ def find_common(
             f"No scores.csv in {', '.join(missing)}: train with --evaluate_every, or compare "
             "with --table logs.csv"
         )
-    source = Source(table or ("logs.csv" if missing else "scores.csv"), policy)
+    table = table or ("logs.csv" if missing else "scores.csv")
+    if table == "logs.csv" and policy != "sampled":
+        raise UsageError(
+            f"--policy {policy}: training samples its actions; only scores.csv has others "
+            "(--evaluate_every)"
+        )
+    source = Source(table, policy)
     curves = {(run.path, game): source.curve(run, game) for run in runs for game in games}
     env_ids = {}
     for game in games:
