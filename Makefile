@@ -72,6 +72,8 @@ QUIET := $(shell [ -t 2 ] || echo --quiet)
 PIP := $(PYTHON) -m pip $(QUIET) --disable-pip-version-check
 # Python compiles a module when it is first imported. pip would compile all of torch, for a minute.
 INSTALL := $(PIP) install --no-compile
+# Where this is set each process would compile what it imports of torch anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 # Without a GPU the CPU build of torch saves gigabytes. Whoever has configured an index has chosen.
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 TORCH_INDEX = { [ "$$(uname -s)" != Linux ] || command -v nvidia-smi || [ -e /dev/nvidiactl ] || \

@@ -112,7 +112,7 @@ def test_learning_curves_are_drawn(start, tmp_path):
 def test_saliency_and_analysis_and_monobeast_run(start, savedir):
     models = ["--models=One=One,Two=Two", "--comp_no_optimal"]
     short = {
-        "saliency": ["--savedir", savedir, "--num_frames=40", "--first_frame=40", "--density=40"],
+        "saliency": ["--savedir", savedir, "--num_frames=12", "--first_frame=40", "--density=40"],
         "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "f", *models],
         "monobeast": ["--savedir", savedir, *SHORT_TRAINING],
     }

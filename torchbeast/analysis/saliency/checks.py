@@ -18,7 +18,6 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 from torch import nn
 
 from torchbeast.analysis.overlays import Grid, enlarge
@@ -276,6 +275,9 @@ def make_maps(
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Computes Spearman's rank correlation; 0 if either array is constant."""
+    # Imported late: it takes a second or more, and only --check needs it.
+    from scipy.stats import spearmanr
+
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     return float(spearmanr(a.ravel(), b.ravel()).statistic)
