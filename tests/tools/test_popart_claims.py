@@ -51,6 +51,13 @@ def test_a_claim_passes_with_an_interval_above_0_and_four_games_ahead(records):
     assert claim.holds
 
 
+def test_welchs_interval_is_that_of_one_sample_where_the_other_has_no_spread():
+    # Two degrees of freedom: the 97.5 % point of t is 4.303.
+    half = 4.303 / 3**0.5
+    interval = popart_claims.welch_interval([1, 2, 3], [0, 0, 0])
+    assert interval == pytest.approx((2 - half, 2 + half), abs=1e-3)
+
+
 def test_a_claim_fails_where_seeds_overlap(records):
     records("raw-popart", 0.1, 0.5, 0.9)
     records("raw", 0.0, 0.4, 0.8)
