@@ -52,7 +52,22 @@ def find(savedir, unit="steps", **options):
 def test_runs_that_differ_in_their_seed_only_are_grouped(savedir):
     groups = find(savedir).groups
     assert [str(group) for group in groups] == ["popart (2 seeds)", "clipped"]
-    assert describe_differences(groups) == ["--use_popart: True in popart, False in clipped"]
+    assert describe_differences(groups) == ["--use_popart: True in popart; False in clipped"]
+
+
+def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
+    # An earlier version had no --pool_threads.
+    machines = [{"cores": 1}, {"cores": 4, "pool_threads": None}, {"cores": 1, "pool_threads": 2}]
+    paths = [
+        write_run(tmp_path / f"six-s{seed}", [(1, 1, 1, 1)], seed=seed, env="Pong", **machine)
+        for seed, machine in enumerate(machines, 1)
+    ]
+    (group,) = group_runs(find_runs(paths))
+    assert len(group.runs) == 3
+    assert describe_differences([group]) == [
+        "--cores: 1 in six-s1, six-s3; 4 in six-s2",
+        "--pool_threads: default in six-s1, six-s2; 2 in six-s3",
+    ]
 
 
 @pytest.mark.parametrize(

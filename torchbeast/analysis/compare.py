@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,14 +37,19 @@ IGNORED_FLAGS = {
     *("logger", "start_servers", "join_address", "env_addresses", "tls_dir", "ray_address"),
     *("step_timeout_s", "max_environment_failures", "failure_window_s", "game_weights"),
 }
+# Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
+MACHINE_FLAGS = {
+    *("cores", "disable_cuda", "num_inference_threads", "num_learner_threads", "num_servers"),
+    "pool_threads",
+}
 
 
 class Group(NamedTuple):
-    """Runs that differ in their seed only."""
+    """Runs that differ in their seed only, and in the machine."""
 
     name: str
     flags: dict[str, Any]
-    """What they have in common, without the ignored flags."""
+    """What they have in common: flags that say what is learned, without those of value None."""
     runs: tuple[RunRecords, ...]
 
     def __str__(self) -> str:
@@ -52,14 +57,16 @@ class Group(NamedTuple):
 
 
 def group_runs(runs: Sequence[RunRecords]) -> list[Group]:
-    """Puts runs together that differ in their seed only, in the order of their first.
+    """Puts runs together that differ only in their seed and the use of the machine.
 
-    Groups that would have the same name are called as their first run. A run whose flags are
+    Groups have the order of their first runs. Those that would have the same name are called as
+    their first run. A run whose flags are
     unknown is a separate group.
     """
     groups: list[Group] = []
     for run in runs:
-        flags = {k: v for k, v in run.flags.items() if k not in IGNORED_FLAGS}
+        unread = IGNORED_FLAGS | MACHINE_FLAGS
+        flags = {k: v for k, v in run.flags.items() if k not in unread and v is not None}
         for i, group in enumerate(groups):
             if flags and flags == group.flags:
                 groups[i] = group._replace(runs=(*group.runs, run))
@@ -81,16 +88,25 @@ def name_group(runs: Sequence[RunRecords]) -> str:
 
 
 def describe_differences(groups: Sequence[Group]) -> list[str]:
-    """Returns a line for every flag that groups differ in: ``--beta: 0.1 in a, 0.2 in b``."""
-    known = [group for group in groups if group.flags]
-    names = sorted({name for group in known for name in group.flags})
-    lines = []
-    for name in names:
-        values = [str(group.flags.get(name, "default")) for group in known]
-        if len(set(values)) > 1:
-            parts = (f"{v} in {group.name}" for v, group in zip(values, known, strict=True))
-            lines.append(f"--{name}: {', '.join(parts)}")
-    return lines
+    """Returns a line for every flag that groups differ in: ``--beta: 0.1 in a; 0.2 in b``.
+
+    The use of the machine is that of single runs.
+    """
+    known = [(group.name, group.flags) for group in groups if group.flags]
+    names = sorted({name for _, flags in known for name in flags})
+    runs = [(run.name, run.flags) for group in groups for run in group.runs if run.flags]
+    pairs = [*((name, known) for name in names), *((name, runs) for name in sorted(MACHINE_FLAGS))]
+    return [line for name, flags in pairs if (line := _describe_difference(name, flags))]
+
+
+def _describe_difference(name: str, flags: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    by_value: dict[str, list[str]] = {}
+    for owner, values in flags:
+        value = values.get(name)
+        by_value.setdefault("default" if value is None else str(value), []).append(owner)
+    if len(by_value) < 2:
+        return ""
+    return f"--{name}: " + "; ".join(f"{v} in {', '.join(o)}" for v, o in by_value.items())
 
 
 # Evaluations come at the first learner step that reaches a multiple of steps: records this much
