@@ -98,13 +98,18 @@ def figure_of(run: RunRecords, references: References, steps: float = np.inf) ->
     return float(np.median(normalised))
 
 
+def figures_of(runs: Sequence[RunRecords], references: References) -> np.ndarray:
+    """Returns the figure of each seed of an arm."""
+    return np.array([figure_of(run, references) for run in runs])
+
+
 def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: References) -> Claim:
     """Tests whether the runs ``one`` are ahead of the runs ``other``.
 
     The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement. It is
     not a number where an arm has one seed.
     """
-    figures = [np.array([figure_of(run, references) for run in runs]) for runs in (one, other)]
+    figures = [figures_of(runs, references) for runs in (one, other)]
     drawn = [resample_means(of_arm, RESAMPLES, seed) for seed, of_arm in enumerate(figures)]
     low, high = percentiles(drawn[0] - drawn[1])
     ahead = [game for game in references if mean_score(one, game) > mean_score(other, game)]
@@ -112,7 +117,7 @@ def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: Re
     return Claim(difference, float(low), float(high), ahead)
 
 
-def welch_interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """Computes the 95 % interval of the difference of two means, for figures of normal spread.
 
     With three seeds the bootstrap's interval is too narrow; this one is not.
@@ -134,7 +139,7 @@ def format_table(runs: Runs, games: Sequence[str], references: References | None
             means.append(references[game][1])
         rows.append([game, *(f"{value:.4g}" for value in (random_score(game), *means))])
     if references:
-        figures = [np.mean([figure_of(run, references) for run in runs[arm]]) for arm in arms]
+        figures = [figures_of(runs[arm], references).mean() for arm in arms]
         rows.append(["median, normalised", "0", *(f"{x:.2f}" for x in figures), "1"])
     return format_rows(rows)
 
@@ -147,16 +152,16 @@ def format_claim(one: str, other: str, runs: Runs, references: References | None
         return f"{text} waits for records"
     claim = judge(runs[one], runs[other], references)
     ahead = f"ahead in {len(claim.ahead)} of {len(references)} games"
+    a, b = (figures_of(runs[arm], references) for arm in (one, other))
     if min(counts) < SEEDS:
         # The bootstrap of fewer seeds returns the extremes: no interval of 95 %.
-        a, b = ([figure_of(run, references) for run in runs[arm]] for arm in (one, other))
-        pairs = f"pairs of seeds {min(a) - max(b):+.2f} to {max(a) - min(b):+.2f}"
+        pairs = f"pairs of seeds {a.min() - b.max():+.2f} to {a.max() - b.min():+.2f}"
         seeds = f"{counts[0]} and {counts[1]} of {SEEDS} seeds"
         return f"{text} {claim.difference:+.2f} ({pairs}), {ahead}; open, with {seeds}"
     interval = f"[{claim.low:.2f}, {claim.high:.2f}]"
     outcome = "passes" if claim.holds else "fails"
-    t = welch_interval(*([figure_of(run, references) for run in runs[arm]] for arm in (one, other)))
-    wide = f"Welch's t interval [{t[0]:.2f}, {t[1]:.2f}]"
+    low, high = welch_interval(a, b)
+    wide = f"Welch's t interval [{low:.2f}, {high:.2f}]"
     return f"{text} {claim.difference:+.2f} {interval}, {ahead}; {outcome} ({wide})"
 
 

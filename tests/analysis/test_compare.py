@@ -62,7 +62,9 @@ def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
         write_run(tmp_path / f"six-s{seed}", [(1, 1, 1, 1)], seed=seed, env="Pong", **machine)
         for seed, machine in enumerate(machines, 1)
     ]
-    (group,) = group_runs(find_runs(paths))
+    runs = find_runs(paths)
+    assert [str(group) for group in group_runs(runs, "hours")] == ["six-s1", "six-s2", "six-s3"]
+    (group,) = group_runs(runs)
     assert len(group.runs) == 3
     assert describe_differences([group]) == [
         "--cores: 1 in six-s1, six-s3; 4 in six-s2",

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tools import popart_claims
@@ -54,7 +55,7 @@ def test_a_claim_passes_with_an_interval_above_0_and_four_games_ahead(records):
 def test_welchs_interval_is_that_of_one_sample_where_the_other_has_no_spread():
     # Two degrees of freedom: the 97.5 % point of t is 4.303.
     half = 4.303 / 3**0.5
-    interval = popart_claims.welch_interval([1, 2, 3], [0, 0, 0])
+    interval = popart_claims.welch_interval(np.array([1, 2, 3]), np.zeros(3))
     assert interval == pytest.approx((2 - half, 2 + half), abs=1e-3)
 
 

@@ -45,7 +45,7 @@ MACHINE_FLAGS = {
 
 
 class Group(NamedTuple):
-    """Runs that differ in their seed only, and in the machine."""
+    """Runs of one experiment, with several seeds; see :func:`group_runs`."""
 
     name: str
     flags: dict[str, Any]
@@ -56,16 +56,17 @@ class Group(NamedTuple):
         return self.name if len(self.runs) == 1 else f"{self.name} ({len(self.runs)} seeds)"
 
 
-def group_runs(runs: Sequence[RunRecords]) -> list[Group]:
-    """Puts runs together that differ only in their seed and the use of the machine.
+def group_runs(runs: Sequence[RunRecords], unit: str = "steps") -> list[Group]:
+    """Puts runs together that differ only in their seed and, unless they are compared by ``hours``,
+    in the use of the machine.
 
     Groups have the order of their first runs. Those that would have the same name are called as
     their first run. A run whose flags are
     unknown is a separate group.
     """
+    unread = IGNORED_FLAGS if unit == "hours" else IGNORED_FLAGS | MACHINE_FLAGS
     groups: list[Group] = []
     for run in runs:
-        unread = IGNORED_FLAGS | MACHINE_FLAGS
         flags = {k: v for k, v in run.flags.items() if k not in unread and v is not None}
         for i, group in enumerate(groups):
             if flags and flags == group.flags:
@@ -93,7 +94,7 @@ def describe_differences(groups: Sequence[Group]) -> list[str]:
     The use of the machine is that of single runs.
     """
     known = [(group.name, group.flags) for group in groups if group.flags]
-    names = sorted({name for _, flags in known for name in flags})
+    names = sorted({name for _, flags in known for name in flags} - MACHINE_FLAGS)
     runs = [(run.name, run.flags) for group in groups for run in group.runs if run.flags]
     pairs = [*((name, known) for name in names), *((name, runs) for name in sorted(MACHINE_FLAGS))]
     return [line for name, flags in pairs if (line := _describe_difference(name, flags))]
@@ -412,7 +413,7 @@ def draw_group(
 
 def compare(flags: argparse.Namespace) -> None:
     """Prints the comparison and draws it. Raises UsageError."""
-    groups = group_runs(find_runs([path.expanduser() for path in flags.runs]))
+    groups = group_runs(find_runs([path.expanduser() for path in flags.runs]), flags.by)
     common = find_common(groups, unit=flags.by, policy=flags.policy, table=flags.table)
     point = flags.at if flags.at is not None else common.range(groups)[1]
     if len(common.ended(point)) == sum(len(group.runs) for group in groups):
