@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
-from torchbeast.cli.command import run_command
+from torchbeast.cli.command import run_command, warn_of_unused
 from torchbeast.cli.parsing import Parser, positive, positive_amount
 
 if TYPE_CHECKING:
@@ -285,13 +285,6 @@ OF_MAPS = {
 OF_OBJECTS = {"num_games"}
 
 
-def warn_of_unused(flags: argparse.Namespace) -> None:
-    """Warns of each given flag that has no effect."""
-    unused, how = (OF_MAPS, "with") if flags.objects else (OF_OBJECTS, "without")
-    for name in sorted(unused & set(flags.given)):
-        log.warning("--%s has no effect %s --objects", name, how)
-
-
 def show_objects(flags: argparse.Namespace) -> None:
     """Prints and draws what agents do without objects. Raises UsageError."""
     from torchbeast.analysis.results import check_suffix, make_directory
@@ -395,10 +388,11 @@ def main(argv: list[str] | None = None) -> int:
     flags.given = parser.given(argv)
 
     def work(signals: StopSignals) -> None:
-        warn_of_unused(flags)
         if flags.objects:
+            warn_of_unused(flags.given & OF_MAPS, "with --objects")
             show_objects(flags)
         else:
+            warn_of_unused(flags.given & OF_OBJECTS, "without --objects")
             show(flags, signals)
 
     return run_command("saliency", work)

@@ -201,6 +201,13 @@ def test_wrong_input_is_one_line(directory, capsys, arguments, message):
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_flags_of_another_mode_are_named(tmp_path, caplog):
+    arguments = ["--mode=filter_comp_plot", "--load_path", tmp_path, "--plot_heatmaps", "--layer=1"]
+    assert run(*arguments) == 2
+    assert "--layer has no effect in --mode filter_comp_plot" in caplog.text
+    assert "--plot_heatmaps" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("a", "b", "count", "match_steps", "expected"),
     [

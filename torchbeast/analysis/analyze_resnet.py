@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchbeast.analysis.results import make_directory, write_arrays
-from torchbeast.cli.command import run_command
+from torchbeast.cli.command import run_command, warn_of_unused
 from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
@@ -37,17 +37,6 @@ USED = {
     "filter_vis": {"layer", "filter"},
     "_filter_comp": {"layer", "other"},
 }
-
-
-def find_unused(mode: str, given: set[str]) -> list[str]:
-    """Returns the flags that a mode does not read, but another one does.
-
-    Args:
-        mode: of :data:`USED`.
-        given: destinations of the flags that were given.
-    """
-    others = set().union(*USED.values()) - USED[mode]
-    return [f"--{name}" for name in sorted(given & others)]
 
 
 def make_parser() -> Parser:
@@ -393,12 +382,14 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    unused = find_unused(flags.mode, parser.given(argv))
-    if unused:
-        verb = "has" if len(unused) == 1 else "have"
-        names = ", ".join(unused)
-        print(f"analyze_resnet: {names} {verb} no effect in --mode {flags.mode}", file=sys.stderr)
-    return run_command("analyze_resnet", lambda signals: MODES[flags.mode](flags, signals))
+    given = parser.given(argv)
+
+    def work(signals: StopSignals) -> None:
+        others = set().union(*USED.values()) - USED[flags.mode]
+        warn_of_unused(given & others, f"in --mode {flags.mode}")
+        MODES[flags.mode](flags, signals)
+
+    return run_command("analyze_resnet", work)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,12 @@ def open_streams() -> None:
 def print_error(name: str, text: object) -> None:
     """Prints an error of the program ``name`` in one line."""
     print(f"{name}: error: {escape(str(text))}", file=sys.stderr, flush=True)
+
+
+def warn_of_unused(names: Iterable[str], where: str) -> None:
+    """Warns of flags that were given and have no effect ``where``, such as ``in --mode test``."""
+    for name in sorted(names):
+        log.warning("--%s has no effect %s", name, where)
 
 
 def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
