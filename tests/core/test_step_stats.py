@@ -47,8 +47,10 @@ def test_numbers_of_a_whole_batch_come_back():
     parts = [collect(make_env(), versions, 10) for _ in range(3)]
     whole = join_parts(join_parts(*parts[:2]), parts[2])
     stats = read_stats(whole, GradientNorms(torch.tensor(0.5), {2: torch.tensor(0.25)}))
-    per_step = (8.0 / (T * B), 2.0)
-    assert stats[:8] == (3.0 * T * B, 6.0, 9.0, 12.0, *per_step, 3.0, 0.5)
+    assert stats.total_loss == 3.0 * T * B
+    assert (stats.pg_loss, stats.baseline_loss, stats.entropy_loss) == (6.0, 9.0, 12.0)
+    assert (stats.value_loss, stats.entropy) == (8.0 / (T * B), 2.0)
+    assert (stats.policy_lag, stats.grad_norm) == (3.0, 0.5)
     assert stats.task_steps == [3 * T, 0, 3 * T]
     assert stats.task_grad_norms == {2: 0.25}
     assert stats.task_entropies == {0: 1.0, 2: 3.0}

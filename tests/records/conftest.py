@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
-from torchbeast.core.stats import Game, StepStats
+from tests.learner_steps import STEP
+from torchbeast.core.stats import Game
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
-# Both in the order of their fields.
-STATS = StepStats(20, 1, 2.0, 40.0, 0.5, -0.5, 0.25, 1.5, 3.0, 1e-3, 0.5, [], [20, 0], {}, {0: 1.5})
+# In the order of its fields.
 GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 8)
 
 
@@ -14,7 +16,7 @@ def make_stats():
 
     def make(steps, *returns, **changes):
         games = [Game(0, value, 100) for value in returns]
-        return STATS._replace(steps=steps, games=games, **changes)
+        return replace(STEP, steps=steps, games=games, **changes)
 
     return make
 
@@ -33,7 +35,7 @@ def make_snapshot(make_game):
             seconds=441.0,
             sps=1413.0,
             stalled_s=None,
-            last=STATS,
+            last=STEP,
             queues={"learner": 1, "inference": 0},
             bottleneck=None,
             games=games or (make_game(),),

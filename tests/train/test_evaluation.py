@@ -1,11 +1,12 @@
 import csv
 import logging
+from dataclasses import replace
 
 import psutil
 import pytest
 
+from tests.learner_steps import STEP
 from tests.processes import wait_until
-from torchbeast.core.learner import StepStats
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.train import evaluation, prepare
 from torchbeast.train.checkpointer import Checkpointer
@@ -14,10 +15,6 @@ from torchbeast.train.recorder import Recorder
 from torchbeast.train.start import make_learner, resume_or_start
 
 TARGET = "tests.moving_target:MovingTarget-v0"
-
-
-def stats(steps, size=20):
-    return StepStats(steps, 1, 2.0, 1.0, 0.5, -0.5, 1.0, 0.5, 3.0, 1e-3, 0.5, [], [size], {}, {})
 
 
 def read_scores(run):
@@ -41,7 +38,7 @@ class Run:
 
     def reach(self, steps):
         self.learner.steps = steps
-        self.evaluator.request_if_due(stats(steps))
+        self.evaluator.request_if_due(replace(STEP, steps=steps))
         self.evaluator.update()
 
     def finish(self, is_stopped=lambda: False):
@@ -139,7 +136,7 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
 
 def test_what_fails_is_told_and_the_run_goes_on(make_run, caplog):
     run = make_run("--evaluate_every=100")
-    run.evaluator.request_if_due(stats(100))
+    run.evaluator.request_if_due(replace(STEP, steps=100))
     (run.path / "evaluated.tar").write_bytes(b"nothing")
     run.learner.steps = 100
     run.finish()

@@ -1,7 +1,8 @@
 import json
 import time
+from dataclasses import replace
 
-from torchbeast.core.stats import StepStats
+from tests.learner_steps import STEP
 from torchbeast.train import prepare
 from torchbeast.train import recorder as training_recorder
 from torchbeast.train.recorder import Recorder
@@ -34,13 +35,9 @@ def test_tensorboard_gets_the_first_and_the_last_learner_step_and_one_a_second(
     )
     now = [time.monotonic() + 10.0]
     monkeypatch.setattr(training_recorder.time, "monotonic", lambda: now[0])
-    stats = StepStats(
-        **dict.fromkeys(StepStats._fields[:11], 0.0), games=[], task_steps=[10],
-        task_grad_norms={}, task_entropies={},
-    )  # fmt: skip
     for step in range(10, 60):
         norms = {0: 7.0} if step == 35 else {}
-        recorder.record_step(stats._replace(steps=step, task_grad_norms=norms))
+        recorder.record_step(replace(STEP, steps=step, task_steps=[10], task_grad_norms=norms))
         now[0] += 0.1
     recorder.finish({"learner": 0, "inference": 0}, learner)
     recorder.close()

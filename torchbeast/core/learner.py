@@ -175,7 +175,7 @@ class Learner:
                 learning_rate=learning_rate,
                 skipped_updates=self._skipped.total,
                 fault=fault,
-                **stats._asdict(),
+                **vars(stats),
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -21,13 +21,10 @@ class Game(NamedTuple):
     episode_step: int
 
 
-class StepStats(NamedTuple):
-    """One learner step."""
+@dataclass(frozen=True, kw_only=True)
+class BatchStats:
+    """The numbers of a batch, on the host."""
 
-    steps: int
-    """Agent steps learned from so far."""
-
-    learner_steps: int
     total_loss: float
     pg_loss: float
     baseline_loss: float
@@ -39,12 +36,10 @@ class StepStats(NamedTuple):
     entropy: float
     """Entropy of the policy in nats; mean per agent step."""
 
-    grad_norm: float
-    learning_rate: float
-
     policy_lag: float
     """Learner steps between the weights that acted and those that learned; mean over the batch."""
 
+    grad_norm: float
     games: list[Game]
 
     task_steps: list[int]
@@ -57,8 +52,19 @@ class StepStats(NamedTuple):
     task_entropies: dict[int, float]
     """As ``entropy``, of the tasks in this batch."""
 
-    faulty_steps: Sequence[int] = ()
+    faulty_steps: list[int]
     """Agent steps in this batch whose loss is not finite, by task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepStats(BatchStats):
+    """One learner step: the numbers of its batch, and how far the run is."""
+
+    steps: int
+    """Agent steps learned from so far."""
+
+    learner_steps: int
+    learning_rate: float
 
     skipped_updates: int = 0
     """Learner steps so far that left the weights as they were: see ``fault``."""
@@ -87,24 +93,6 @@ class PartStats(NamedTuple):
     def task_steps(self) -> Tensor:
         """Agent steps by task, ``[K]``."""
         return self.sums[NUM_SUMS:].chunk(NUM_TASK_SUMS)[0]
-
-
-class BatchStats(NamedTuple):
-    """The numbers of a batch, on the host."""
-
-    total_loss: float
-    pg_loss: float
-    baseline_loss: float
-    entropy_loss: float
-    value_loss: float
-    entropy: float
-    policy_lag: float
-    grad_norm: float
-    games: list[Game]
-    task_steps: list[int]
-    task_grad_norms: dict[int, float]
-    task_entropies: dict[int, float]
-    faulty_steps: list[int]
 
 
 def collect_part(

@@ -72,14 +72,14 @@ class UpdateRule:
         ``by_task``: also of the losses of each task alone, which costs a backward pass per task
         instead of one and waits for the device.
         """
-        gradients = self._gradients_by_task(losses) if by_task else self._total_gradient(losses)
+        if by_task:
+            gradients = self._gradients_by_task(losses)
+        else:
+            gradients = Gradients(self._differentiate(losses.total), {})
         if self._popart is not None and self._popart.beta_per == "target":
             assert losses.targets is not None
             self._rescale_head(gradients, self._popart.moved(losses.targets))
         return gradients
-
-    def _total_gradient(self, losses: Losses) -> Gradients:
-        return Gradients(self._differentiate(losses.total), {})
 
     def _gradients_by_task(self, losses: Losses) -> Gradients:
         tasks = torch.unique(losses.task).tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torchbeast.core.learner import Learner, StepStats
@@ -137,7 +138,7 @@ class Recorder:
         self._next_scalars = time.monotonic() + SCALARS_INTERVAL_S
         norms, self._task_grad_norms = self._task_grad_norms, {}
         entropies, self._task_entropies = self._task_entropies, {}
-        stats = stats._replace(task_grad_norms=norms, task_entropies=entropies)
+        stats = replace(stats, task_grad_norms=norms, task_entropies=entropies)
         self._writer.scalars(step_scalars(stats, self._names), stats.steps)
 
     def record_gradients(self, learner: Learner) -> None:
