@@ -34,7 +34,8 @@ from typing import NamedTuple
 sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
-from train import WARM_UP_SECONDS, cpu_seconds, random_rows, steps_per_second
+from _rollouts import random_rollout
+from train import WARM_UP_SECONDS, cpu_seconds, steps_per_second
 
 from torchbeast.core.learner import Learner, OptimizerConfig
 from torchbeast.core.losses import LossConfig, rollout_losses
@@ -92,7 +93,7 @@ def make(case: Case, device: torch.device, dtype: torch.dtype) -> Agent:
 def rollouts(device: torch.device, batch: int) -> tuple[EnvOutput, AgentOutput]:
     """Random frames and rewards, the same on every device."""
     torch.manual_seed(0)
-    env, actor = random_rows(UNROLL_LENGTH + 1, batch, NUM_ACTIONS, 1)
+    env, actor = random_rollout(UNROLL_LENGTH + 1, batch, NUM_ACTIONS)
     env = env._replace(reward=torch.rand(UNROLL_LENGTH + 1, batch))
     return (
         EnvOutput(*(leaf.to(device) for leaf in env)),

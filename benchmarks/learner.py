@@ -22,11 +22,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
+from _rollouts import random_rollout
 
 from torchbeast.core.learner import Learner, OptimizerConfig, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
-from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime import kernels
 from torchbeast.runtime.threads import available_cores
@@ -47,27 +47,6 @@ VARIANTS = {
     "as many rows as suit the agent": (True, True, "rows", True, 0, False),
     "our kernels": (True, True, "rows", True, 0, True),
 }
-
-
-def make_rollout(
-    rows: int, batch: int, generator: torch.Generator
-) -> tuple[EnvOutput, AgentOutput]:
-    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.zeros(rows, batch, *shape, dtype=dtype)
-
-    frame = torch.randint(256, (rows, batch, 4, 84, 84), dtype=torch.uint8, generator=generator)
-    env = EnvOutput(
-        frame=frame,
-        reward=torch.rand(rows, batch, generator=generator),
-        done=zeros(dtype=torch.bool),
-        task=zeros(dtype=torch.int32),
-        episode_step=zeros(dtype=torch.int32),
-        episode_return=zeros(),
-        truncated=zeros(dtype=torch.bool),
-        game_over=zeros(dtype=torch.bool),
-        last_action=zeros(dtype=torch.int64),
-    )
-    return env, AgentOutput(zeros(1, dtype=torch.int64), zeros(ACTIONS), zeros(1), zeros(1))
 
 
 def make(flags: argparse.Namespace, bfloat16: bool, channels_last: bool) -> Agent:
@@ -102,8 +81,7 @@ def measure(flags: argparse.Namespace) -> float:
             flags.batch_size, flags.unroll_length, threads, agent.rows_at_once
         ),
     }[at_once]
-    generator = torch.Generator().manual_seed(0)
-    part = make_rollout(flags.unroll_length + 1, rollouts, generator)
+    part = random_rollout(flags.unroll_length + 1, rollouts, ACTIONS)
     state = agent.initial_state(rollouts)
     stop = threading.Event()
 
@@ -122,7 +100,7 @@ def measure(flags: argparse.Namespace) -> float:
     stop.set()
     for worker in workers:
         worker.join()
-    row, _ = make_rollout(1, 16, generator)
+    row, _ = random_rollout(1, 16, ACTIONS)
     state = agent.initial_state(16)
     with torch.inference_mode():
         for _ in range(3):
@@ -138,7 +116,9 @@ def measure(flags: argparse.Namespace) -> float:
 
 
 def compare_precision(flags: argparse.Namespace) -> str:
-    rollout = make_rollout(81, 2, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    env, actor = random_rollout(81, 2, ACTIONS, generator=generator)
+    rollout = env._replace(reward=torch.rand(81, 2, generator=generator)), actor
     results = []
     for bfloat16 in (False, True):
         agent = make(flags, bfloat16, True)

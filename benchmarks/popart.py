@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 import torch
+from _rollouts import random_rollout
 from scipy.signal import lfilter
 from torch import Tensor
 
@@ -162,18 +163,9 @@ def surprise(beta_per: str, beta: float, reward: float) -> tuple[Agent, EnvOutpu
     rewards = 0.2 * torch.randn(rows, games)
     rewards[:, 0] = 0.0
     rewards[60, 0] = reward
-    zeros = torch.zeros(rows, games)
-    env = EnvOutput(
-        frame=torch.randint(256, (rows, games, 4, 84, 84), dtype=torch.uint8),
-        reward=rewards,
-        done=zeros > 0,
-        task=torch.arange(games, dtype=torch.int32).expand(rows, games),
-        episode_step=zeros.int(),
-        episode_return=zeros,
-        truncated=zeros > 0,
-        game_over=zeros > 0,
-        last_action=zeros.long(),
-    )
+    env, _ = random_rollout(rows, games, agent.config.num_actions)
+    task = torch.arange(games, dtype=torch.int32).expand(rows, games)
+    env = env._replace(reward=rewards, task=task)
     with torch.no_grad():
         output, _ = agent(env, sample=True)
     # Row t holds the action chosen at t - 1.

@@ -48,10 +48,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 import torch
 from _processes import process_tree, thread_seconds
+from _rollouts import random_rollout
 
 from torchbeast import polybeast
 from torchbeast.core.learner import LearnerClosed
-from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
 from torchbeast.runtime.threads import StopSignals, available_cores
@@ -65,27 +65,6 @@ ROOT = Path(__file__).parent.parent
 # Servers start, queues fill: not counted.
 WARM_UP_SECONDS = 15
 ENVIRONMENT_STEPS = 4000
-
-
-def random_rows(rows: int, batch: int, num_actions: int, num_heads: int) -> tuple:
-    env = EnvOutput(
-        frame=torch.randint(256, (rows, batch, 4, 84, 84), dtype=torch.uint8),
-        reward=torch.zeros(rows, batch),
-        done=torch.zeros(rows, batch, dtype=torch.bool),
-        task=torch.zeros(rows, batch, dtype=torch.int32),
-        episode_step=torch.zeros(rows, batch, dtype=torch.int32),
-        episode_return=torch.zeros(rows, batch),
-        truncated=torch.zeros(rows, batch, dtype=torch.bool),
-        game_over=torch.zeros(rows, batch, dtype=torch.bool),
-        last_action=torch.zeros(rows, batch, dtype=torch.int64),
-    )
-    actor = AgentOutput(
-        torch.zeros(rows, batch, 1, dtype=torch.int64),
-        torch.zeros(rows, batch, num_actions),
-        torch.zeros(rows, batch, num_heads),
-        torch.zeros(rows, batch, num_heads),
-    )
-    return env, actor
 
 
 def network_alone(arguments: list[str], savedir: str) -> float:
@@ -109,7 +88,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
 
     def infer() -> None:
         nonlocal inferred
-        env, _ = random_rows(1, inference_batch, plan.agent.num_actions, heads)
+        env, _ = random_rollout(1, inference_batch, plan.agent.num_actions, heads)
         state = agent.initial_state(inference_batch)
         with torch.inference_mode():
             while not stop.is_set():
@@ -122,7 +101,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
                     inferred += inference_batch
 
     def learn() -> None:
-        env, actor = random_rows(flags.unroll_length + 1, 1, plan.agent.num_actions, heads)
+        env, actor = random_rollout(flags.unroll_length + 1, 1, plan.agent.num_actions, heads)
         while not stop.is_set():
             try:
                 run.learner.learn(env, actor, agent.initial_state(1))

@@ -1,0 +1,37 @@
+"""Rollouts of random frames, in which nothing happens."""
+
+from __future__ import annotations
+
+import torch
+
+from torchbeast.core.types import AgentOutput, EnvOutput
+
+
+def random_rollout(
+    rows: int,
+    batch: int,
+    num_actions: int,
+    num_heads: int = 1,
+    generator: torch.Generator | None = None,
+) -> tuple[EnvOutput, AgentOutput]:
+    """Four gray frames of 84 x 84 in each row, of the first game; all else is 0."""
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(rows, batch, *shape, dtype=dtype)
+
+    shape = (rows, batch, 4, 84, 84)
+    env = EnvOutput(
+        frame=torch.randint(256, shape, dtype=torch.uint8, generator=generator),
+        reward=zeros(),
+        done=zeros(dtype=torch.bool),
+        task=zeros(dtype=torch.int32),
+        episode_step=zeros(dtype=torch.int32),
+        episode_return=zeros(),
+        truncated=zeros(dtype=torch.bool),
+        game_over=zeros(dtype=torch.bool),
+        last_action=zeros(dtype=torch.int64),
+    )
+    actor = AgentOutput(
+        zeros(1, dtype=torch.int64), zeros(num_actions), zeros(num_heads), zeros(num_heads)
+    )
+    return env, actor
