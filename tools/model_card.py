@@ -52,8 +52,8 @@ INTRODUCTION = (
     f"Mean return of {EPISODES} full games per game (`--mode test --sample --num_episodes "
     f"{EPISODES} --seed {SEED}`). Brackets are 95 % bootstrap intervals over these games. They say "
     "nothing about other seeds of training. 0 % is a random agent, 100 % a professional games "
-    "tester (Wang et al. 2016, arXiv:1511.06581). Greedy play repeats games: `different` says how "
-    "many of them differ."
+    "tester (Wang et al. 2016, arXiv:1511.06581). Greedy play repeats games: `different` counts "
+    "the returns that differ."
 )
 
 
@@ -125,7 +125,7 @@ def format_command(args: dict[str, Any], name: str) -> str:
     parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
     for flag, value in args.items():
         is_said = flag in (IGNORED_FLAGS - {"seed"}) | {"cores", "preset"} or flag not in defaults
-        if not is_said and value not in (None, False, defaults[flag]):
+        if not is_said and value not in (None, defaults[flag]) and value is not False:
             parts.append(f"--{flag}" if value is True else f"--{flag} {shlex.quote(str(value))}")
     return " ".join([*parts, f"--xpid {name}"])
 

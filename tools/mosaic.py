@@ -44,7 +44,7 @@ def read_film(path: Path, fps: float, shrink: int = 1, every: int = 1) -> list[n
                 # A copy, so that the large picture is freed.
                 picture = np.asarray(frame.convert("RGB"))[::shrink, ::shrink].copy()
                 end_ms += frame.info.get("duration", 1000 / fps)
-                pictures += [picture] * max(1, round(end_ms * fps / 1000) - len(pictures))
+                pictures += [picture] * (max(1, round(end_ms * fps / 1000)) - len(pictures))
     except OSError as error:
         raise UsageError(f"{path}: {error}") from error
     return pictures[::every]

@@ -83,9 +83,9 @@ def round_numbers(row: str) -> str:
 
 def ship(run: Path, target: Path) -> None:
     """Copies a run into models/ in its small form, in the place of what was there."""
+    contents = checkpoint.load(run / "model.tar")
     notes = (target / "notes.md").read_text() if (target / "notes.md").exists() else None
     shutil.rmtree(target, ignore_errors=True)
-    contents = checkpoint.load(run / "model.tar")
     checkpoint.save(target / "model.tar", slim(contents))
     if contents["agent"]["agent_type"] == "resnet":
         copies = run_files.intermediate_paths(run)

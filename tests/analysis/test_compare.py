@@ -107,6 +107,7 @@ def test_a_run_that_ended_before_has_no_return(savedir):
     assert common.returns(popart, "Pong", 298).tolist() == [14.6]
     assert common.returns(clipped, "Pong", 298).tolist() == []
     assert [run.name for run in common.ended(298)] == ["popart-2", "clipped"]
+    assert "No score yet in some game: clipped" in compare.format_comparison(common, 120)
     lines = compare.format_comparison(common, 298)
     assert "Left out, because they end before: popart-2, clipped" in lines
     table = {line.strip().split("  ")[0]: line.split() for line in lines if line}

@@ -36,7 +36,7 @@ def test_a_curve_begins_with_the_first_full_game(savedir):
     assert curve.steps.tolist() == [20, 30]
     assert curve.hours.tolist() == [1, 2]
     assert curve.mean.tolist() == [-20, -19]
-    assert runs[0].moments("Pong").sigma.tolist() == [1, 2, 3]
+    assert runs[0].moments("Pong").std.tolist() == [1, 2, 3]
 
 
 def test_a_run_without_records_does_not_hide_the_others(savedir, caplog, assert_misuse):

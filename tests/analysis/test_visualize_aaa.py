@@ -31,6 +31,9 @@ def test_shows_each_query_over_the_game(tmp_path, capsys):
     with Image.open(paths[0]) as image:
         assert image.size == (2 * 5 * 160 + 4 * 8, 2 * 210 + HEADER_HEIGHT)
     assert (tmp_path / "film.mp4").stat().st_size > 1000
+    # A call that fails leaves the pictures.
+    assert visualize_aaa.main([*arguments, "--movie", str(tmp_path / "film.txt")]) == 2
+    assert all(path.exists() for path in paths)
 
 
 def test_a_query_that_looks_at_one_place_lights_up_what_that_place_sees():

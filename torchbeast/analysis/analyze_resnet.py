@@ -63,7 +63,7 @@ def make_parser() -> Parser:
         "--save_dir",
         type=Path,
         help="Directory for the results. (default: filter_comp in --load_path; in modes that "
-        "look at checkpoints: the mode's name, or filters)",
+        "look at checkpoints: filters)",
     )
     add_comparison_flags(parser)
     add_plot_flags(parser)

@@ -190,19 +190,26 @@ class CommonScores(NamedTuple):
 
         Runs without a record until then, and those that :meth:`ended` before, are left out.
         """
-        values = []
-        for run in group.runs:
-            if self._has_ended(run, point):
-                continue
-            curve = self.curves[run.path, game]
-            count = np.searchsorted(self.position(curve), point * (1 + TOLERANCE), side="right")
-            if count:
-                values.append(curve.mean[count - 1])
-        return np.array(values)
+        values = (self._last_return(run, game, point) for run in group.runs)
+        return np.array([value for value in values if value is not None])
+
+    def _last_return(self, run: RunRecords, game: str, point: float) -> float | None:
+        curve = self.curves[run.path, game]
+        count = np.searchsorted(self.position(curve), point * (1 + TOLERANCE), side="right")
+        return float(curve.mean[count - 1]) if count and not self._has_ended(run, point) else None
 
     def ended(self, point: float) -> list[RunRecords]:
         """Returns the runs that ended before ``point``."""
         return [run for g in self.groups for run in g.runs if self._has_ended(run, point)]
+
+    def unscored(self, point: float) -> list[RunRecords]:
+        """Returns the runs that go on to ``point`` and lack a return of some game until then."""
+        return [
+            run
+            for run in (run for group in self.groups for run in group.runs)
+            if not self._has_ended(run, point)
+            and any(self._last_return(run, game, point) is None for game in self.games)
+        ]
 
     def _has_ended(self, run: RunRecords, point: float) -> bool:
         return run.length(self.unit) * (1 + TOLERANCE) < point
@@ -359,6 +366,9 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     ended = common.ended(point)
     if ended:
         lines.append(f"Left out, because they end before: {', '.join(r.name for r in ended)}")
+    unscored = common.unscored(point)
+    if unscored:
+        lines.append(f"No score yet in some game: {', '.join(run.name for run in unscored)}")
     if any(len(group.runs) >= aggregates.MIN_SEEDS for group in groups):
         lines.append(
             f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over seeds, "
@@ -376,7 +386,7 @@ def draw(common: CommonScores) -> Any:
     games = common.normalized_games(first)
     titles = [*(["Human-normalised interquartile mean"] if games else []), *common.games]
     heading = str(common.source).capitalize()
-    if any(len(group.runs) > 1 for group in common.groups):
+    if any(len(group.runs) >= aggregates.MIN_SEEDS for group in common.groups):
         heading += f"; band: {aggregates.CONFIDENCE:.0%} interval over seeds"
     figure, panels = make_panels(titles, heading)
     for group in common.groups:

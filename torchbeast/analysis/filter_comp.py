@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import csv
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import torch
@@ -71,7 +72,9 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
         if not directory.is_dir():
             raise UsageError(f"{directory} is no directory")
         places = [
-            (p.name, p) for p in sorted(directory.iterdir()) if p.is_dir() and not p.is_symlink()
+            (p.name, p)
+            for p in sorted(directory.iterdir())
+            if p.is_dir() and not p.is_symlink() and not (p / "filter_comp.csv").exists()
         ]
     agents = []
     for name, path in places:
@@ -135,29 +138,16 @@ def spread(steps: list[int], count: int) -> list[int]:
     return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
 
 
-class CheckpointReader:
-    """Reads every checkpoint once. What cannot be read is named and None."""
-
-    def __init__(self) -> None:
-        self._checkpoints: dict[tuple[str, int], AgentCheckpoint | None] = {}
-
-    def read(self, agent: RunAgent, step: int) -> AgentCheckpoint | None:
-        """Reads a checkpoint, or returns what was read before; None if it cannot be read."""
-        key = (agent.name, step)
-        if key not in self._checkpoints:
-            self._checkpoints[key] = self._read(agent, step)
-        return self._checkpoints[key]
-
-    def _read(self, agent: RunAgent, step: int) -> AgentCheckpoint | None:
-        path = agent.checkpoints[step]
-        try:
-            state = checkpoint.load(path)["model_state_dict"]
-            return AgentCheckpoint(agent.name, step, path, read_weights(state))
-        except UsageError as error:
-            log.warning("Left out: %s", first_line(error))  # Names the file.
-        except (KeyError, ValueError) as error:
-            log.warning("%s is left out: %s", path, first_line(error))
-        return None
+def read_checkpoint(agent: str, step: int, path: Path) -> AgentCheckpoint | None:
+    """Reads the filters of a checkpoint. One that cannot be read is named in a warning and None."""
+    try:
+        state = checkpoint.load(path)["model_state_dict"]
+        return AgentCheckpoint(agent, step, path, read_weights(state))
+    except UsageError as error:
+        log.warning("Left out: %s", first_line(error))  # Names the file.
+    except (KeyError, ValueError) as error:
+        log.warning("%s is left out: %s", path, first_line(error))
+    return None
 
 
 def make_untrained(like: Agent, seed: int) -> Agent:
@@ -308,7 +298,7 @@ def make_pairs(
     if "single_single" in comparisons and only is not None and only not in singles:
         names = ", ".join(singles) or "none"
         raise UsageError(f"--comp_single_single_model {only}: agents of one game are {names}")
-    reader = CheckpointReader()
+    read = functools.cache(read_checkpoint)  # Each once.
     pairs = []
     for comparison in comparisons:
         for one, other in agent_pairs(agents, comparison, only):
@@ -316,7 +306,8 @@ def make_pairs(
             if seeds != "all" and of_pair not in ("", seeds):
                 continue
             for step_a, step_b in choose_steps(one, other, count, match_steps):
-                a, b = reader.read(one, step_a), reader.read(other, step_b)
+                a = read(one.name, step_a, one.checkpoints[step_a])
+                b = read(other.name, step_b, other.checkpoints[step_b])
                 if a is not None and b is not None:
                     pairs.append(Pair(comparison, a, b, of_pair))
     if not pairs:
@@ -390,27 +381,11 @@ def save(rows: list[Row], directory: Path) -> list[Path]:
 
 def load(directory: Path) -> list[Row]:
     """Loads what :func:`save` wrote. Raises UsageError."""
-    path = directory / "filter_comp.csv"
+    path, kinds = directory / "filter_comp.csv", get_type_hints(Row)
     try:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
-        return [
-            Row(
-                row["comparison"],
-                row["agent_a"],
-                row["agent_b"],
-                int(row["step_a"]),
-                int(row["step_b"]),
-                row["layer"],
-                row["match"],
-                row["game"],
-                row["seeds"],
-                float(row["sum"]),
-                float(row["mean"]),
-                float(row["relative"]),
-            )
-            for row in rows
-        ]
+        return [Row(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows]
     except OSError as error:
         raise UsageError(f"No {path}: run --mode filter_comp first") from error
     except (KeyError, ValueError, TypeError, csv.Error) as error:

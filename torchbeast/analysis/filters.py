@@ -312,29 +312,23 @@ def draw_weights(weights: np.ndarray, pixel: int = 8, gap: int = 2) -> np.ndarra
     from matplotlib import colormaps
 
     scaled = weights / max(float(np.abs(weights).max()), 1e-12)
-    num_filters, num_inputs, height, width = weights.shape
-    colours = colormaps["RdBu_r"]((scaled + 1) / 2)[..., :3]
-    cell = (height * pixel + gap, width * pixel + gap)
-    result = np.zeros((num_inputs * cell[0] - gap, num_filters * cell[1] - gap, 3), np.uint8)
-    for o in range(num_filters):
-        for i in range(num_inputs):
-            large = (colours[o, i] * 255).round().astype(np.uint8)
-            large = large.repeat(pixel, axis=0).repeat(pixel, axis=1)
-            top, left = i * cell[0], o * cell[1]
-            result[top : top + height * pixel, left : left + width * pixel] = large
-    return result
+    colours = (colormaps["RdBu_r"]((scaled + 1) / 2)[..., :3] * 255).round().astype(np.uint8)
+    return _tile(colours.swapaxes(0, 1).repeat(pixel, axis=2).repeat(pixel, axis=3), gap)
 
 
 def sheet(pictures: np.ndarray, gap: int = 2) -> np.ndarray:
     """Draws a contact sheet uint8 of the newest planes of ``[N, C, H, W]``, contrast stretched."""
     planes = pictures[:, -1]
+    low, high = (f(planes, axis=(1, 2), keepdims=True) for f in (np.min, np.max))
+    stretched = ((planes - low) / np.maximum(high - low, 1e-6) * 255).astype(np.uint8)
     columns = math.ceil(math.sqrt(len(planes)))
-    rows = -(-len(planes) // columns)
-    height, width = planes.shape[1:]
-    result = np.zeros((rows * (height + gap) - gap, columns * (width + gap) - gap), np.uint8)
-    for i, plane in enumerate(planes):
-        low, high = plane.min(), plane.max()
-        top, left = (i // columns) * (height + gap), (i % columns) * (width + gap)
-        stretched = (plane - low) / max(high - low, 1e-6) * 255
-        result[top : top + height, left : left + width] = stretched.astype(np.uint8)
-    return result
+    cells = np.pad(stretched, [(0, -len(planes) % columns), (0, 0), (0, 0)])
+    return _tile(cells.reshape(-1, columns, *planes.shape[1:]), gap)
+
+
+def _tile(cells: np.ndarray, gap: int) -> np.ndarray:
+    """Puts pictures ``[R, C, H, W, ...]`` into R rows of C, with black pixels between them."""
+    axes = [(0, 0), (0, 0), (0, gap), (0, gap), *[(0, 0)] * (cells.ndim - 4)]
+    rows, columns, height, width, *colours = (padded := np.pad(cells, axes)).shape
+    picture = padded.swapaxes(1, 2).reshape(rows * height, columns * width, *colours)
+    return picture[: rows * height - gap, : columns * width - gap]

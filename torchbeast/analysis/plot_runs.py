@@ -160,10 +160,9 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
     )
     colours = choose_colours(runs)
     for panel, game in zip(panels, games, strict=True):
-        for moments in (run.moments(game) for run in runs if game in run.games):
-            if moments is not None:
-                curve = Curve(moments.name, moments.steps, None, moments.mu, moments.sigma)
-                draw_curve(panel, moments.steps, curve, color=colours[curve.name])
+        for curve in (run.moments(game) for run in runs if game in run.games):
+            if curve is not None:
+                draw_curve(panel, curve.steps, curve, color=colours[curve.name])
         panel.set_xlabel(ALL_STEPS.label)
         panel.xaxis.set_major_formatter(EngFormatter())
     return figure

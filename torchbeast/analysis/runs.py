@@ -31,15 +31,6 @@ class Curve(NamedTuple):
     game_steps: np.ndarray | None = None  # Agent steps in this game; None if unknown.
 
 
-class PopArtCurve(NamedTuple):
-    """PopArt's statistics of one game of one run; arrays ``[N]``."""
-
-    name: str
-    steps: np.ndarray
-    mu: np.ndarray
-    sigma: np.ndarray
-
-
 class NoRecordsError(UsageError):
     """A run has not written any record yet."""
 
@@ -154,12 +145,12 @@ class RunRecords:
         names = [n.removesuffix("/norm") for n in table.fields if n.endswith("/norm")]
         return table.column("step"), {n: table.column(f"{n}/norm") for n in names}
 
-    def moments(self, game: str) -> PopArtCurve | None:
-        """Returns PopArt's statistics of a game; None without PopArt."""
+    def moments(self, game: str) -> Curve | None:
+        """Returns PopArt's mu and sigma of a game as mean and deviation; None without PopArt."""
         if f"mu/{game}" not in self._logs.fields:
             return None
-        columns = (self._logs.column(name) for name in ("step", f"mu/{game}", f"sigma/{game}"))
-        return PopArtCurve(self.name, *columns)
+        steps, mu, sigma = map(self._logs.column, ("step", f"mu/{game}", f"sigma/{game}"))
+        return Curve(self.name, steps, None, mu, sigma)
 
 
 def distinct_ends(paths: Sequence[Path]) -> list[str]:

@@ -115,6 +115,7 @@ def visualize(flags: argparse.Namespace) -> None:
     from PIL import Image
 
     from torchbeast.analysis.saliency.drawing import remove_earlier
+    from torchbeast.analysis.saliency.maps import check_game
     from torchbeast.models.attention import AttentionNet
     from torchbeast.play.agents import choose_game, load_trained
     from torchbeast.play.config import TrainedAgentConfig
@@ -129,14 +130,15 @@ def visualize(flags: argparse.Namespace) -> None:
     game = choose_game(trained, flags.env)
     root = Path(flags.save_dir).expanduser() / trained.xpid
     directory = checkpoint_directory(root, trained.intermediate_id, game)
+    check_game(trained, game)
     make_directory(directory)
-    remove_earlier(directory)
     with contextlib.ExitStack() as stack:
         movie = None
         if flags.movie:
             movie = stack.enter_context(MovieWriter(Path(flags.movie).expanduser(), 15))
         frames = list(attention_frames(flags, trained, game))
         peak = max(float(maps.max()) for _, _, maps in frames)
+        remove_earlier(directory)
         for step, picture, maps in frames:
             drawn = draw(picture, maps, grid, peak)
             Image.fromarray(drawn).save(directory / f"{step:06d}.png")

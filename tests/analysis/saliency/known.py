@@ -61,10 +61,10 @@ class Patches(Agent):
         return frame
 
 
-def make_step(agent, frame, action=0, state=()):
-    """A step at which the agent saw a frame, with maps at every third pixel."""
+def make_step(agent, frame, action=0, state=(), density=3):
+    """A step at which the agent saw a frame, with maps at every third pixel by default."""
     inputs = observe(frame)
-    perturbation = Perturbation(agent, density=3, radius=3)
+    perturbation = Perturbation(agent, density=density, radius=3)
     names = tuple(f"A{i}" for i in range(agent.config.num_actions))
     return Step(
         step=0,

@@ -40,9 +40,8 @@ def test_networks_have_finite_shares_of_every_score(text, use_lstm):
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(agent_type="resnet", use_lstm=use_lstm, num_actions=3)).eval()
     frame = np.random.default_rng(0).integers(256, size=(4, 84, 84))
-    with torch.inference_mode():  # As a game is watched.
-        step = make_step(agent, frame, state=agent.initial_state(1))
+    with torch.inference_mode():  # As a game is watched. The maps are not used.
+        step = make_step(agent, frame, state=agent.initial_state(1), density=84)
     shares = compute(agent, step, text)
     assert shares.shape == (84, 84)
     assert np.isfinite(shares).all()
-    assert (shares >= 0).all()

@@ -64,6 +64,12 @@ def test_an_actions_score_follows_the_papers_formula():
     assert found.item() == pytest.approx(expected)
 
 
+def test_two_names_of_one_score_are_one_score():
+    texts = ["action", "action:chosen", "action:up", "action:UP", "value"]
+    names = [score.name for score in parse_scores(texts, SUBJECT)]
+    assert names == ["action:chosen", "action:UP", "value"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -135,7 +135,8 @@ def parse_scores(texts: Sequence[str], subject: Subject) -> tuple[Score, ...]:
 
     Raises UsageError for what the agent does not have.
     """
-    return tuple(_parse_score(text, subject) for text in dict.fromkeys(texts))
+    # Two texts may name one score.
+    return tuple(dict.fromkeys(_parse_score(text, subject) for text in texts))
 
 
 def _parse_score(text: str, subject: Subject) -> Score:

@@ -73,25 +73,12 @@ class Effect(NamedTuple):
     value_interval: Interval
 
 
-def watch_moments(
-    trained: Trained,
-    game: str,
-    *,
-    seed: int,
-    actions: Sequence[int],
-    first_frame: int,
-    num_frames: int,
-) -> list[Moment]:
-    """Returns every ``STEPS_APART``-th step of a game. Raises UsageError if it ends before them."""
-    watched = watch_game(
-        trained,
-        game,
-        copy_inputs,
-        seed=seed,
-        actions=actions,
-        first_frame=first_frame,
-        num_frames=num_frames,
-    )
+def watch_moments(trained: Trained, game: str, *, first_frame: int, **options: Any) -> list[Moment]:
+    """Returns every ``STEPS_APART``-th step of a game; ``options`` as of :func:`watch_game`.
+
+    Raises UsageError if the game ends before them.
+    """
+    watched = watch_game(trained, game, copy_inputs, first_frame=first_frame, **options)
     return [
         Moment(picture, *seen)
         for step, picture, seen, _ in watched
