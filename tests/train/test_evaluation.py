@@ -31,10 +31,16 @@ class Run:
         self.recorder = Recorder(plan, state, queue_size=2)
         self.path = self.recorder.path
         self.learner = make_learner(plan, state, lambda _: None, lambda: None)
-        save_agent = Checkpointer(
+        self.checkpointer = Checkpointer(
             self.path, plan, state.seed, self.learner, self.recorder.progress
-        ).save_agent
-        self.evaluator = AgentEvaluator(plan, self.recorder, save_agent, first_step=0)
+        )
+        self.plan = plan
+        self.resume()
+
+    def resume(self):
+        self.evaluator = AgentEvaluator(
+            self.plan, self.recorder, self.checkpointer.save_agent, self.learner.steps
+        )
 
     def reach(self, steps):
         self.learner.steps = steps
@@ -104,6 +110,25 @@ def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):
     assert not (run.path / "scores.csv").exists()
     run.evaluator.close()
     assert not player.is_running()
+
+
+def test_a_resumed_run_makes_up_for_evaluations_that_were_cut_off(make_run):
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
+    run.reach(100)
+    run.evaluator.close()
+    run.resume()
+    run.reach(120)
+    run.finish()
+    run.resume()
+    run.reach(140)  # Nothing is owed.
+    run.evaluator.close()
+    assert {row["step"] for row in read_scores(run.path)} == {"120"}
+    # All steps are done, and the final agent has no scores.
+    run.resume()
+    run.finish()
+    run.resume()
+    run.finish()
+    assert [row["step"] for row in read_scores(run.path)] == ["120", "120", "140", "140"]
 
 
 def test_it_has_low_priority_and_leaves_ctrl_c_to_the_trainer(make_run):

@@ -89,8 +89,8 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 DEFAULT_ENV = "PongNoFrameskip-v4"
 
 
-def add_mode_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag that says what to do."""
+def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds what every trainer takes. Returns the group of the machine, for more."""
     parser.add_argument(
         "--mode",
         choices=["train", "test", "test_render", "record", "env_info"],
@@ -99,10 +99,6 @@ def add_mode_flag(parser: argparse.ArgumentParser) -> None:
         "window. record: film a game. env_info: list games and their actions. "
         "(default: %(default)s)",
     )
-
-
-def add_preset_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag that says which defaults the other flags have."""
     parser.add_argument(
         "--preset",
         choices=list(PRESETS),
@@ -111,12 +107,6 @@ def add_preset_flag(parser: argparse.ArgumentParser) -> None:
         + " ".join(f"{name}: {text}" for name, text in DESCRIPTIONS.items())
         + " (default: %(default)s)",
     )
-
-
-def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds what every trainer takes. Returns the group of the machine, for more."""
-    add_mode_flag(parser)
-    add_preset_flag(parser)
     add_env_flags(
         parser,
         f"{DEFAULT_ENV}; except in --mode train: the agent's games",

@@ -186,12 +186,16 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """Returns all that is needed to resume, as tensors and plain values."""
         with self._gate.between_batches():
+            return {**self.agent_state(), "optimizer_state_dict": self._rule.state_dict()}
+
+    def agent_state(self) -> dict[str, Any]:
+        """Returns the same without the optimizer: all that is needed to play."""
+        with self._gate.between_batches():
             return {
                 "agent": dict(self.agent.config._asdict()),
                 "model_state_dict": {
                     k: v.cpu().clone() for k, v in self.agent.state_dict().items()
                 },
-                "optimizer_state_dict": self._rule.state_dict(),
                 "steps": self.steps,
                 "learner_steps": self.learner_steps,
                 "task_steps": list(self.task_steps),

@@ -140,13 +140,14 @@ def load(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(contents, dict) or "model_state_dict" not in contents:
         raise UsageError(f"{path} is not a checkpoint: it has no model_state_dict")
+    version = contents.get("format")
+    if isinstance(version, int) and version > FORMAT_VERSION:  # It may have other contents.
+        raise UsageError(f"{path} was written by a later version of this program")
     try:
         contents = read(CONTENTS, contents)
         _check_sizes(contents, path.stat().st_size)
     except ValueError as error:
         raise damaged(path, error) from error
-    if contents.get("format", 0) > FORMAT_VERSION:
-        raise UsageError(f"{path} was written by a later version of this program")
     return contents
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable
@@ -157,7 +158,8 @@ def replace_file(
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        with contextlib.suppress(OSError):  # Some network file systems cannot.
+            os.fsync(directory)
     finally:
         os.close(directory)
 

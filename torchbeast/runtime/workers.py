@@ -27,6 +27,8 @@ MAX_QUICK_DEATHS = 5
 MIN_LIFE_S = 10.0
 # A fork server that is dying takes requests that it cannot serve.
 MAX_START_ATTEMPTS = 20
+# OPEN_MAX of macOS: what a process there may have.
+MACOS_OPEN_FILES = 10240
 
 # In a fork server and its children: the process id of the fork server.
 _fork_server_pid: int | None = None
@@ -51,9 +53,13 @@ def begin_fork_server() -> None:
 
 def raise_file_limit() -> None:
     """Lets this process have as many open files as the system allows; a connection is one, too."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # macOS has an unlimited limit, and another.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if sys.platform == "darwin":  # It refuses its own hard limit, which is infinite.
+        wanted = max(soft, MACOS_OPEN_FILES)
+    else:
+        wanted = hard
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def follow_parent(niceness: int = 0) -> None:

@@ -104,7 +104,8 @@ class Checkpointer:
             return True
         with self._learner.between_batches():  # Weights and counts are of one moment.
             contents = {
-                **self._agent_contents(),
+                **self._learner.state_dict(),
+                **self._observation._asdict(),
                 "progress": self._progress.state_dict(),
                 "seed": self._seed,
                 "random_state": torch.get_rng_state(),
@@ -132,12 +133,8 @@ class Checkpointer:
         Returns:
             False if it could not be written.
         """
-        contents = self._agent_contents()
-        del contents["optimizer_state_dict"]
+        contents = {**self._learner.agent_state(), **self._observation._asdict()}
         return self._write(path, contents)
-
-    def _agent_contents(self) -> dict[str, Any]:
-        return {**self._learner.state_dict(), **self._observation._asdict()}
 
     def _write(self, path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> bool:
         faulty = find_not_finite(name_tensors(contents))

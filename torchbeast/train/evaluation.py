@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.envs.games import short_name
-from torchbeast.records.scores import POLICIES, Evaluation, GameScore
+from torchbeast.records.scores import POLICIES, Evaluation, GameScore, last_scored_step
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker, fork_context, start_worker
@@ -112,7 +112,7 @@ class AgentEvaluator:
         plan: RunPlan,
         recorder: Recorder,
         save_agent: Callable[[Path], bool],
-        first_step: int,
+        learned: int,
     ) -> None:
         """Starts nothing yet.
 
@@ -120,7 +120,8 @@ class AgentEvaluator:
             plan: the run.
             recorder: writes the scores.
             save_agent: writes the agent's checkpoint; False if that fails.
-            first_step: agent steps before the first of this process.
+            learned: agent steps of the agent that the run starts from. If it is resumed, an
+                evaluation that was cut off is made up for.
         """
         self._interval = plan.config.evaluation.evaluate_every
         self._recorder = recorder
@@ -138,8 +139,11 @@ class AgentEvaluator:
         self._connection: Any = None
         self._context = fork_context()
         self._watchdog = Watchdog(self._context, 1, max(HANG_S, plan.config.step_timeout_s))
-        # Of the last checkpoint. The initial agent is not evaluated.
-        self._step, self._seconds = first_step, 0.0
+        # Of the last evaluation. The initial agent is not evaluated.
+        self._step, self._seconds = last_scored_step(recorder.path / "scores.csv"), 0.0
+        self._is_owed = self._interval > 0 and learned // self._interval > (
+            self._step // self._interval
+        )
         self._reported: set[str] = set()
 
     def request_if_due(self, stats: StepStats) -> None:
@@ -147,8 +151,9 @@ class AgentEvaluator:
 
         The learner calls this between two steps, while its weights do not change.
         """
-        if not passed_multiple(stats, self._interval):
+        if not (self._is_owed or passed_multiple(stats, self._interval)):
             return
+        self._is_owed = False
         if self._is_busy:
             self._report_once(
                 "busy",

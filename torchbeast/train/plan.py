@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from torchbeast.cli.config import build
 from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import EnvSpec, plan_envs
@@ -115,18 +116,11 @@ def prepare(
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,
     )
-    agent = AgentConfig(
-        agent_type=config.network.agent_type,
+    agent = build(AgentConfig, config.network._asdict())._replace(
         observation_shape=spec.observation_shape,
         num_actions=spec.num_actions,
         tasks=config.games,
         use_lstm=config.network.use_lstm and agent_type.takes_lstm,
-        use_popart=config.network.use_popart,
-        value_heads=config.network.value_heads,
-        beta=config.network.beta,
-        beta_per=config.network.beta_per,
-        sigma_floor=config.network.sigma_floor,
-        lstm_reset=config.network.lstm_reset,
     )
     try:  # A checkpoint of this run must be readable.
         read(AgentConfig, agent._asdict(), "the agent")
