@@ -228,21 +228,20 @@ def test_servers_that_cannot_start_end_the_run(start, tmp_path):
 
 def test_servers_of_ones_own(start, tmp_path):
     basename = f"unix:{tmp_path}/pipe"
-    for steps in (200, 400):
-        servers = start(
-            "polybeast_env", "--env=Mock", "--num_servers=2", f"--pipes_basename={basename}"
-        )
-        wait_until((tmp_path / "pipe.1").exists)
-        code, _, err = start(
-            "polybeast", *MOCK, "--savedir", tmp_path, f"--total_steps={steps}",
-            "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
-        ).finish()  # fmt: skip
-        assert code == 0, err
-        family = servers.family()
-        servers.process.send_signal(signal.SIGTERM)
-        assert servers.finish()[0] == 0
-        nothing_left(servers, family)
-        assert not (tmp_path / "pipe.0").exists()
+    servers = start(
+        "polybeast_env", "--env=Mock", "--num_servers=2", f"--pipes_basename={basename}"
+    )
+    wait_until((tmp_path / "pipe.1").exists)
+    code, _, err = start(
+        "polybeast", *MOCK, "--savedir", tmp_path, "--total_steps=200",
+        "--no_start_servers", f"--pipes_basename={basename}", "--num_servers=2",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    family = servers.family()
+    servers.process.send_signal(signal.SIGTERM)
+    assert servers.finish()[0] == 0
+    nothing_left(servers, family)
+    assert not (tmp_path / "pipe.0").exists()
 
 
 @pytest.mark.parametrize(
@@ -250,12 +249,8 @@ def test_servers_of_ones_own(start, tmp_path):
     [
         (["--env=Pong,SpaceInvaders"], "it serves game 1 of its list, this run has 1"),
         (
-            ["--env=Freeway"],
-            "it serves Freeway (deepmind, gray_stack, 84 x 84), this run needs Pong (",
-        ),
-        (
             ["--env=Pong", "--frame_height=96"],
-            "it serves Pong (deepmind, gray_stack, 96 x 84), this",
+            "it serves Pong (deepmind, gray_stack, 96 x 84), this run needs Pong (",
         ),
     ],
 )

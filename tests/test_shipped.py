@@ -18,7 +18,7 @@ def load(path):
     return read_trained(path, path.parent.name)
 
 
-@pytest.mark.parametrize("name", ["Pong", "Pong-s2", "PongAttention", "PongShallow"])
+@pytest.mark.parametrize("name", ["Pong", "PongAttention", "PongShallow"])
 def test_the_pong_agents_win(name):
     trained = load(MODELS / name / "model.tar")
     (game,) = play(trained, trained.agent.config.tasks[0], 1, seed=1)

@@ -60,21 +60,6 @@ def test_given_actions_are_played_first():
     assert seen[:4] == [0, 2, 1, 3]
 
 
-def test_memory_is_carried_through_a_game():
-    trained = make(4, use_lstm=True)
-    norms = []
-    forward = trained.agent.forward
-
-    def spy(inputs, state, sample):
-        norms.append(state[0].abs().sum().item())
-        return forward(inputs, state, sample=sample)
-
-    trained.agent.forward = spy
-    list(playing.play(trained, BREAKOUT, 1, greedy=False))
-    assert norms[0] == 0
-    assert min(norms[1:]) > 0
-
-
 @pytest.mark.parametrize(("lstm_reset", "num_resets"), [("life", 5), ("game", 1)])
 def test_memory_is_reset_where_it_was_in_training(lstm_reset, num_resets):
     trained = make(4, use_lstm=True, lstm_reset=lstm_reset)
