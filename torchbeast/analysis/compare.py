@@ -61,8 +61,7 @@ def group_runs(runs: Sequence[RunRecords], unit: str = "steps") -> list[Group]:
     in the use of the machine.
 
     Groups have the order of their first runs. Those that would have the same name are called as
-    their first run. A run whose flags are
-    unknown is a separate group.
+    their first run. A run whose flags are unknown is a separate group.
     """
     unread = IGNORED_FLAGS if unit == "hours" else IGNORED_FLAGS | MACHINE_FLAGS
     groups: list[Group] = []
@@ -150,6 +149,11 @@ class CommonScores(NamedTuple):
     env_ids: dict[str, str]
     """By game: an environment of the user's may be called as a game that has a human score."""
 
+    @property
+    def runs(self) -> list[RunRecords]:
+        """The runs of all groups."""
+        return [run for group in self.groups for run in group.runs]
+
     def position(self, curve: Curve) -> np.ndarray:
         """Returns a curve's steps or hours, ``[N]``."""
         if self.unit == "steps":
@@ -200,13 +204,13 @@ class CommonScores(NamedTuple):
 
     def ended(self, point: float) -> list[RunRecords]:
         """Returns the runs that ended before ``point``."""
-        return [run for g in self.groups for run in g.runs if self._has_ended(run, point)]
+        return [run for run in self.runs if self._has_ended(run, point)]
 
     def unscored(self, point: float) -> list[RunRecords]:
         """Returns the runs that go on to ``point`` and lack a return of some game until then."""
         return [
             run
-            for run in (run for group in self.groups for run in group.runs)
+            for run in self.runs
             if not self._has_ended(run, point)
             and any(self._last_return(run, game, point) is None for game in self.games)
         ]
@@ -426,7 +430,7 @@ def compare(flags: argparse.Namespace) -> None:
     groups = group_runs(find_runs([path.expanduser() for path in flags.runs]), flags.by)
     common = find_common(groups, unit=flags.by, policy=flags.policy, table=flags.table)
     point = flags.at if flags.at is not None else common.range(groups)[1]
-    if len(common.ended(point)) == sum(len(group.runs) for group in groups):
+    if common.ended(point) == common.runs:
         raise UsageError(f"--at {flags.at:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))
     if flags.output is not None:

@@ -54,12 +54,10 @@ def begin_fork_server() -> None:
 def raise_file_limit() -> None:
     """Lets this process have as many open files as the system allows; a connection is one, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if sys.platform == "darwin":  # It refuses its own hard limit, which is infinite.
-        wanted = max(soft, MACOS_OPEN_FILES)
-    else:
-        wanted = hard
+    # macOS refuses its own hard limit, which is infinite.
+    most = min(hard, max(soft, MACOS_OPEN_FILES)) if sys.platform == "darwin" else hard
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def follow_parent(niceness: int = 0) -> None:

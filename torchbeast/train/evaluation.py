@@ -140,10 +140,11 @@ class AgentEvaluator:
         self._context = fork_context()
         self._watchdog = Watchdog(self._context, 1, max(HANG_S, plan.config.step_timeout_s))
         # Of the last evaluation. The initial agent is not evaluated.
-        self._step, self._seconds = last_scored_step(recorder.path / "scores.csv"), 0.0
-        self._is_owed = self._interval > 0 and learned // self._interval > (
-            self._step // self._interval
-        )
+        self._step, self._seconds = 0, 0.0
+        self._is_owed = False
+        if self._interval:
+            self._step = last_scored_step(recorder.path / "scores.csv")
+            self._is_owed = learned // self._interval > self._step // self._interval
         self._reported: set[str] = set()
 
     def request_if_due(self, stats: StepStats) -> None:
