@@ -24,9 +24,14 @@ from torchbeast.envs.human_scores import find_reference
 from torchbeast.runtime.text import format_rows
 
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "reference" / "arms"
-ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-popart")
-# With PopArt, and the same rewards without it.
-CLAIMS = (("raw-popart", "raw"), ("clipped-popart", "clipped"))
+ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-heads", "raw-popart")
+# With PopArt, and the same rewards without it; then with its heads, but not normalised.
+CLAIMS = (
+    ("raw-popart", "raw"),
+    ("clipped-popart", "clipped"),
+    ("raw-popart", "raw-heads"),
+    ("clipped-popart", "clipped-heads"),
+)
 SINGLE = "single"
 SEEDS = 3  # As many as a claim needs in each arm.
 RESAMPLES = 10_000
