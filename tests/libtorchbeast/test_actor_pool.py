@@ -310,6 +310,9 @@ def test_close_with_a_stopped_server(start_server):
         ({"environments_per_stream": [1, 2]}, "one number per address"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
         ({"unroll_length": 2**62 - 1}, "unroll_length must be from 1 to 1048576"),
+        ({"max_environment_failures": -1}, "max_environment_failures must be from 0"),
+        ({"tls": ["certificate", "key"]}, "tls must be"),
+        ({"tls": ["", "", ""]}, "tls must be"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

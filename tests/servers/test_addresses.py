@@ -1,5 +1,6 @@
 import datetime
 import os
+import resource
 import shutil
 import socket
 
@@ -39,6 +40,21 @@ def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == kept
         for client in clients:
             client.close()
+
+
+def test_a_socket_is_kept_where_the_program_cannot_look_who_listens(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with bind(tmp_path / "alive") as alive:
+        alive.listen()
+        free = os.dup(alive.fileno())
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            with pytest.raises(RuntimeError, match="Too many open files"):
+                remove_dead_socket(str(tmp_path / "alive"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (tmp_path / "alive").exists()
 
 
 def test_each_host_has_an_equal_part_of_the_servers():

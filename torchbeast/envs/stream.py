@@ -49,7 +49,8 @@ class EnvStream:
     Scores and step counts are those of full games: they continue over a lost life (``done`` without
     ``game_over``).
 
-    The C++ environment server does the same for environments that it serves.
+    The C++ environment server makes the same rows, but for the first: there it does not set
+    ``done`` and ``game_over``.
     """
 
     def __init__(self, env: gymnasium.Env, task: int) -> None:

@@ -10,8 +10,10 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -59,7 +61,11 @@ Tls MakeTls(const std::optional<std::vector<std::string>>& tls,
     throw std::invalid_argument("tls_server_name needs tls");
   }
   if (!tls) return {};
-  if (tls->size() != 3) throw std::invalid_argument("tls must be (certificate, key, root), as PEM");
+  // gRPC takes an empty root for the system's, and an empty certificate for none.
+  const bool has_empty = std::any_of(tls->begin(), tls->end(), [](const auto& pem) { return pem.empty(); });
+  if (tls->size() != 3 || has_empty) {
+    throw std::invalid_argument("tls must be (certificate, key, root), as PEM");
+  }
   return {(*tls)[0], (*tls)[1], (*tls)[2], server_name};
 }
 
@@ -69,7 +75,7 @@ std::unique_ptr<ActorPool> MakeActorPool(
     int64_t unroll_length, const PyBatchingQueue& queue, const PyDynamicBatcher& batcher,
     const std::vector<std::string>& addresses, nb::handle initial_agent_state,
     const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
-    int max_environment_failures, const std::optional<std::vector<std::string>>& tls,
+    int64_t max_environment_failures, const std::optional<std::vector<std::string>>& tls,
     nb::object allocator, double step_timeout_s, double failure_window_s,
     const std::string& tls_server_name, std::optional<int> num_threads,
     std::vector<std::string> environments) {
@@ -89,7 +95,9 @@ std::unique_ptr<ActorPool> MakeActorPool(
   options.newest_plane = newest_plane;
   options.connect_timeout = Milliseconds(1000 * connect_timeout_s, "connect_timeout_s");
   options.step_timeout = Milliseconds(1000 * step_timeout_s, "step_timeout_s");
-  options.max_environment_failures = max_environment_failures;
+  options.max_environment_failures =
+      static_cast<int>(CheckSize("max_environment_failures", max_environment_failures, 0,
+                                 std::numeric_limits<int>::max()));
   options.failure_window = Milliseconds(1000 * failure_window_s, "failure_window_s");
   options.tls = MakeTls(tls, tls_server_name);
   options.num_threads = num_threads;

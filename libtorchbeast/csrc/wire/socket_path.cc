@@ -25,7 +25,10 @@ constexpr std::chrono::seconds kLockTimeout{10};
 
 bool SomebodyListens(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  if (fd < 0) return false;
+  if (fd < 0) {
+    throw std::runtime_error("Cannot tell whether a server listens on " + path + ": " +
+                             std::strerror(errno));
+  }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   fcntl(fd, F_SETFL, O_NONBLOCK);
   sockaddr_un address{};

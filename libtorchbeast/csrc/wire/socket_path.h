@@ -9,7 +9,8 @@
 
 namespace torchbeast {
 
-// Whether a server listens on `path`, even one that is stopped.
+// Whether a server listens on `path`, even one that is stopped. Throws std::runtime_error if this
+// process may not open a socket to look.
 bool SomebodyListens(const std::string& path);
 
 // Throws std::runtime_error if `path` is the socket of another user, neither this one nor root:
@@ -32,7 +33,8 @@ class SocketDirectoryLock {
 };
 
 // Removes the socket of a server that was killed; no other file, and no socket that somebody
-// listens on. Throws std::runtime_error if another process holds the directory's lock.
+// listens on. Throws std::runtime_error if another process holds the directory's lock, or
+// as SomebodyListens() does.
 void RemoveDeadSocket(const std::string& path);
 
 }  // namespace torchbeast

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -133,28 +134,16 @@ class Nest {
   // Whether `other` has the same containers, sizes and keys.
   template <typename U, typename OtherTag>
   bool has_same_structure(const Nest<U, OtherTag>& other) const {
-    if (is_leaf() || other.is_leaf()) return is_leaf() && other.is_leaf();
-    if (is_sequence() != other.is_sequence()) return false;
-    if (is_sequence()) {
-      if (sequence().size() != other.sequence().size()) return false;
-      for (size_t i = 0; i < sequence().size(); ++i) {
-        if (!sequence()[i].has_same_structure(other.sequence()[i])) return false;
-      }
-      return true;
-    }
-    if (mapping().size() != other.mapping().size()) return false;
-    auto theirs = other.mapping().begin();
-    for (const auto& [key, item] : mapping()) {
-      if (theirs->first != key || !item.has_same_structure(theirs->second)) return false;
-      ++theirs;
-    }
-    return true;
+    return !find_difference(other);
   }
 
   // Throws NestError naming the first place where `other` has another structure.
   template <typename U, typename OtherTag>
   void check_same_structure(const Nest<U, OtherTag>& other) const {
-    if (!has_same_structure(other)) throw NestError(describe_difference(other, ""));
+    const std::optional<Difference> difference = find_difference(other);
+    if (!difference) return;
+    const std::string place = difference->path.empty() ? "the root" : difference->path;
+    throw NestError("nests don't match at " + place + ": " + difference->text);
   }
 
   // "a leaf", "a sequence of 2", "a mapping of 3".
@@ -191,38 +180,45 @@ class Nest {
   template <typename U, typename OtherTag>
   friend class Nest;
 
-  // The first difference from `other`, whose structure is another; `path` leads here.
+  // How two structures differ, and where: "['key'][0]".
+  struct Difference {
+    std::string text, path;
+  };
+
+  // The first difference from `other`, if there is one.
   template <typename U, typename OtherTag>
-  std::string describe_difference(const Nest<U, OtherTag>& other, const std::string& path) const {
-    const std::string place =
-        "nests don't match at " + (path.empty() ? std::string("the root") : path) + ": ";
+  std::optional<Difference> find_difference(const Nest<U, OtherTag>& other) const {
+    if (is_leaf() && other.is_leaf()) return std::nullopt;
     if (is_leaf() || other.is_leaf() || is_sequence() != other.is_sequence()) {
-      return place + describe() + " against " + other.describe();
+      return Difference{describe() + " against " + other.describe(), ""};
     }
     if (size() != other.size()) {
-      return place + "expected " + (is_sequence() ? "sequences" : "mappings") +
-             " of same length but got " + std::to_string(size()) + " vs " +
-             std::to_string(other.size());
+      const std::string containers = is_sequence() ? "sequences" : "mappings";
+      return Difference{"expected " + containers + " of same length but got " +
+                            std::to_string(size()) + " vs " + std::to_string(other.size()),
+                        ""};
     }
     if (is_sequence()) {
       for (size_t i = 0; i < sequence().size(); ++i) {
-        if (sequence()[i].has_same_structure(other.sequence()[i])) continue;
-        return sequence()[i].describe_difference(other.sequence()[i],
-                                                 path + "[" + std::to_string(i) + "]");
+        if (auto difference = sequence()[i].find_difference(other.sequence()[i])) {
+          return Difference{difference->text, "[" + std::to_string(i) + "]" + difference->path};
+        }
       }
+      return std::nullopt;
     }
     auto theirs = other.mapping().begin();
     for (const auto& [key, item] : mapping()) {
       if (theirs->first != key) {
-        return place + "expected mappings to have same keys but found '" + key + "' vs '" +
-               theirs->first + "'";
+        return Difference{"expected mappings to have same keys but found '" + key + "' vs '" +
+                              theirs->first + "'",
+                          ""};
       }
-      if (!item.has_same_structure(theirs->second)) {
-        return item.describe_difference(theirs->second, path + "['" + key + "']");
+      if (auto difference = item.find_difference(theirs->second)) {
+        return Difference{difference->text, "['" + key + "']" + difference->path};
       }
       ++theirs;
     }
-    return place;
+    return std::nullopt;
   }
 
   std::variant<T, Sequence, Mapping> value_;
