@@ -62,7 +62,8 @@ Tls MakeTls(const std::optional<std::vector<std::string>>& tls,
   }
   if (!tls) return {};
   // gRPC takes an empty root for the system's, and an empty certificate for none.
-  const bool has_empty = std::any_of(tls->begin(), tls->end(), [](const auto& pem) { return pem.empty(); });
+  const bool has_empty = std::any_of(tls->begin(), tls->end(),
+                                     [](const std::string& pem) { return pem.empty(); });
   if (tls->size() != 3 || has_empty) {
     throw std::invalid_argument("tls must be (certificate, key, root), as PEM");
   }
