@@ -26,7 +26,7 @@ MISSING_TOOLS = (
     "  Fedora:          sudo dnf install gcc-c++ python3-devel pkgconf-pkg-config grpc-devel "
     "grpc-plugins protobuf-devel protobuf-compiler\n"
     "  macOS:           brew install grpc protobuf pkgconf\n"
-    "  conda:           conda install -c conda-forge cxx-compiler pkg-config grpc-cpp\n"
+    "  conda:           conda install -c conda-forge cxx-compiler pkg-config libgrpc libprotobuf\n"
     "or leave PolyBeast out with TORCHBEAST_PURE_PYTHON=1."
 )
 PROTO = Path("libtorchbeast/proto/rpcenv.proto")
