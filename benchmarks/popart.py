@@ -29,7 +29,7 @@ from torch import Tensor
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.popart import PopArtLayer
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import SIGMA_FLOOR, AgentOutput, EnvOutput
 from torchbeast.core.update import UpdateRule
 from torchbeast.models import Agent, AgentConfig, make_agent
 
@@ -80,7 +80,7 @@ class Layer:
     """The first game's statistics in a PopArt layer."""
 
     def __init__(self, beta_per: str, beta: float) -> None:
-        self._layer = PopArtLayer(1, GAMES, beta, beta_per)
+        self._layer = PopArtLayer(1, GAMES, beta, beta_per, SIGMA_FLOOR)
 
     def update(self, targets: Tensor, task: Tensor) -> None:
         self._layer.adopt(self._layer.moved(self._layer.sum_own_targets(targets, task)))

@@ -1,6 +1,7 @@
 """Several learners under torchrun: a real run of two games, and what happens when a rank dies."""
 
 import signal
+import socket
 import subprocess
 import sys
 
@@ -74,3 +75,24 @@ def test_a_killed_rank_is_restarted_and_a_signal_stops_all_after_the_same_step(t
     assert contents["steps"] == contents["learner_steps"] * 40 == sum(contents["task_steps"])
     assert contents["steps"] == steps[-1] > 0
     assert min(contents["task_steps"]) > 0
+
+
+def test_a_rank_with_other_flags_ends_the_run_and_says_which(start, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = []
+    for index, rate in enumerate(("0.0005", "0.001")):
+        variables = {
+            **{"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        }
+        environment = {name: str(value) for name, value in variables.items()}
+        arguments = [*RUN, "--total_steps=1000", f"--learning_rate={rate}", "--savedir", tmp_path]
+        ranks.append(start("polybeast", *arguments, env=environment))
+    code, _, err = ranks[1].finish()
+    assert code == 2
+    assert "differs from the first one: learning_rate 0.001 instead of 0.0005; start all" in err
+    code, _, err = ranks[0].finish()
+    assert code == 1
+    assert "another rank of this run ended" in err

@@ -106,7 +106,7 @@ def test_outputs_are_preserved_by_every_update():
 
 def test_small_spread_of_large_values_is_resolved():
     torch.manual_seed(0)
-    layer = PopArtLayer(1, 1, beta=0.05, sigma_floor=0.0)
+    layer = PopArtLayer(1, 1, beta=0.05)
     for _ in range(300):
         targets = (30000 + 0.01 * torch.randn(8, 8, dtype=torch.float64)).unsqueeze(-1)
         layer.update_parameters(targets, torch.ones_like(targets))
@@ -114,7 +114,7 @@ def test_small_spread_of_large_values_is_resolved():
 
 
 def test_sigma_stays_in_its_bounds():
-    layer = PopArtLayer(1, 1, beta=1.0, sigma_floor=0.0)
+    layer = PopArtLayer(1, 1, beta=1.0)
     update(layer, torch.full((1, 1), 5.0), torch.zeros(1, 1, dtype=torch.int64))
     assert layer.sigma.item() == SIGMA_MIN
     update(layer, torch.tensor([[1e9, -1e9]]), torch.zeros(1, 2, dtype=torch.int64))

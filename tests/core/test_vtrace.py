@@ -138,3 +138,12 @@ def test_wrong_shapes_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message) as error:
         vtrace.from_importance_weights(*map(torch.zeros, arguments))
     assert isinstance(error.value, RuntimeError)  # As in TorchBeast.
+
+
+@pytest.mark.parametrize("given", [("mu",), ("sigma",), ("normalized_values",)])
+def test_statistics_that_are_not_complete_are_refused(given):
+    step = torch.ones(3, 2)
+    with pytest.raises(ValueError, match="belong together"):
+        vtrace.from_importance_weights(
+            step, step, step, step, torch.ones(2), **dict.fromkeys(given, step)
+        )

@@ -31,6 +31,15 @@ def make_inputs(config, steps=5, batch=3, seed=0):
     )
 
 
+@pytest.mark.parametrize("agent_type", ["atari", "aaa"])
+def test_an_agent_that_sees_its_last_action_does_not_go_without(agent_type):
+    agent = make_agent(AgentConfig(agent_type=agent_type))
+    inputs = make_inputs(agent.config)._asdict()
+    del inputs["last_action"]
+    with pytest.raises(ValueError, match="needs last_action"):
+        agent(inputs, agent.initial_state(3))
+
+
 @pytest.mark.parametrize(
     ("agent_type", "use_lstm", "use_popart", "value_heads", "heads"),
     [
@@ -390,6 +399,7 @@ def test_checkpoints_of_every_earlier_format_give_the_same_outputs():
             "reward": torch.zeros(3, 2),
             "done": torch.zeros(3, 2, dtype=torch.bool),
             "task": torch.zeros(3, 2, dtype=torch.int32),
+            "last_action": torch.zeros(3, 2, dtype=torch.int64),
         }
         output, _ = agent(inputs)
         torch.testing.assert_close(output.policy_logits, contents["expected_logits"])

@@ -32,6 +32,12 @@ def put(value, *keys):
     return change
 
 
+def test_the_message_names_the_weight_that_does_not_fit(make_config, change):
+    change(remove("model_state_dict", "policy.weight"))
+    with pytest.raises(UsageError, match=r'is damaged \(Missing key.*"policy.weight"'):
+        resume_or_start(prepare(make_config()))
+
+
 def make_like_2019(contents):
     for name in set(contents) - {"model_state_dict", "optimizer_state_dict"}:
         del contents[name]

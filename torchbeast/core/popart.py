@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchbeast.core.types import SIGMA_FLOOR
-
 SIGMA_MIN = 1e-4
 SIGMA_MAX = 1e6
 # How large rewards count as before a task's first reward.
@@ -186,7 +184,7 @@ class PopArtLayer(nn.Module):
         output_features: int,
         beta: float = 0.00001,
         beta_per: str = "target",
-        sigma_floor: float = SIGMA_FLOOR,
+        sigma_floor: float = 0.0,
     ) -> None:
         """Initialises the layer like ``nn.Linear``, with mean 0 and standard deviation 1.
 
@@ -195,7 +193,8 @@ class PopArtLayer(nn.Module):
             output_features: ``K``.
             beta: step size of the statistics.
             beta_per: what moves them by ``beta``: "target" or "batch"; see :func:`step_size`.
-            sigma_floor: lowest sigma, as a share of the mean magnitude of the task's rewards.
+            sigma_floor: lowest sigma, as a share of the mean magnitude of the task's rewards; 0
+                where the sums of targets come without rewards.
         """
         super().__init__()
         if beta_per not in BETA_PER:

@@ -86,6 +86,7 @@ def from_logits(
 
     Raises:
         ShapeError: shapes contradict each other. It is a ValueError and a RuntimeError.
+        ValueError: one of ``mu`` and ``sigma`` is given without the other.
     """
     log_policies = [
         action_log_probs(logits.detach().to(values.dtype), actions)
@@ -131,6 +132,13 @@ def from_importance_weights(
     al. 2019): ``rho * ((reward + discount * v' - mu) / sigma - normalized_value)``.
     """
     _check_bootstrap(values, bootstrap_value)
+    if (mu is None) != (sigma is None) or (sigma is None and normalized_values is not None):
+        raise ValueError("mu, sigma and normalized_values belong together: mu or sigma is missing")
+    if normalized_values is not None and normalized_values.shape != values.shape:
+        raise ShapeError(
+            f"normalized_values {tuple(normalized_values.shape)} must have the shape of values "
+            f"{tuple(values.shape)}"
+        )
     log_rhos = _broadcast("log_rhos", log_rhos, values)
     discounts = _broadcast("discounts", discounts, values)
     rewards = _broadcast("rewards", rewards, values)
@@ -155,10 +163,9 @@ def from_importance_weights(
         rhos if clip_pg_rho_threshold is None else rhos.clamp(max=clip_pg_rho_threshold)
     )
     q_values = rewards + discounts * vs_next
-    if sigma is None:
+    if sigma is None or mu is None:
         pg_advantages = clipped_pg_rhos * (q_values - values)
     else:
-        assert mu is not None
         if normalized_values is None:
             normalized_values = (values - mu) / sigma
         pg_advantages = clipped_pg_rhos * ((q_values - mu) / sigma - normalized_values)

@@ -162,4 +162,7 @@ def import_custom(env_id: str) -> None:
         importlib.import_module(module)
         gymnasium.spec(name)
     except Exception as error:  # A module may raise anything.
-        raise UsageError(f"Cannot find environment '{env_id}': {first_line(error)}") from error
+        where = "; PYTHONPATH must name its directory" if isinstance(error, ImportError) else ""
+        raise UsageError(
+            f"Cannot find environment '{env_id}': {first_line(error)}{where}"
+        ) from error

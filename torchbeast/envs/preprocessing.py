@@ -84,7 +84,6 @@ class Preprocessing(NamedTuple):
     episodic_life: bool  # A lost life ends the training episode (the game continues).
     sticky_action_probability: float  # The emulator repeats the last action with this probability.
     full_action_space: bool  # All 18 actions instead of those that the game knows.
-    frame_skip: int = 4  # Emulator frames per agent step.
 
 
 # Mnih et al. 2015, with the no-op starts of van Hasselt et al. 2015.
@@ -105,6 +104,7 @@ MACHADO = Preprocessing(
 )
 PROFILES = {"deepmind": DEEPMIND, "machado": MACHADO}
 EMULATOR_FPS = 60
+FRAME_SKIP = 4  # Emulator frames per agent step.
 # Games (names of their ROMs) whose gray screen in ale-py is not the luminance of the colour screen:
 # it is that of another television norm.
 WRONG_GRAY = frozenset({"air_raid", "laser_gates"})
@@ -174,7 +174,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0
         self._colour_screens = np.zeros((colours, height, width, 3), np.uint8)
-        self.metadata = {**env.metadata, "render_fps": EMULATOR_FPS / preprocessing.frame_skip}
+        self.metadata = {**env.metadata, "render_fps": EMULATOR_FPS / FRAME_SKIP}
         # [picture, channel, row, column]
         self._stack = np.zeros(
             (self._format.num_pictures, channels, frame_height, frame_width), np.uint8
@@ -197,7 +197,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         return self._observation(), {"lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Takes one agent step: ``frame_skip`` emulator frames of ``action``."""
+        """Takes one agent step: four emulator frames of ``action``."""
         reward = self._pending_reward + self._advance(self.actions[action])
         self._pending_reward = 0.0
         terminated = self._ale.game_over(with_truncation=False)
@@ -242,20 +242,16 @@ class AtariPreprocessing(gymnasium.Wrapper):
         """Runs the emulator for one agent step and pushes its picture; returns the reward."""
         act = self._ale.act
         reward = 0.0
-        last = self._config.frame_skip - 1
-        for frame in range(self._config.frame_skip):
+        for frames_left in reversed(range(FRAME_SKIP)):
             reward += act(action)
-            if frame >= last - 1:
-                self._get_screen(self._screens[last - frame])
+            if frames_left < 2:
+                self._get_screen(self._screens[frames_left])
                 if len(self._colour_screens):
-                    self._ale.getScreenRGB(self._colour_screens[last - frame])
+                    self._ale.getScreenRGB(self._colour_screens[frames_left])
             if self._ale.game_over():
                 break
         self._stack[:-1] = self._stack[1:]
-        if last > 0:
-            self._resizer.resize_maximum(self._screens, self._stack[-1])
-        else:
-            self._stack[-1] = self._resizer.resize(self._screens[0])
+        self._resizer.resize_maximum(self._screens, self._stack[-1])
         return reward
 
     def _observation(self) -> np.ndarray:

@@ -271,10 +271,10 @@ class Agent(nn.Module, abc.ABC):
         return dict.fromkeys(names, width - 1 - self.config.num_actions)
 
     def one_hot_last_action(self, fields: dict[str, Any]) -> Tensor:
-        """Returns the last action one-hot, ``[T * B, A]``; action 0 where it is not known."""
+        """Returns the last action one-hot, ``[T * B, A]``. Raises ValueError if it is missing."""
         last_action = fields.get("last_action")
         if last_action is None:
-            last_action = torch.zeros_like(fields["reward"], dtype=torch.int64)
+            raise ValueError("this agent needs last_action, int64 [T, B]: what led to each frame")
         return nn.functional.one_hot(last_action.flatten(), self.config.num_actions)
 
     def encode_frames(self, frames: Tensor, task: Tensor | None = None) -> Tensor:

@@ -38,7 +38,10 @@ def find_agent_type(agent_type: str) -> type[Agent]:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"Cannot find --agent_type {agent_type}: {error}") from error
+        raise UsageError(
+            f"Cannot find --agent_type {agent_type}: {error}; PYTHONPATH must name the directory "
+            "of its module"
+        ) from error
     if not (isinstance(found, type) and issubclass(found, Agent)):
         raise UsageError(f"--agent_type {agent_type} is no torchbeast.models.Agent")
     return found

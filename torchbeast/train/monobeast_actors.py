@@ -180,7 +180,7 @@ class ActorProcesses:
 
         Its pipe alone does not tell: a process that its environment started may hold it open.
         """
-        while self._actors[index] is process:
+        while self._actors[index] is process and not self._stopped.is_set():
             if self._pipes[index].poll():
                 self._listen(index)
             else:

@@ -28,7 +28,7 @@ from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.evaluation import AgentEvaluator
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.recorder import Recorder
-from torchbeast.train.start import RunState, make_learner, resume_or_start
+from torchbeast.train.start import RunState, check_recipe, make_learner, recipe, resume_or_start
 
 log = logging.getLogger("torchbeast")
 
@@ -275,12 +275,14 @@ class TrainingRun:
             self._outputs = RunOutputs(plan, state, queue_size)
         else:
             contents = ranks.broadcast(None)
+            check_recipe(contents["recipe"], recipe(plan.config))
             state = RunState(contents["seed"], contents)
             self._outputs = NoOutputs()
         on_gradients = self._on_gradients if plan.config.output.track_gradients else lambda: None
         self.learner = make_learner(plan, state, self._on_step, on_gradients)
         if ranks.count > 1 and ranks.is_first:
-            ranks.broadcast({**self.learner.state_dict(), "seed": state.seed})
+            shared = {"seed": state.seed, "recipe": recipe(plan.config)}
+            ranks.broadcast({**self.learner.state_dict(), **shared})
         self._outputs.attach(self.learner)
         self._seed = state.seed + RANK_SEEDS * ranks.index
         if not ranks.is_first:

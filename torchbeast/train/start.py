@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.cli.config import describe_changes
+from torchbeast import __version__
+from torchbeast.cli.config import describe_changes, flatten
 from torchbeast.core.checks import find_not_finite
 from torchbeast.core.learner import Learner, StepStats
 from torchbeast.core.optimizer import check_optimizer_state, optimizer_kind
@@ -33,6 +34,31 @@ log = logging.getLogger("torchbeast")
 FREE_FIELDS = ("beta", "beta_per", "sigma_floor", "clip_reward_input")
 
 
+def recipe(config: TrainingConfig) -> dict[str, Any]:
+    """Returns what all ranks of a run must have in common, by the name of the flag: plain values.
+
+    Ranks add up their gradients. Each then changes its own copy of the agent, and these stay equal
+    only if all learn the same games by the same rules.
+    """
+    parts = (config.observation, config.network, config.learning, config.optimizer)
+    values = {name: value for part in parts for name, value in flatten(part).items()}
+    return {"env": ",".join(config.games), **values, "version": __version__}
+
+
+def check_recipe(first: dict[str, Any], own: dict[str, Any]) -> None:
+    """Raises UsageError if a rank's :func:`recipe` differs from that of the first rank."""
+    differences = [
+        f"{name} {own.get(name)} instead of {first.get(name)}"
+        for name in sorted({*first, *own})
+        if own.get(name) != first.get(name)
+    ]
+    if differences:
+        raise UsageError(
+            f"this rank differs from the first one: {', '.join(differences)}; start all ranks of a "
+            "run with the same flags and the same version"
+        )
+
+
 def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -> None:
     """Checks that a checkpoint holds a whole run of an agent.
 
@@ -49,8 +75,8 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         raise UsageError(
             f"{path} is of the program of 2019; its optimizer state has another format: {other_run}"
         )
+    agent = make_agent(config)
     try:
-        agent = make_agent(config)
         changed = changed_fields(contents["agent"], config)
         if changed:
             raise UsageError(
@@ -85,7 +111,11 @@ def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
 
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:
     """Raises an error if ``state`` does not fit ``agent``, or a weight is not finite."""
-    agent.load_state_dict(state)
+    try:
+        agent.load_state_dict(state)
+    except RuntimeError as error:  # Its first line names nothing but the class.
+        first, *details = str(error).splitlines()
+        raise ValueError(details[0].strip() if details else first) from error
     faulty = find_not_finite(agent.state_dict())
     if faulty:
         raise ValueError(f"{faulty[0]} is not finite")
