@@ -115,7 +115,8 @@ def make_step(agent: Agent) -> Callable[[], None]:
 
 def make_inputs(rows: int, batch: int) -> dict[str, Tensor]:
     done = torch.zeros(rows, batch, dtype=torch.bool)
-    return {"frame": make_frames(rows, batch), "reward": done.float(), "done": done}
+    frame = make_frames(rows, batch)
+    return {"frame": frame, "reward": done.float(), "done": done, "last_action": done.long()}
 
 
 def compare_network(agent_type: str, rows: int, batch: int) -> None:
