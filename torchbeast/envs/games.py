@@ -14,7 +14,7 @@ import re
 import gymnasium
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.text import first_line
+from torchbeast.runtime.text import explain_import
 
 # Constant frames, for tests and benchmarks; see mock.py.
 MOCK = "Mock"
@@ -162,7 +162,4 @@ def import_custom(env_id: str) -> None:
         importlib.import_module(module)
         gymnasium.spec(name)
     except Exception as error:  # A module may raise anything.
-        where = "; PYTHONPATH must name its directory" if isinstance(error, ImportError) else ""
-        raise UsageError(
-            f"Cannot find environment '{env_id}': {first_line(error)}{where}"
-        ) from error
+        raise UsageError(f"Cannot find environment '{env_id}': {explain_import(error)}") from error

@@ -16,7 +16,7 @@ from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
 from torchbeast.records.run_files import run_of
 from torchbeast.records.validation import read
-from torchbeast.runtime.text import first_line
+from torchbeast.runtime.text import explain_import, first_line
 
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
 
@@ -39,8 +39,7 @@ def find_agent_type(agent_type: str) -> type[Agent]:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            f"Cannot find --agent_type {agent_type}: {error}; PYTHONPATH must name the directory "
-            "of its module"
+            f"Cannot find --agent_type {agent_type}: {explain_import(error)}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Agent)):
         raise UsageError(f"--agent_type {agent_type} is no torchbeast.models.Agent")

@@ -43,6 +43,16 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def explain_import(error: BaseException) -> str:
+    """Returns why code of the user's was not found, and the way out if its module is missing.
+
+    >>> explain_import(ImportError("No module named 'x'"))
+    "No module named 'x'; PYTHONPATH must name its directory"
+    """
+    hint = "; PYTHONPATH must name its directory" if isinstance(error, ImportError) else ""
+    return first_line(error) + hint
+
+
 def typed_line(error: BaseException) -> str:
     r"""Returns an error's type and the first line of its text.
 
