@@ -25,7 +25,7 @@ def make_actors(game, **changes):
     )
     config = ActorConfig(
         tasks=(0,), agent=agent, env_options={}, compute_dtype=torch.float32, seed=1,
-        step_timeout_s=60, max_failures=3,
+        step_timeout_s=60,
     )  # fmt: skip
     weights = SharedWeights(make_agent(agent))
     return ActorProcesses(config._replace(**changes), RolloutBuffers(agent, 5, 2), weights)

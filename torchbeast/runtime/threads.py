@@ -37,23 +37,21 @@ def available_cores() -> int:
 class ThreadPlan(NamedTuple):
     """Threads and processes of a run; MonoBeast has neither inference threads nor servers.
 
-    >>> print(ThreadPlan(learner_threads=2, torch_threads=1, inference_threads=1, servers=6))
-    6 environment servers, 1 inference thread, 2 learner threads (1 core each)
+    >>> print(ThreadPlan(learner_threads=2, inference_threads=1, servers=6))
+    6 environment servers, 1 inference thread, 2 learner threads
     """
 
     learner_threads: int
-    # Intra-op threads of each learner and inference thread.
-    torch_threads: int
     inference_threads: int
     servers: int
 
     def __str__(self) -> str:
-        parts = {"environment server": self.servers, "inference thread": self.inference_threads}
-        counts = [counted(count, name) for name, count in parts.items() if count]
-        learners = counted(self.learner_threads, "learner thread")
-        cores = counted(self.torch_threads, "core")
-        each = " each" if self.learner_threads > 1 else ""
-        return ", ".join([*counts, f"{learners} ({cores}{each})"])
+        parts = {
+            "environment server": self.servers,
+            "inference thread": self.inference_threads,
+            "learner thread": self.learner_threads,
+        }
+        return ", ".join(counted(count, name) for name, count in parts.items() if count)
 
 
 def plan_threads(
@@ -81,7 +79,6 @@ def plan_threads(
     """
     return ThreadPlan(
         learner_threads=learner_threads or (2 if gpu else math.ceil(cores * learner_share)),
-        torch_threads=1,
         inference_threads=inference_threads or (2 if gpu else 1),
         servers=servers,
     )

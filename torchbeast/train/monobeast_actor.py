@@ -21,7 +21,6 @@ from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.text import first_line
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker
-from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
 
 
@@ -197,8 +196,6 @@ class ActorConfig(NamedTuple):
     compute_dtype: torch.dtype
     seed: int
     step_timeout_s: float
-    max_failures: int
-    """Exceptions of one actor within ten minutes at which the run ends."""
 
 
 def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
@@ -213,7 +210,6 @@ def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
         compute_dtype=choose_dtype(config.machine.precision, torch.device("cpu")),
         seed=seed,
         step_timeout_s=config.step_timeout_s,
-        max_failures=MAX_ENVIRONMENT_FAILURES,
     )
 
 

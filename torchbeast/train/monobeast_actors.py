@@ -20,6 +20,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import FailureBudget, Restarts, fork_context, start_worker
+from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.monobeast_actor import (
     ActorConfig,
     RolloutBuffers,
@@ -55,7 +56,7 @@ class ActorProcesses:
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
         self._restarts = Restarts("monobeast", "actor", num_actors)
         self._failures = [
-            FailureBudget(config.max_failures, FAILURE_WINDOW_S) for _ in config.tasks
+            FailureBudget(MAX_ENVIRONMENT_FAILURES, FAILURE_WINDOW_S) for _ in config.tasks
         ]
         self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.

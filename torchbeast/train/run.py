@@ -252,7 +252,8 @@ class TrainingRun:
         self._signals = signals
         self.threads = Threads()
         keep_freed_pages()
-        torch.set_num_threads(plan.threads.torch_threads)
+        # One core for each learner and inference thread: see plan_threads().
+        torch.set_num_threads(1)
         self._make_learner(queue_size)
         on_cpu = plan.devices.learner.type == "cpu"
         # Rollouts that a learner thread hands to the learner at a time.
