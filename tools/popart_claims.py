@@ -43,14 +43,14 @@ References = Mapping[str, tuple[float, float]]  # By game: scores of random play
 
 
 class Claim(NamedTuple):
-    """PopArt beside the same rewards without it."""
+    """One arm beside another."""
 
     difference: float
     """Of the arms' mean figures."""
     low: float
     high: float
     ahead: list[str]
-    """Games in which PopArt has the higher mean score."""
+    """Games in which the first arm has the higher mean score."""
 
     @property
     def holds(self) -> bool:
@@ -207,6 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=Path, default=RECORDS, help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, help="a picture of the arms' curves")
+    parser.add_argument("--without", metavar="GAME", help="leaves this game out")
     flags = parser.parse_args()
 
     def work(_: object) -> None:
@@ -214,6 +215,10 @@ def main() -> int:
         games = next((runs[arm][0].games for arm in ARMS if arm in runs), None)
         if games is None:
             raise UsageError(f"{flags.records} has no record of {', '.join(ARMS)}")
+        if flags.without is not None:
+            if flags.without not in games:
+                raise UsageError(f"--without {flags.without}: the games are {', '.join(games)}")
+            games = [game for game in games if game != flags.without]
         references = read_references(runs, games)
         print("\n".join(format_table(runs, games, references)))
         for one, other in CLAIMS:
