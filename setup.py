@@ -163,7 +163,7 @@ def extensions() -> list[Extension]:
                 str(PROTO),
                 str(INTERFACE),
                 *map(str, CSRC.rglob("*.h")),
-                "nest/include/nest/nest.h",
+                *map(str, Path("nest/include").rglob("*.h")),
             ],
         ),
     ]

@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py
 
-First each kernel alone: the ResNet's three pooling layers and its three sections, the normalisation
-of frames of six games, and a step of RMSProp. Then whole networks: they learn from a batch, with
+First each kernel alone: the ResNet's three sections, the normalisation of frames of six games, and
+a step of RMSProp. Then whole networks: they learn from a batch, with
 the step of the optimizer, and act in a batch of 16. CPU time, medians over repetitions.
 """
 
@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.core.precision import keep_freed_pages
 from torchbeast.models import Agent, AgentConfig, ResNet, make_agent
-from torchbeast.models.kernels import MaxPool, residual_section
+from torchbeast.models.kernels import residual_section
 from torchbeast.models.normalization import normalize_frames
 from torchbeast.runtime import kernels
 
-POOLING_LAYERS = ((16, 84), (32, 42), (32, 21))  # Channels, side.
 SECTIONS = ((4, 16, 84), (16, 32, 42), (32, 32, 21))  # Channels of inputs and outputs, side.
 ROWS = 81
 NORMALIZED_ROWS, GAMES = 80, 6
@@ -50,17 +49,6 @@ def compare(name: str, work: Callable[[], Any], rows: int = 1) -> None:
             times.append(time.process_time() - start)
     theirs, mine = (statistics.median(times[1:]) / rows * 1e6 for times in seconds.values())
     print(f"{name:44}{theirs:8.0f} us{mine:8.0f} us{theirs / mine:7.2f} x", flush=True)
-
-
-def compare_pooling() -> None:
-    pool = MaxPool()
-    for channels, side in POOLING_LAYERS:
-        pictures = make_pictures(channels, side).requires_grad_()
-
-        def learn(pictures: Tensor = pictures) -> None:
-            torch.autograd.grad(pool(pictures).sum(), pictures)
-
-        compare(f"max pooling {channels} x {side} x {side}, both ways", learn, ROWS)
 
 
 def make_pictures(channels: int, side: int) -> Tensor:
@@ -152,7 +140,6 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"{'':44}{'torch':>11}{'ours':>11}{'ratio':>9}")
-    compare_pooling()
     compare_sections()
     compare_normalization()
     for network in NETWORKS:

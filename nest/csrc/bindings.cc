@@ -3,41 +3,21 @@
 // A Python structure is read into a nest::Nest whose tags remember the containers, worked on by the
 // algorithms of nest.h, and written back with the same types.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
+
+#include <vector>
 
 #include "nest/nest.h"
+#include "nest/python.h"
 
 namespace nb = nanobind;
 
 namespace {
 
-// Deep enough for any real structure; a self-referential list ends here instead of overflowing the
-// stack.
-constexpr int kMaxDepth = 200;
-
 // Tagged with the Python container; invalid for leaves.
 using PyNest = nest::Nest<nb::object, nb::object>;
 
-PyNest ReadNest(nb::handle source, int depth = 0) {
-  if (depth > kMaxDepth) {
-    throw nest::NestError("Structure is nested deeper than " + std::to_string(kMaxDepth) +
-                          " levels");
-  }
-  nb::object container = nb::borrow(source);
-  if (nb::isinstance<nb::tuple>(source) || nb::isinstance<nb::list>(source)) {
-    PyNest::Sequence items;
-    for (nb::handle item : source) items.push_back(ReadNest(item, depth + 1));
-    return PyNest(std::move(items), std::move(container));
-  }
-  if (nb::isinstance<nb::dict>(source)) {
-    PyNest::Mapping items;
-    for (auto [key, item] : nb::borrow<nb::dict>(source)) {
-      if (!nb::isinstance<nb::str>(key)) throw nb::type_error("Keys of a nested dict must be str");
-      items.emplace(nb::cast<std::string>(key), ReadNest(item, depth + 1));
-    }
-    return PyNest(std::move(items), std::move(container));
-  }
-  return PyNest(nb::borrow(source));
+PyNest ReadNest(nb::handle source) {
+  return nest::ReadNest<PyNest>(source, [](nb::handle leaf) { return nb::borrow(leaf); });
 }
 
 nb::object WriteNest(const PyNest& source);

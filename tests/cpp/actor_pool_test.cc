@@ -26,8 +26,7 @@ class PoolRun {
              [this](LogLevel, const std::string& text) {
                MutexLock lock(mutex_);
                log_ += text + "\n";
-             },
-             {}),
+             }),
         inference_([this] { Infer(); }),
         runner_([this] {
           try {
@@ -129,17 +128,6 @@ TEST_F(ActorPoolTest, RolloutsAreConsecutiveAndOverlapInOneRow) {
   WaitFor([&] { return run.pool.count() >= 5 * 2 * kUnrollLength; });
 }
 
-TEST_F(ActorPoolTest, ReconnectsToARestartedServer) {
-  auto server = std::make_unique<CountingServer>(directory_.Address());
-  PoolRun run({{directory_.Address(), 1}});
-  run.Next();
-  server.reset();
-  server = std::make_unique<CountingServer>(directory_.Address());
-  WaitFor([&] { return Values<int32_t>(EnvField(run.Next(), 0)).front() == 0; });
-  EXPECT_NE(run.log().find("connecting again"), std::string::npos);
-  EXPECT_EQ(run.error(), "");
-}
-
 TEST_F(ActorPoolTest, AnEnvironmentThatFailsAfterWholeRolloutsEndsThePool) {
   CountingServer server(directory_.Address(), [](int step) {
     if (step == 4 * kUnrollLength) throw std::runtime_error("broken environment");
@@ -161,17 +149,6 @@ TEST_F(ActorPoolTest, AMissingServerIsAnErrorAfterTheTimeout) {
   EXPECT_NE(run.WaitForError().find("No environment server answered at"), std::string::npos);
 }
 
-TEST_F(ActorPoolTest, StreamsWithoutAnAddressWaitForOne) {
-  CountingServer server(directory_.Address());
-  PoolRun run({{"", 1}, {"", 1}});
-  run.pool.SetAddress(1, directory_.Address());
-  run.Next();
-  WaitFor([&] { return run.pool.stream_counts()[1] > 0; });
-  EXPECT_EQ(run.pool.stream_counts()[0], 0);
-  run.Close();
-  EXPECT_EQ(run.error(), "");
-}
-
 TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
   CountingServer first(directory_.Address("first"));
   CountingServer second(directory_.Address("second"));
@@ -180,7 +157,6 @@ TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
   std::vector<StreamOptions> streams(4, {directory_.Address("first"), 2});
   streams.resize(7, {directory_.Address("second"), 1});
   PoolRun run(streams, options);
-  EXPECT_EQ(run.pool.num_threads(), 3U);
   WaitFor([&] {
     run.Next();
     const std::vector<int64_t> counts = run.pool.stream_counts();
@@ -198,21 +174,6 @@ TEST_F(ActorPoolTest, AnErrorOfOneThreadEndsAllThreads) {
   options.num_threads = 2;
   PoolRun run({{directory_.Address("good"), 1}, {directory_.Address("bad"), 1}}, options);
   EXPECT_NE(run.WaitForError().find("broken environment"), std::string::npos);
-}
-
-TEST_F(ActorPoolTest, HasThreadsAsTheEnvironmentsAskAndTheCoresAllow) {
-  const size_t num_cores = std::max(1U, std::thread::hardware_concurrency());
-  auto num_threads = [](std::vector<StreamOptions> streams, ActorOptions options = {}) {
-    return PoolRun(std::move(streams), std::move(options)).pool.num_threads();
-  };
-  EXPECT_EQ(num_threads({{"", 16}, {"", 16}}), 1U);
-  EXPECT_EQ(num_threads({{"", 16}, {"", 17}}), std::min<size_t>(2, num_cores));
-  EXPECT_EQ(num_threads({{"", 1000}}), 1U);
-  ActorOptions options;
-  options.num_threads = 5;
-  EXPECT_EQ(num_threads({{"", 1}, {"", 1}, {"", 1}}, options), 3U);
-  options.num_threads = 0;
-  EXPECT_THROW(num_threads({{"", 1}}, options), std::invalid_argument);
 }
 
 TEST_F(ActorPoolTest, RefusesAddressesThatItCannotUse) {
@@ -251,7 +212,7 @@ TEST_F(ActorPoolTest, InferenceThatDropsABatchEndsThePool) {
   ActorOptions options;
   options.unroll_length = kUnrollLength;
   ActorPool pool({{directory_.Address(), 1}}, options, queue, batcher,
-                 [](LogLevel, const std::string&) {}, {});
+                 [](LogLevel, const std::string&) {});
   std::thread inference([&] { batcher->NextBatch().reset(); });
   EXPECT_THROW(pool.Run({}), AsyncError);
   inference.join();
@@ -275,7 +236,7 @@ TEST_F(ActorPoolTest, AStepThatTakesTooLongNamesTheServer) {
 
 TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
   CountingServer first(directory_.Address("first"));
-  EnvServer second(
+  TestServer second(
       [] {
         struct Other final : Environment {
           TensorNest Reset() override {
@@ -294,14 +255,11 @@ TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
         return std::make_unique<Other>();
       },
       ServerOptions{directory_.Address("second")});
-  std::thread thread([&] { second.Run({}); });
   PoolRun run({{directory_.Address("first"), 1}, {directory_.Address("second"), 1}});
   const std::string error = run.WaitForError();
   EXPECT_NE(error.find("its observations differ from those of "), std::string::npos) << error;
   EXPECT_NE(error.find("float32[2]"), std::string::npos) << error;
   EXPECT_NE(error.find("int32[1]"), std::string::npos) << error;
-  second.Stop();
-  thread.join();
 }
 
 TEST_F(ActorPoolTest, RolloutsLargerThanTheLimitAreRefused) {

@@ -64,6 +64,7 @@ TEST_F(EnvServerTest, EveryStreamHasItsOwnEnvironments) {
   ASSERT_TRUE(first.Step({7, 8}));
   ASSERT_TRUE(second.Open(1));
   EXPECT_EQ(server.num_alive(), 3);
+  EXPECT_EQ(server.server().port(), 0);  // A socket has none.
   EXPECT_EQ(second.reply.episode_step(0), 0);
   EXPECT_EQ(first.reply.episode_step(0), 1);
   EXPECT_EQ(first.reply.reward(1), 8.0F);
@@ -201,7 +202,7 @@ TEST_F(EnvServerTest, AFailingEnvironmentIsReplacedAndNamed) {
 TEST_F(EnvServerTest, WhatBrokeAnEnvironmentIsSaidAlsoIfItsReplacementFails) {
   std::atomic<int> num_made{0};
   std::atomic<int> num_alive{0};
-  EnvServer server(
+  TestServer server(
       [&]() -> std::unique_ptr<Environment> {
         if (num_made++ > 0) throw std::runtime_error("port is taken");
         return std::make_unique<CountingEnvironment>(
@@ -211,8 +212,6 @@ TEST_F(EnvServerTest, WhatBrokeAnEnvironmentIsSaidAlsoIfItsReplacementFails) {
             &num_alive);
       },
       ServerOptions{directory_.Address()});
-  std::thread thread([&] { server.Run({}); });
-  WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
   RawClient client(directory_.Address());
   ASSERT_TRUE(client.Open(1));
   ASSERT_TRUE(client.Step({0}));
@@ -220,21 +219,35 @@ TEST_F(EnvServerTest, WhatBrokeAnEnvironmentIsSaidAlsoIfItsReplacementFails) {
   EXPECT_EQ(client.reply.fatal().text(),
             "simulator crashed\nIts replacement failed, too:\nport is taken");
   EXPECT_EQ(client.reply.fatal().step(), 2U);
-  server.Stop();
-  thread.join();
 }
 
 TEST_F(EnvServerTest, AnEnvironmentThatCannotBeMadeEndsTheStreamWithItsText) {
-  EnvServer server([]() -> std::unique_ptr<Environment> { throw std::runtime_error("no game"); },
-                   ServerOptions{directory_.Address()});
-  std::thread thread([&] { server.Run({}); });
-  WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
+  TestServer server([]() -> std::unique_ptr<Environment> { throw std::runtime_error("no game"); },
+                    ServerOptions{directory_.Address()});
   RawClient client(directory_.Address());
   ASSERT_TRUE(client.Open(2));
   EXPECT_EQ(client.reply.fatal().text(), "no game");
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::INTERNAL);
-  server.Stop();
-  thread.join();
+}
+
+TEST_F(EnvServerTest, RefusesToSendObservationsAboveTheLimit) {
+  ServerOptions options{directory_.Address()};
+  options.max_message_bytes = 1 << 16;
+  TestServer server(
+      [] {
+        struct Large final : Environment {
+          TensorNest Reset() override { return BufferPool().Empty(DType::kUint8, {1 << 15}); }
+          Result Step(const LeafSpec&, const std::byte*) override { return {}; }
+          void Close() override {}
+        };
+        return std::make_unique<Large>();
+      },
+      options);
+  RawClient client(directory_.Address());
+  EXPECT_FALSE(client.Open(2));
+  const grpc::Status status = client.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(status.error_message().find("larger than max"), std::string::npos);
 }
 
 TEST_F(EnvServerTest, InterruptionEndsRun) {
@@ -308,17 +321,16 @@ TEST_F(EnvServerTest, OneThatClosesSlowlyLeavesItsSuccessorAlone) {
     std::atomic<bool>* closing;
     std::atomic<bool>* release;
   };
-  EnvServer slow([&] { return std::make_unique<SlowToClose>(&closing, &release); },
-                 ServerOptions{directory_.Address()});
-  std::thread thread([&] { slow.Run({}); });
-  WaitFor([&] { return std::filesystem::exists(directory_.File("s")); });
+  auto slow = std::make_unique<TestServer>(
+      [&] { return std::make_unique<SlowToClose>(&closing, &release); },
+      ServerOptions{directory_.Address()});
   RawClient client(directory_.Address());
   ASSERT_TRUE(client.Open(1));
-  slow.Stop();
+  slow->server().Stop();
   WaitFor([&] { return closing.load(); });
   CountingServer successor(directory_.Address());
   release = true;
-  thread.join();
+  slow.reset();
   RawClient other(directory_.Address());
   EXPECT_TRUE(other.Open(1));
 }
@@ -342,13 +354,6 @@ TEST_F(EnvServerTest, PortZeroIsAFreePort) {
   first.Stop();
   second.Stop();
   for (std::thread& thread : threads) thread.join();
-}
-
-TEST_F(EnvServerTest, ASocketPathHasNoPort) {
-  CountingServer server(directory_.Address());
-  RawClient client(directory_.Address());
-  ASSERT_TRUE(client.Open(1));
-  EXPECT_EQ(server.server().port(), 0);
 }
 
 TEST_F(EnvServerTest, RefusesAnAddressInUse) {

@@ -111,7 +111,7 @@ class HostileServerTest : public ::testing::Test {
       }
     });
     ActorPool pool({{directory_.Address(), 1}}, options_, queue, batcher,
-                   [](LogLevel, const std::string&) {}, {});
+                   [](LogLevel, const std::string&) {});
     std::string error;
     try {
       pool.Run({});
@@ -172,18 +172,6 @@ TEST_F(HostileServerTest, OneThatNeverOpensIsGivenUp) {
   EXPECT_NE(error.find("has not opened 1 environments"), std::string::npos) << error;
 }
 
-TEST_F(HostileServerTest, OneThatFallsSilentIsNamed) {
-  const std::string error = Run([](ServerStream* stream) {
-    rpcenv::Request request;
-    stream->Read(&request);
-    stream->Write(GoodReply(request));
-    while (stream->Read(&request)) {
-    }
-    return grpc::Status::OK;
-  });
-  EXPECT_NE(error.find("has not answered a step"), std::string::npos) << error;
-}
-
 TEST_F(HostileServerTest, AStepAnsweredTwiceIsRefused) {
   const std::string error = Run([](ServerStream* stream) {
     rpcenv::Request request;
@@ -203,38 +191,6 @@ TEST_F(HostileServerTest, RepliesAboveTheLimitAreRefused) {
   };
   const std::string error = Run(Answer(too_large));
   EXPECT_NE(error.find("larger than max"), std::string::npos) << error;
-}
-
-TEST_F(HostileServerTest, ObservationsAboveTheLimitAreRefusedByTheServer) {
-  ServerOptions options{directory_.Address("large")};
-  options.max_message_bytes = 1 << 16;
-  EnvServer server(
-      [] {
-        struct Large final : Environment {
-          TensorNest Reset() override { return BufferPool().Empty(DType::kUint8, {1 << 15}); }
-          Result Step(const LeafSpec&, const std::byte*) override { return {}; }
-          void Close() override {}
-        };
-        return std::make_unique<Large>();
-      },
-      options);
-  std::thread thread([&] { server.Run({}); });
-  WaitFor([&] { return std::filesystem::exists(directory_.File("large")); });
-  grpc::ClientContext context;
-  const auto stub = rpcenv::EnvironmentService::NewStub(
-      grpc::CreateChannel(directory_.Address("large"), grpc::InsecureChannelCredentials()));
-  const auto stream = stub->Step(Patient(&context));
-  rpcenv::Request request;
-  request.mutable_open()->set_protocol_version(kProtocolVersion);
-  request.mutable_open()->set_num_environments(2);
-  stream->Write(request);
-  rpcenv::Reply reply;
-  EXPECT_FALSE(stream->Read(&reply));
-  const grpc::Status status = stream->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_NE(status.error_message().find("larger than max"), std::string::npos);
-  server.Stop();
-  thread.join();
 }
 
 TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
@@ -262,13 +218,6 @@ TEST_F(HostileServerTest, MalformedRepliesAreCounted) {
       },
   };
   for (size_t i = 0; i < std::size(changes); ++i) {
-    if (i == 0 || i == 1) {
-      const std::string error = Run(Answer([&](rpcenv::Reply* reply, bool first) {
-        if (first) changes[i](reply, first);
-      }));
-      EXPECT_NE(error.find("malformed reply"), std::string::npos) << i << ": " << error;
-      continue;
-    }
     const std::string error = Run(Answer(changes[i]));
     EXPECT_NE(error.find("malformed reply"), std::string::npos) << i << ": " << error;
   }

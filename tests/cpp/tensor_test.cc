@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <memory>
 #include <numeric>
 
 namespace torchbeast {
@@ -61,19 +63,27 @@ TEST(TensorTest, RefusesToConcatenateWhatDiffers) {
 }
 
 TEST(BufferPoolTest, RecyclesBlocksUpToItsBound) {
-  BufferPool pool(3 * 8192);
-  void* first;
-  {
-    const auto block = pool.Acquire(8192);
-    first = block.get();
-  }
-  EXPECT_EQ(pool.idle_bytes(), 8192U);
-  EXPECT_EQ(pool.Acquire(8192).get(), first);
-  std::vector<std::shared_ptr<void>> blocks;
-  for (int i = 0; i < 10; ++i) blocks.push_back(pool.Acquire(8192));
-  EXPECT_EQ(pool.idle_bytes(), 0U);
-  blocks.clear();
-  EXPECT_EQ(pool.idle_bytes(), 3U * 8192U);
+  int num_allocated = 0;
+  BufferPool pool(3 * 8192, [&](size_t bytes) {
+    ++num_allocated;
+    return std::shared_ptr<void>(std::malloc(bytes), std::free);
+  });
+  auto acquire = [&](int count, size_t bytes) {
+    num_allocated = 0;
+    std::vector<std::shared_ptr<void>> blocks;
+    for (int i = 0; i < count; ++i) blocks.push_back(pool.Acquire(bytes));
+    return num_allocated;
+  };
+  EXPECT_EQ(acquire(1, 8192), 1);
+  EXPECT_EQ(acquire(10, 8192), 9);
+  EXPECT_EQ(acquire(10, 8192), 7);
+}
+
+TEST(BufferPoolTest, BatchesOfNearlyOneSizeUseTheSameBlock) {
+  BufferPool pool;
+  const void* block = pool.Acquire(100'000).get();
+  EXPECT_EQ(pool.Acquire(105'000).get(), block);
+  EXPECT_NE(pool.Acquire(200'000).get(), block);
 }
 
 TEST(BufferPoolTest, BlocksOutliveThePool) {
@@ -89,25 +99,6 @@ TEST(ShapeTest, RefusesTooManyDimensions) {
   Shape shape;
   for (int i = 0; i < Shape::kMaxRank; ++i) shape.Append(1);
   EXPECT_THROW(shape.Append(1), std::invalid_argument);
-}
-
-TEST(NestTest, NamesThePlaceOfAMismatch) {
-  using Ints = nest::Nest<int>;
-  const Ints a(Ints::Sequence{Ints(1), Ints(Ints::Mapping{{"x", Ints(2)}})});
-  const Ints b(Ints::Sequence{Ints(1), Ints(Ints::Mapping{{"y", Ints(2)}})});
-  try {
-    a.check_same_structure(b);
-    FAIL();
-  } catch (const nest::NestError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "nests don't match at [1]: expected mappings to have same keys but found 'x' vs 'y'");
-  }
-  EXPECT_EQ(a.flatten(), (std::vector<int>{1, 2}));
-  EXPECT_EQ(a.pack_as(std::vector<int>{3, 4}).flatten(), (std::vector<int>{3, 4}));
-  EXPECT_THROW(a.pack_as(std::vector<int>{3}), nest::NestError);
-  EXPECT_THROW(a.pack_as(std::vector<int>{3, 4, 5}), nest::NestError);
-  EXPECT_THROW(Ints().front(), nest::NestError);
 }
 
 }  // namespace

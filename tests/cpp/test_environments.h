@@ -104,7 +104,27 @@ class CountingEnvironment final : public Environment {
   BufferPool buffers_;
 };
 
-// A server of counting environments, from construction to destruction.
+// A server at a socket, from construction to destruction.
+class TestServer {
+ public:
+  TestServer(EnvironmentFactory factory, const ServerOptions& options)
+      : server_(std::move(factory), options), thread_([this] { server_.Run({}); }) {
+    const std::string path = server_.address().substr(std::strlen("unix:"));
+    WaitFor([&] { return access(path.c_str(), F_OK) == 0; });
+  }
+  ~TestServer() {
+    server_.Stop();
+    thread_.join();
+  }
+
+  EnvServer& server() { return server_; }
+
+ private:
+  EnvServer server_;
+  std::thread thread_;
+};
+
+// A server of counting environments.
 class CountingServer {
  public:
   explicit CountingServer(const std::string& address, CountingEnvironment::OnStep on_step = {})
@@ -112,24 +132,15 @@ class CountingServer {
   explicit CountingServer(const ServerOptions& options, CountingEnvironment::OnStep on_step = {})
       : server_(
             [this, on_step] { return std::make_unique<CountingEnvironment>(on_step, &num_alive_); },
-            options),
-        thread_([this] { server_.Run({}); }) {
-    const std::string path = server_.address().substr(std::strlen("unix:"));
-    WaitFor([&] { return access(path.c_str(), F_OK) == 0; });
-  }
-  ~CountingServer() {
-    server_.Stop();
-    thread_.join();
-  }
+            options) {}
 
-  EnvServer& server() { return server_; }
+  EnvServer& server() { return server_.server(); }
   // Environments that exist.
   int num_alive() const { return num_alive_; }
 
  private:
   std::atomic<int> num_alive_{0};
-  EnvServer server_;
-  std::thread thread_;
+  TestServer server_;
 };
 
 }  // namespace torchbeast

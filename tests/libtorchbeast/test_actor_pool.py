@@ -313,10 +313,13 @@ def test_close_with_a_stopped_server(start_server):
         ({"max_environment_failures": -1}, "max_environment_failures must be from 0"),
         ({"tls": ["certificate", "key"]}, "tls must be"),
         ({"tls": ["", "", ""]}, "tls must be"),
+        ({"num_threads": 0}, "num_threads must be >= 1"),
+        ({"batch_dim": 0}, "The learner queue must have batch_dim 1"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
     options = {"unroll_length": 1, "addresses": ["unix:/tmp/x"], **options}
     unroll_length, addresses = options.pop("unroll_length"), options.pop("addresses")
+    queue = BatchingQueue(options.pop("batch_dim", 1))
     with pytest.raises(ValueError, match=message):
-        ActorPool(unroll_length, BatchingQueue(), DynamicBatcher(), addresses, (), **options)
+        ActorPool(unroll_length, queue, DynamicBatcher(), addresses, (), **options)

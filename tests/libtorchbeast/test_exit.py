@@ -29,11 +29,12 @@ def connect():
     slow = ActorPool(1, queue, batcher, ["unix:{directory}/slow"], (), environments_per_stream=16)
     slow.run()
 
-def pool_for_ever():
-    inputs = np.zeros((256, 21, 21, 32), np.int16)
-    outputs = np.zeros((256, 11, 11, 32), np.int16)
+def normalize_for_ever():
+    stacks, games = np.zeros((256, 4, 84, 84), np.uint8), np.zeros(256, np.int32)
+    means, scales = np.zeros((1, 84, 84, 4), np.float32), np.ones(1, np.float32)
+    outputs = np.zeros((256, 84, 84, 4), np.int16)
     while True:
-        _C.max_pool(inputs, outputs, None)
+        _C.normalize_frames(stacks, means, scales, games, outputs)
 
 def start(function, *arguments):
     entered = threading.Event()
@@ -47,7 +48,7 @@ def start(function, *arguments):
 WAITS = {
     "environments that are made": "start(Server(Slow, 'unix:{directory}/slow').run); "
     "start(connect); time.sleep(1)",
-    **({"kernels": "start(pool_for_ever); time.sleep(1)"} if HAS_KERNELS else {}),
+    **({"kernels": "start(normalize_for_ever); time.sleep(1)"} if HAS_KERNELS else {}),
     "the rest at once, with torch": "import torch; start(next, queue); start(next, batcher); "
     "start(pool.run); start(server.run); start(computing.compute, np.ones((1, 1))); "
     "full.enqueue(np.ones((1, 1))); start(full.enqueue, np.ones((1, 1)))",

@@ -45,8 +45,6 @@ def test_of_arrays_that_do_not_fit_together():
     resize = _C.AreaResize(210, 160, 84, 84).resize_maximum
     with pytest.raises(ValueError, match="resize_maximum needs"):
         resize(bytes_of(2, 209, 160).numpy(), bytes_of(84, 84).numpy())
-    with pytest.raises(ValueError, match="pooled pictures must be"):
-        _C.max_pool(bits(1, 4, 4, 16), bits(1, 2, 3, 16), None)
     frames, mean, scale = bytes_of(2, 4, 6, 6), floats(3, 6, 6, 4), floats(3)
     for task in (-1, 3):
         task = torch.full((2,), task, dtype=torch.int32)
@@ -55,6 +53,8 @@ def test_of_arrays_that_do_not_fit_together():
     with pytest.raises(ValueError, match=r"needs stacks \[N, 4, H, W\]"):
         _C.normalize_frames(frames, mean[:, :5].contiguous(), scale, task % 3, bits(2, 6, 6, 4))
     weights = [floats(16, 3, 3, 16)] * 5
+    with pytest.raises((ValueError, RuntimeError), match=r"pooled pictures must be|AVX512-BF16"):
+        _C.residual_section(bits(1, 4, 4, 16), weights, [floats(16)] * 5, bits(1, 2, 3, 16), None)
     for last, bias, message in ((32, 16, "filters must be"), (16, 15, "biases")):
         arrays = [*weights[1:], floats(16, 3, 3, last)], [floats(bias)] * 5
         with pytest.raises((ValueError, RuntimeError), match=f"{message}|AVX512-BF16"):

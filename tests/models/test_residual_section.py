@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_bfloat16_kernels
-from torchbeast.models.kernels import MaxPool, residual_section
+from torchbeast.models.kernels import residual_section
 from torchbeast.runtime import kernels
 
 
@@ -18,7 +18,7 @@ def make_section(inputs, outputs):
     def block():
         return nn.Sequential(nn.ReLU(), conv(outputs), nn.ReLU(inplace=True), conv(outputs))
 
-    return nn.ModuleList([nn.Sequential(conv(inputs), MaxPool()), block(), block()])
+    return nn.ModuleList([nn.Sequential(conv(inputs), nn.MaxPool2d(3, 2, 1)), block(), block()])
 
 
 def pictures(*size):

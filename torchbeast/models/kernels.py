@@ -43,64 +43,10 @@ def empty_pooled(x: Tensor, channels: int) -> Tensor:
     return torch.empty(size, dtype=x.dtype, memory_format=torch.channels_last)
 
 
-# What the compiled kernel can do (libtorchbeast/csrc/kernels/max_pool.h).
-WINDOW, STRIDE, PADDING = 3, 2, 1
-CHANNELS = 16
-
-
-class MaxPool(nn.MaxPool2d):
-    """Max pooling with windows of 3 x 3, stride 2 and padding 1.
-
-    bfloat16 pictures on a CPU with AVX-512 go through a kernel of our own: torch's keeps the place
-    of each maximum as 64-bit numbers, and takes a quarter of all that the ResNet costs. Anything
-    else, and a torchbeast without compiled modules, goes through torch's. Maxima and, up to
-    rounding, gradients are the same.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(WINDOW, STRIDE, PADDING)
-
-    def forward(self, x: Tensor) -> Tensor:
-        kernel = kernels.compiled()
-        if kernel is None or not _can_pool(x):
-            return super().forward(x)
-        if torch.is_grad_enabled() and x.requires_grad:
-            return _MaxPoolFunction.apply(x, kernel)
-        outputs = empty_pooled(x, x.shape[1])
-        kernel.max_pool(bits(x), bits(outputs))
-        return outputs
-
-
-class _MaxPoolFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: ModuleType) -> Tensor:
-        outputs = empty_pooled(x, x.shape[1])
-        places = torch.empty_like(outputs, dtype=torch.uint8)
-        kernel.max_pool(bits(x), bits(outputs), channels_last(places))
-        ctx.save_for_backward(places)
-        ctx.input_size, ctx.kernel = x.shape, kernel
-        return outputs
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None]:
-        (places,) = ctx.saved_tensors
-        gradients = gradients.contiguous(memory_format=torch.channels_last)
-        input_gradients = torch.empty(
-            ctx.input_size, dtype=gradients.dtype, memory_format=torch.channels_last
-        )
-        ctx.kernel.max_pool_backward(bits(gradients), channels_last(places), bits(input_gradients))
-        return input_gradients, None
-
-
-def _can_pool(x: Tensor) -> bool:
-    return are_bfloat16(x) and x.shape[1] % CHANNELS == 0
-
-
 # What the compiled kernel can do (libtorchbeast/csrc/kernels/residual_section.h).
 INPUT_CHANNELS = {16: (4, 16), 32: (16, 32)}  # By the channels of the outputs.
 BLOCK = (nn.ReLU, nn.Conv2d, nn.ReLU, nn.Conv2d)
-LAYERS = (nn.Conv2d, MaxPool, *BLOCK, *BLOCK)
+LAYERS = (nn.Conv2d, nn.MaxPool2d, *BLOCK, *BLOCK)
 
 
 def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.Module) -> Tensor:
@@ -174,13 +120,18 @@ class _SectionFunction(torch.autograd.Function):
 
 def _are_known(layers: list[nn.Module]) -> bool:
     """Whether these are the layers of the ResNet, not some of a subclass."""
-    return tuple(map(type, layers)) == LAYERS and all(
+    return tuple(map(type, layers)) == LAYERS and all(map(_is_known, layers))
+
+
+def _is_known(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.MaxPool2d):
+        sizes = layer.kernel_size, layer.stride, layer.padding, layer.dilation
+        return sizes == (3, 2, 1, 1) and not (layer.ceil_mode or layer.return_indices)
+    return not isinstance(layer, nn.Conv2d) or (
         layer.kernel_size == (3, 3)
         and layer.padding == layer.stride == layer.dilation == (1, 1)
         and layer.groups == 1
         and layer.bias is not None
-        for layer in layers
-        if isinstance(layer, nn.Conv2d)
     )
 
 

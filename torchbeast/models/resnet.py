@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from torchbeast.models.agent import Agent, AgentConfig, conv_output_size
 from torchbeast.models.initialisation import RELU_GAIN, orthogonal_
-from torchbeast.models.kernels import MaxPool, residual_section
+from torchbeast.models.kernels import residual_section
 
 
 class ResNet(Agent):
@@ -26,7 +26,7 @@ class ResNet(Agent):
             self.feat_convs.append(
                 nn.Sequential(
                     nn.Conv2d(channels, num_channels, kernel_size=3, padding=1),
-                    MaxPool(),
+                    nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
                 )
             )
             self.resnet1.append(_residual_block(num_channels))

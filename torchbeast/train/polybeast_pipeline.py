@@ -6,6 +6,7 @@ The compiled module is imported where it is used: without it, this package serve
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import describe_environment
 from torchbeast.records.hosts import HostSnapshot, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
+from torchbeast.runtime.threads import available_cores
 from torchbeast.servers.sources import ServerSource
 from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
@@ -29,6 +31,9 @@ log = logging.getLogger("torchbeast")
 CONNECT_TIMEOUT_S = 600.0
 # Observations per forward pass of the acting network, at most.
 MAX_INFERENCE_BATCH = 512
+# A thread handles 20,000 to 100,000 steps a second. So many environments make them if their servers
+# have some ten cores.
+ENVIRONMENTS_PER_THREAD = 32
 
 
 def make_batcher(num_actors: int) -> Any:
@@ -138,7 +143,10 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
-        if (config.pool.pool_threads or self._plan.num_actors / 32) > 1:  # By default as the pool.
+        num_threads = config.pool.pool_threads or min(
+            math.ceil(self._plan.num_actors / ENVIRONMENTS_PER_THREAD), available_cores()
+        )
+        if num_threads > 1:
             # Else one of several threads waits for the connections of all, and hands over what it
             # receives.
             os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
@@ -152,7 +160,7 @@ class Pipeline:
             environments_per_stream=[server.num_environments for server in servers],
             tls=self._servers.tls,
             tls_server_name=self._servers.tls_server_name,
-            num_threads=config.pool.pool_threads,
+            num_threads=num_threads,
             environments=[
                 describe_environment(game, config.observation, self._plan.full_action_space)
                 for game in config.games

@@ -25,6 +25,13 @@ constexpr size_t kAlignment = 64;
 // Below this, malloc's own caches do as well as ours.
 constexpr size_t kMinPooledBytes = 4096;
 
+// At least `bytes`, of which kMinPooledBytes is the least: 4, 5, 6 or 7 times a power of two.
+size_t RoundUp(size_t bytes) {
+  size_t step = kMinPooledBytes / 4;
+  while (8 * step <= bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
 std::shared_ptr<void> AllocateAligned(size_t bytes) {
   const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   void* block = std::aligned_alloc(kAlignment, rounded);
@@ -110,7 +117,7 @@ struct BufferPool::State {
 
   const size_t max_idle_bytes;
   const Allocator allocator;
-  mutable Mutex mutex;
+  Mutex mutex;
   size_t idle_bytes TB_GUARDED_BY(mutex) = 0;
   std::map<size_t, std::vector<std::shared_ptr<void>>> idle TB_GUARDED_BY(mutex);
 };
@@ -120,6 +127,7 @@ BufferPool::BufferPool(size_t max_idle_bytes, Allocator allocator)
 
 std::shared_ptr<void> BufferPool::Acquire(size_t bytes) {
   if (bytes < kMinPooledBytes) return AllocateAligned(bytes);
+  bytes = RoundUp(bytes);
   std::shared_ptr<void> block;
   {
     MutexLock lock(state_->mutex);
@@ -143,11 +151,6 @@ Tensor BufferPool::Empty(DType dtype, const Shape& shape) {
   tensor.owner = Acquire(static_cast<size_t>(tensor.NumBytes()));
   tensor.data = static_cast<std::byte*>(tensor.owner.get());
   return tensor;
-}
-
-size_t BufferPool::idle_bytes() const {
-  MutexLock lock(state_->mutex);
-  return state_->idle_bytes;
 }
 
 Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length,

@@ -85,8 +85,9 @@ struct Tensor {
 using TensorNest = nest::Nest<Tensor>;
 
 // Thread-safe free list of memory blocks. A block returns to the list when its last user drops it;
-// fresh pages cost several times the copy into them. Keeps at most `max_idle_bytes` of idle blocks.
-// The pool may die before its blocks.
+// fresh pages cost several times the copy into them. Sizes are rounded up to four per power of two,
+// so that batches of nearly one size use the same blocks. Keeps at most `max_idle_bytes` of idle
+// blocks. The pool may die before its blocks.
 class BufferPool {
  public:
   // Allocates a block; the deleter of the returned pointer frees it.
@@ -98,8 +99,6 @@ class BufferPool {
   std::shared_ptr<void> Acquire(size_t bytes);
   // An uninitialised tensor.
   Tensor Empty(DType dtype, const Shape& shape);
-  // Bytes in idle blocks.
-  size_t idle_bytes() const;
 
  private:
   struct State;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,9 @@ struct StreamOptions {
   int64_t num_environments = 1;
 };
 
+// Failures are forgotten after so long.
+constexpr std::chrono::milliseconds kFailureWindow{600'000};
+
 struct ActorOptions {
   // Steps in a rollout.
   int64_t unroll_length = 0;
@@ -41,17 +43,16 @@ struct ActorOptions {
   std::chrono::milliseconds connect_timeout{600'000};
   // How long a step may take.
   std::chrono::milliseconds step_timeout{300'000};
-  // How often within `failure_window` an environment may fail, or a server misbehave, before the
-  // run ends.
+  // How often within kFailureWindow an environment may fail, or a server misbehave, before the run
+  // ends.
   int max_environment_failures = 3;
-  std::chrono::milliseconds failure_window{600'000};
   // Of a stream's rollouts: what a server may make this side allocate.
   int64_t max_rollout_bytes = int64_t{8} << 30;
   // Of one message, in either direction.
   int max_message_bytes = kMaxMessageBytes;
   // Threads that handle the streams' events, each those of its own streams; no more than there are
-  // streams. Not set: as many as the environments ask for, and the cores allow.
-  std::optional<int> num_threads;
+  // streams.
+  int num_threads = 1;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
 };

@@ -17,32 +17,19 @@ struct Stopped {};
 
 // Rollouts are large and of few sizes: keep what a full learner queue gives back.
 constexpr size_t kIdleRolloutBytes = size_t{1} << 30;
-// A thread handles 20,000 to 100,000 steps a second, which these environments make if their servers
-// have some ten cores.
-constexpr int64_t kEnvironmentsPerThread = 32;
-
-// Event threads if nobody says how many.
-int64_t DefaultNumThreads(const std::vector<StreamOptions>& streams) {
-  int64_t num_environments = 0;
-  for (const StreamOptions& stream : streams) num_environments += stream.num_environments;
-  const int64_t wanted = (num_environments + kEnvironmentsPerThread - 1) / kEnvironmentsPerThread;
-  return std::min<int64_t>(wanted, std::max(1U, std::thread::hardware_concurrency()));
-}
 
 }  // namespace
 
 ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
                      std::shared_ptr<BatchingQueue<TensorNest>> learner_queue,
-                     std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log,
-                     BufferPool::Allocator allocator)
+                     std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log)
     : options_(std::move(options)),
       learner_queue_(std::move(learner_queue)),
       inference_batcher_(std::move(inference_batcher)),
       log_(std::move(log)),
       stream_counts_(streams.size()) {
-  if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
   if (streams.empty()) throw std::invalid_argument("No environment server addresses");
-  if (options_.num_threads.value_or(1) < 1) throw std::invalid_argument("num_threads must be >= 1");
+  if (options_.num_threads < 1) throw std::invalid_argument("num_threads must be >= 1");
   if (inference_batcher_->options().batch_dim != 1) {
     throw std::invalid_argument("The inference batcher must have batch_dim 1: actors are [T, B]");
   }
@@ -53,12 +40,11 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
     }
     CheckAddress(stream.address);
   }
-  const size_t num_threads =
-      std::min<size_t>(options_.num_threads.value_or(DefaultNumThreads(streams)), streams.size());
+  const size_t num_threads = std::min<size_t>(options_.num_threads, streams.size());
   std::vector<std::shared_ptr<BufferPool>> buffers;
   for (size_t i = 0; i < num_threads; ++i) {
     completion_queues_.push_back(std::make_unique<grpc::CompletionQueue>());
-    buffers.push_back(std::make_shared<BufferPool>(kIdleRolloutBytes / num_threads, allocator));
+    buffers.push_back(std::make_shared<BufferPool>(kIdleRolloutBytes / num_threads));
   }
   Actor::Listener* const listener = this;
   for (size_t i = 0; i < streams.size(); ++i) {

@@ -28,12 +28,10 @@ namespace torchbeast {
 
 class ActorPool final : private Actor::Listener {
  public:
-  // `allocator`: where rollouts are allocated; empty for ordinary memory. std::invalid_argument for
-  // options that make no sense.
+  // std::invalid_argument for options that make no sense.
   ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
             std::shared_ptr<BatchingQueue<TensorNest>> learner_queue,
-            std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log,
-            BufferPool::Allocator allocator);
+            std::shared_ptr<DynamicBatcher> inference_batcher, LogFunction log);
 
   // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
   // called once. A server that dies is reconnected to, its partial rollouts dropped; it may stay
@@ -48,8 +46,6 @@ class ActorPool final : private Actor::Listener {
   int64_t count() const { return count_; }
   // The same of each stream, in their order.
   std::vector<int64_t> stream_counts() const;
-  // Threads that handle events.
-  size_t num_threads() const { return completion_queues_.size(); }
 
  private:
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override

@@ -54,30 +54,19 @@ class BatchingQueue {
   // Adds `item`, waiting for room first. Throws ClosedBatchingQueue if the queue is closed or gets
   // closed during the wait, and whatever `poll` throws.
   void Enqueue(Item item, const Poll& poll = {}) TB_EXCLUDES(mutex_) {
-    std::vector<Item> items;
-    items.push_back(std::move(item));
-    EnqueueAll(&items, poll);
+    MutexLock lock(mutex_);
+    has_room_.Wait(mutex_, [this]() TB_REQUIRES(mutex_) { return closed_ || !IsFull(); }, poll);
+    if (closed_) throw ClosedBatchingQueue();
+    items_.push_back(std::move(item));
+    has_items_.NotifyOne();
   }
 
-  // Adds `items` in order under as few locks as there is room for, and empties `items`. After an
-  // exception `items` holds those that were not added.
-  void EnqueueAll(std::vector<Item>* items, const Poll& poll = {}) TB_EXCLUDES(mutex_) {
+  // Adds `items` in order under one lock, whether or not there is room, and empties `items`. Leaves
+  // them if it throws ClosedBatchingQueue.
+  void EnqueueAll(std::vector<Item>* items) TB_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    auto next = items->begin();
-    try {
-      for (; next != items->end(); ++next) {
-        if (!closed_ && IsFull()) {
-          has_items_.NotifyAll();
-          has_room_.Wait(
-              mutex_, [this]() TB_REQUIRES(mutex_) { return closed_ || !IsFull(); }, poll);
-        }
-        if (closed_) throw ClosedBatchingQueue();
-        items_.push_back(std::move(*next));
-      }
-    } catch (...) {
-      items->erase(items->begin(), next);
-      throw;
-    }
+    if (closed_) throw ClosedBatchingQueue();
+    for (Item& item : *items) items_.push_back(std::move(item));
     items->clear();
     has_items_.NotifyOne();
   }

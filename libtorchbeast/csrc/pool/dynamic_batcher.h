@@ -101,7 +101,6 @@ class DynamicBatcher {
   // Inputs queued.
   int64_t size() const;
   const Options& options() const { return options_; }
-  BufferPool& buffers() { return *buffers_; }
 
  private:
   class PendingSubmission;

@@ -18,11 +18,11 @@ constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxTracebackBytes = 128 << 10;
 
 // In which failures of a server are counted. Those that answer too late are noticed a step_timeout
-// after the step began, so in failure_window alone there might never be enough of them.
+// after the step began, so in kFailureWindow alone there might never be enough of them.
 std::chrono::milliseconds ServerWindow(const ActorOptions& options) {
   constexpr double kLongest = 1e12;
   const auto late = static_cast<double>(options.step_timeout.count());
-  const double window = static_cast<double>(options.failure_window.count()) +
+  const double window = static_cast<double>(kFailureWindow.count()) +
                         late * static_cast<double>(options.max_environment_failures);
   return std::chrono::milliseconds(static_cast<int64_t>(std::min(window, kLongest)));
 }
@@ -46,7 +46,7 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
       backoff_(kFirstBackoff),
       server_failures_(ServerWindow(options)),
       environment_failures_(static_cast<size_t>(stream.num_environments),
-                            FailureBudget(options.failure_window)) {
+                            FailureBudget(kFailureWindow)) {
   history_.tls = !options.tls.empty();
 }
 

@@ -77,12 +77,14 @@ std::unique_ptr<ActorPool> MakeActorPool(
     const std::vector<std::string>& addresses, nb::handle initial_agent_state,
     const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
     int64_t max_environment_failures, const std::optional<std::vector<std::string>>& tls,
-    nb::object allocator, double step_timeout_s, double failure_window_s,
-    const std::string& tls_server_name, std::optional<int> num_threads,
+    double step_timeout_s, const std::string& tls_server_name, int num_threads,
     std::vector<std::string> environments) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
   options.unroll_length = CheckSize("unroll_length", unroll_length, 1, kMaxUnrollLength);
+  if (queue.batch_dim() != 1) {
+    throw std::invalid_argument("The learner queue must have batch_dim 1: rollouts are [T, B]");
+  }
   const auto* counts = std::get_if<std::vector<int64_t>>(&environments_per_stream);
   if (counts && counts->size() != addresses.size()) {
     throw std::invalid_argument("environments_per_stream needs one number per address");
@@ -99,12 +101,11 @@ std::unique_ptr<ActorPool> MakeActorPool(
   options.max_environment_failures =
       static_cast<int>(CheckSize("max_environment_failures", max_environment_failures, 0,
                                  std::numeric_limits<int>::max()));
-  options.failure_window = Milliseconds(1000 * failure_window_s, "failure_window_s");
   options.tls = MakeTls(tls, tls_server_name);
   options.num_threads = num_threads;
   options.environments = std::move(environments);
   return std::make_unique<ActorPool>(std::move(streams), std::move(options), queue.queue(),
-                                     batcher.batcher(), Log, PythonAllocator(std::move(allocator)));
+                                     batcher.batcher(), Log);
 }
 
 // Holds the environment factory where the garbage collector can see it: a factory that refers to
@@ -112,12 +113,11 @@ std::unique_ptr<ActorPool> MakeActorPool(
 class PyServer {
  public:
   PyServer(nb::object env_init, std::string address, int32_t task,
-           const std::optional<std::vector<std::string>>& tls, int64_t max_environments,
-           nb::object env_class, std::string environment)
+           const std::optional<std::vector<std::string>>& tls, nb::object env_class,
+           std::string environment)
       : env_init_(env_init.is_none() ? std::move(env_class) : std::move(env_init)),
         server_([this] { return MakeEnvironment(); },
-                ServerOptions{std::move(address), task, std::move(environment), MakeTls(tls),
-                              max_environments}) {
+                ServerOptions{std::move(address), task, std::move(environment), MakeTls(tls)}) {
     if (!PyCallable_Check(env_init_.ptr())) {
       throw nb::type_error("env_init must be callable: it makes one environment a call");
     }
@@ -132,7 +132,7 @@ class PyServer {
   }
 
   static int Clear(PyObject* self) {
-    nb::inst_ptr<PyServer>(self)->env_init_.reset();
+    if (nb::inst_ready(self)) nb::inst_ptr<PyServer>(self)->env_init_.reset();
     return 0;
   }
 
@@ -163,10 +163,8 @@ void BindActorPool(nb::module_& m) {
            nb::arg("initial_agent_state"), nb::arg("environments_per_stream") = 1,
            nb::arg("newest_plane") = true, nb::arg("connect_timeout_s") = 600.0,
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
-           nb::arg("allocator") = nb::none(), nb::arg("step_timeout_s") = 300.0,
-           nb::arg("failure_window_s") = 600.0, nb::arg("tls_server_name") = "",
-           nb::arg("num_threads") = nb::none(),
-           nb::arg("environments") = std::vector<std::string>())
+           nb::arg("step_timeout_s") = 300.0, nb::arg("tls_server_name") = "",
+           nb::arg("num_threads") = 1, nb::arg("environments") = std::vector<std::string>())
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("set_address", &ActorPool::SetAddress, nb::arg("stream"), nb::arg("address"), NoGil())
@@ -177,11 +175,10 @@ void BindActorPool(nb::module_& m) {
 void BindServer(nb::module_& m) {
   nb::class_<PyServer>(m, "Server", nb::type_slots(kServerSlots))
       .def(nb::init<nb::object, std::string, int32_t,
-                    const std::optional<std::vector<std::string>>&, int64_t, nb::object,
-                    std::string>(),
+                    const std::optional<std::vector<std::string>>&, nb::object, std::string>(),
            nb::arg("env_init") = nb::none(), nb::arg("server_address") = "unix:/tmp/polybeast",
-           nb::arg("task") = 0, nb::arg("tls") = nb::none(), nb::arg("max_environments") = 1024,
-           nb::arg("env_class") = nb::none(), nb::arg("environment") = "")
+           nb::arg("task") = 0, nb::arg("tls") = nb::none(), nb::arg("env_class") = nb::none(),
+           nb::arg("environment") = "")
       .def(
           "run", [](PyServer& server) { server.server().Run(CheckSignals); }, NoGil())
       .def(

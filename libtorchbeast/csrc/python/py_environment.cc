@@ -148,7 +148,7 @@ class PythonEnvironment final : public Environment {
           nb::isinstance<nb::dict>(result[1])) {
         result = nb::object(result[0]);
       }
-      TensorNest observation = ReadTensors(result, buffers_);
+      TensorNest observation = ReadTensors(result);
       if (!checked_)
         CheckTypes(nb::getattr(env_, "observation_space", nb::none()), observation, "");
       checked_ = true;
@@ -166,7 +166,7 @@ class PythonEnvironment final : public Environment {
     if (const auto value = SingleInteger(spec, data)) return nb::int_(*value);
     Tensor action = buffers_.Empty(spec.dtype, spec.shape);
     std::memcpy(action.data, data, action.NumBytes());
-    return WriteTensor(action, Framework::kNumpy);
+    return WriteNumpyArray(action);
   }
 
   Result StepWithGil(const LeafSpec& spec, const std::byte* action) {
@@ -190,7 +190,7 @@ class PythonEnvironment final : public Environment {
       const nb::object flag = Lookup(info, "game_over");
       result.game_over = flag.is_none() || IsTrue(flag);
     }
-    if (!result.terminated) result.observation = ReadTensors(nb::object(returned[0]), buffers_);
+    if (!result.terminated) result.observation = ReadTensors(nb::object(returned[0]));
     return result;
   }
 

@@ -30,18 +30,6 @@ namespace {
 template <typename Number>
 using Pictures = nb::ndarray<Number, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 
-template <typename Bits>
-PoolShape ShapeOf(const Pictures<Bits>& pictures) {
-  const auto size = [&](size_t axis) { return static_cast<int64_t>(pictures.shape(axis)); };
-  const PoolShape shape{size(0), size(1), size(2), size(3)};
-  CheckPictureSize(shape.height, shape.width);
-  if (shape.channels % kPoolChannels != 0) {
-    throw std::invalid_argument("max_pool needs a multiple of 16 channels");
-  }
-  RequireAvx512();
-  return shape;
-}
-
 template <typename Number>
 void CheckPooled(const Pictures<Number>& pooled, const PoolShape& shape) {
   const int64_t expected[] = {shape.count, shape.pooled_height(), shape.pooled_width(),
@@ -51,27 +39,6 @@ void CheckPooled(const Pictures<Number>& pooled, const PoolShape& shape) {
       throw std::invalid_argument("pooled pictures must be [N, (H + 1) / 2, (W + 1) / 2, C]");
     }
   }
-}
-
-void PyMaxPool(const Pictures<const int16_t>& inputs, const Pictures<int16_t>& outputs,
-               const std::optional<Pictures<uint8_t>>& places) {
-  const PoolShape shape = ShapeOf(inputs);
-  CheckPooled(outputs, shape);
-  if (places) CheckPooled(*places, shape);
-  BlockingCall no_gil;
-  MaxPool(reinterpret_cast<const uint16_t*>(inputs.data()),
-          reinterpret_cast<uint16_t*>(outputs.data()), places ? places->data() : nullptr, shape);
-}
-
-void PyMaxPoolBackward(const Pictures<const int16_t>& gradients,
-                       const Pictures<const uint8_t>& places,
-                       const Pictures<int16_t>& input_gradients) {
-  const PoolShape shape = ShapeOf(input_gradients);
-  CheckPooled(gradients, shape);
-  CheckPooled(places, shape);
-  BlockingCall no_gil;
-  MaxPoolBackward(reinterpret_cast<const uint16_t*>(gradients.data()), places.data(),
-                  reinterpret_cast<uint16_t*>(input_gradients.data()), shape);
 }
 
 // Dense.
@@ -253,10 +220,6 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
 void BindKernels(nb::module_& m) {
   m.def("has_kernels", &HasAvx512);
   // A converted argument would be a copy, and results would be lost with it.
-  m.def("max_pool", &PyMaxPool, nb::arg("inputs").noconvert(), nb::arg("outputs").noconvert(),
-        nb::arg("places").noconvert() = nb::none());
-  m.def("max_pool_backward", &PyMaxPoolBackward, nb::arg("gradients").noconvert(),
-        nb::arg("places").noconvert(), nb::arg("input_gradients").noconvert());
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),
         nb::arg("means").noconvert(), nb::arg("scales").noconvert(), nb::arg("games").noconvert(),
         nb::arg("outputs").noconvert());

@@ -36,12 +36,7 @@ std::optional<std::chrono::microseconds> Timeout(std::optional<double> value) {
   return std::chrono::microseconds(static_cast<int64_t>(1000 * milliseconds));
 }
 
-}  // namespace
-
-std::chrono::milliseconds Milliseconds(double value, const char* name) {
-  return std::chrono::milliseconds(static_cast<int64_t>(CheckMilliseconds(value, name)));
-}
-
+// Memory from a Python callable `allocator(num_bytes) -> tensor`, for example pinned memory.
 BufferPool::Allocator PythonAllocator(nb::object allocator) {
   if (allocator.is_none()) return {};
   // Released under the GIL, whoever drops the last pool.
@@ -49,14 +44,19 @@ BufferPool::Allocator PythonAllocator(nb::object allocator) {
       std::shared_ptr<nb::object>(new nb::object(std::move(allocator)), DeleteWithGil<nb::object>);
   return [function](size_t bytes) -> std::shared_ptr<void> {
     return WithGil([&]() {
-      BufferPool none;
-      const Tensor tensor = ReadTensors((*function)(bytes), none).front();
+      const Tensor tensor = ReadTensors((*function)(bytes)).front();
       if (tensor.NumBytes() < static_cast<int64_t>(bytes)) {
         throw std::invalid_argument("allocator returned too few bytes");
       }
       return std::shared_ptr<void>(tensor.owner, tensor.data);
     });
   };
+}
+
+}  // namespace
+
+std::chrono::milliseconds Milliseconds(double value, const char* name) {
+  return std::chrono::milliseconds(static_cast<int64_t>(CheckMilliseconds(value, name)));
 }
 
 PyBatchingQueue::PyBatchingQueue(int64_t batch_dim, int64_t minimum_batch_size,
@@ -70,7 +70,7 @@ PyBatchingQueue::PyBatchingQueue(int64_t batch_dim, int64_t minimum_batch_size,
           minimum_batch_size, maximum_batch_size, Timeout(timeout_ms), maximum_queue_size})) {}
 
 void PyBatchingQueue::Enqueue(nb::handle inputs) {
-  TensorNest item = ReadTensors(inputs, buffers_);
+  TensorNest item = ReadTensors(inputs);
   BlockingCall no_gil;
   if (check_inputs_) CheckBatchable(item, batch_dim_);
   queue_->Enqueue(std::move(item), CheckSignals);
@@ -84,7 +84,7 @@ nb::object PyBatchingQueue::Next() {
     if (!items.empty()) batch = Concatenate(items, batch_dim_, buffers_);
   }
   if (!batch) throw nb::stop_iteration();
-  return WriteTensors(*batch, Framework::kTorch);
+  return WriteTensors(*batch);
 }
 
 PyDynamicBatcher::PyDynamicBatcher(int64_t batch_dim, int64_t minimum_batch_size,
@@ -97,13 +97,13 @@ PyDynamicBatcher::PyDynamicBatcher(int64_t batch_dim, int64_t minimum_batch_size
                                   check_outputs})) {}
 
 nb::object PyDynamicBatcher::Compute(nb::handle inputs) {
-  TensorNest item = ReadTensors(inputs, batcher_->buffers());
+  TensorNest item = ReadTensors(inputs);
   TensorNest outputs;
   {
     BlockingCall no_gil;
     outputs = batcher_->Compute(std::move(item), CheckSignals);
   }
-  return WriteTensors(outputs, Framework::kTorch);
+  return WriteTensors(outputs);
 }
 
 std::unique_ptr<DynamicBatcher::Batch> PyDynamicBatcher::Next() {
@@ -124,7 +124,7 @@ nb::object GetInputs(DynamicBatcher::Batch& batch) {
     BlockingCall no_gil;
     inputs = &batch.GetInputs();
   }
-  return WriteTensors(*inputs, Framework::kTorch);
+  return WriteTensors(*inputs);
 }
 
 void SetOutputs(DynamicBatcher::Batch& batch, nb::handle outputs) {

@@ -17,9 +17,6 @@ namespace torchbeast {
 // std::invalid_argument unless `value` is a number of at least 0; it may be infinite.
 std::chrono::milliseconds Milliseconds(double value, const char* name);
 
-// Memory from a Python callable `allocator(num_bytes) -> tensor`, for example pinned memory.
-BufferPool::Allocator PythonAllocator(nanobind::object allocator);
-
 class PyBatchingQueue {
  public:
   // As BatchingQueue in _C.pyi.
@@ -32,6 +29,7 @@ class PyBatchingQueue {
   nanobind::object Next();
 
   const std::shared_ptr<BatchingQueue<TensorNest>>& queue() const { return queue_; }
+  int batch_dim() const { return batch_dim_; }
 
  private:
   const int batch_dim_;

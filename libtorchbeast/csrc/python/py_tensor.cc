@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "nest/python.h"
 #include "python/py_gil.h"
 #include "python/py_sizes.h"
 
@@ -17,8 +18,6 @@ namespace nb = nanobind;
 namespace torchbeast {
 
 namespace {
-
-constexpr int kMaxDepth = 200;
 
 struct DLPackType {
   nb::dlpack::dtype_code code;
@@ -125,26 +124,6 @@ bool IsContiguous(const Array& array) {
   return true;
 }
 
-// Copies the strided block `source` (strides in elements) row by row.
-void CopyStrided(const Array& array, size_t dim, const std::byte* source, int64_t item_size,
-                 std::byte** target) {
-  if (dim == array.ndim()) {
-    std::memcpy(*target, source, item_size);
-    *target += item_size;
-    return;
-  }
-  const int64_t length = static_cast<int64_t>(array.shape(dim));
-  const int64_t stride = array.stride(dim) * item_size;
-  if (dim + 1 == array.ndim() && stride == item_size) {
-    std::memcpy(*target, source, length * item_size);
-    *target += length * item_size;
-    return;
-  }
-  for (int64_t i = 0; i < length; ++i) {
-    CopyStrided(array, dim + 1, source + i * stride, item_size, target);
-  }
-}
-
 Array ImportArray(nb::handle source) {
   Array array;
   const TorchFunctions* torch = Torch(/*import=*/false);
@@ -164,7 +143,16 @@ Array ImportArray(nb::handle source) {
                            .c_str());
 }
 
-Tensor ReadTensor(nb::handle source, BufferPool& buffers, bool copy) {
+// The array in memory of its own, row-major.
+Array ImportContiguous(nb::handle source) {
+  const TorchFunctions* torch = Torch(/*import=*/false);
+  if (torch != nullptr && nb::isinstance(source, torch->tensor_type)) {
+    return ImportArray(source.attr("contiguous")());
+  }
+  return ImportArray(nb::module_::import_("numpy").attr("ascontiguousarray")(source));
+}
+
+Tensor ReadTensor(nb::handle source) {
   Array array = ImportArray(source);
   const std::optional<DType> dtype = FromDLPack(array.dtype());
   if (!dtype) {
@@ -177,18 +165,7 @@ Tensor ReadTensor(nb::handle source, BufferPool& buffers, bool copy) {
     shape.Append(CheckSize("the sizes of an array", size, 0, most));
     most /= std::max<int64_t>(1, size);
   }
-  const bool contiguous = IsContiguous(array);
-  if (copy || !contiguous) {
-    Tensor result = buffers.Empty(*dtype, shape);
-    const auto* data = static_cast<const std::byte*>(static_cast<const void*>(array.data()));
-    if (contiguous) {
-      std::memcpy(result.data, data, result.NumBytes());
-    } else if (result.NumBytes() > 0) {
-      std::byte* target = result.data;
-      CopyStrided(array, 0, data, ItemSize(*dtype), &target);
-    }
-    return result;
-  }
+  if (!IsContiguous(array)) array = ImportContiguous(source);
   Tensor result{*dtype, shape, nullptr, nullptr};
   result.data = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
   result.shared = true;
@@ -197,36 +174,24 @@ Tensor ReadTensor(nb::handle source, BufferPool& buffers, bool copy) {
   return result;
 }
 
-TensorNest ReadNest(nb::handle source, BufferPool& buffers, bool copy, int depth) {
-  if (depth > kMaxDepth) throw nest::NestError("Structure is nested too deeply");
-  if (nb::isinstance<nb::tuple>(source) || nb::isinstance<nb::list>(source)) {
-    TensorNest::Sequence items;
-    for (nb::handle item : source) items.push_back(ReadNest(item, buffers, copy, depth + 1));
-    return TensorNest(std::move(items));
-  }
-  if (nb::isinstance<nb::dict>(source)) {
-    TensorNest::Mapping items;
-    for (auto [key, item] : nb::borrow<nb::dict>(source)) {
-      if (!nb::isinstance<nb::str>(key)) throw nb::type_error("Keys of a nested dict must be str");
-      items.emplace(nb::cast<std::string>(key), ReadNest(item, buffers, copy, depth + 1));
-    }
-    return TensorNest(std::move(items));
-  }
-  return TensorNest(ReadTensor(source, buffers, copy));
+Tensor CopyTensor(const Tensor& source, BufferPool& buffers) {
+  Tensor result = buffers.Empty(source.dtype, source.shape);
+  std::memcpy(result.data, source.data, result.NumBytes());
+  return result;
 }
 
 }  // namespace
 
-TensorNest ReadTensors(nb::handle source, BufferPool& buffers) {
-  return ReadNest(source, buffers, /*copy=*/false, 0);
+TensorNest ReadTensors(nb::handle source) {
+  return nest::ReadNest<TensorNest>(source, ReadTensor);
 }
 
 TensorNest CopyTensors(nb::handle source, BufferPool& buffers) {
-  return ReadNest(source, buffers, /*copy=*/true, 0);
+  return nest::ReadNest<TensorNest>(
+      source, [&buffers](nb::handle leaf) { return CopyTensor(ReadTensor(leaf), buffers); });
 }
 
-nb::object WriteTensor(const Tensor& source, Framework framework) {
-  if (framework == Framework::kTorch) return ExportToTorch(source);
+nb::object WriteNumpyArray(const Tensor& source) {
   // The owner capsule keeps the block alive as long as the array.
   nb::capsule owner(new std::shared_ptr<void>(source.owner), [](void* pointer) noexcept {
     delete static_cast<std::shared_ptr<void>*>(pointer);
@@ -238,16 +203,16 @@ nb::object WriteTensor(const Tensor& source, Framework framework) {
                   nb::rv_policy::reference);
 }
 
-nb::object WriteTensors(const TensorNest& source, Framework framework) {
-  if (source.is_leaf()) return WriteTensor(source.leaf(), framework);
+nb::object WriteTensors(const TensorNest& source) {
+  if (source.is_leaf()) return ExportToTorch(source.leaf());
   if (source.is_sequence()) {
     nb::list items;
-    for (const TensorNest& item : source.sequence()) items.append(WriteTensors(item, framework));
+    for (const TensorNest& item : source.sequence()) items.append(WriteTensors(item));
     return nb::tuple(items);
   }
   nb::dict items;
   for (const auto& [key, item] : source.mapping()) {
-    items[nb::str(key.data(), key.size())] = WriteTensors(item, framework);
+    items[nb::str(key.data(), key.size())] = WriteTensors(item);
   }
   return items;
 }

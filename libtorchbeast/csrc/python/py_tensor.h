@@ -8,20 +8,19 @@
 
 namespace torchbeast {
 
-enum class Framework { kTorch, kNumpy };
-
 // Reads a nest of arrays (torch tensors, NumPy arrays, anything with DLPack or the buffer protocol;
-// Python and NumPy scalars). Shares memory where the array is contiguous, else copies into
-// `buffers`. The shared arrays' references are given back under the GIL from whichever thread drops
-// them last. TypeError for what is no CPU array, ValueError for a tensor that requires grad.
-TensorNest ReadTensors(nanobind::handle source, BufferPool& buffers);
+// Python and NumPy scalars). Shares memory with the array, or with a contiguous copy of it. The
+// arrays' references are given back under the GIL from whichever thread drops them last. TypeError
+// for what is no CPU array, ValueError for a tensor that requires grad.
+TensorNest ReadTensors(nanobind::handle source);
 
-// As ReadTensors, but always copies: the result has no ties to Python, so threads without the GIL
+// As ReadTensors, but copies into `buffers`: the result has no ties to Python, so threads without the GIL
 // drop it for free.
 TensorNest CopyTensors(nanobind::handle source, BufferPool& buffers);
 
-// Writes a nest: tuples for sequences, dicts for mappings; arrays share the tensors' memory.
-nanobind::object WriteTensors(const TensorNest& source, Framework framework);
-nanobind::object WriteTensor(const Tensor& source, Framework framework);
+// Writes a nest of torch tensors: tuples for sequences, dicts for mappings. They share the tensors'
+// memory, as does the NumPy array.
+nanobind::object WriteTensors(const TensorNest& source);
+nanobind::object WriteNumpyArray(const Tensor& source);
 
 }  // namespace torchbeast

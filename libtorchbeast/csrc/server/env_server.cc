@@ -218,7 +218,8 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
     return server;
   }
   throw std::runtime_error("Cannot listen on " + options_.address +
-                           " (in use, or a directory that is missing or not writable)");
+                           " (in use, a directory that is missing or not writable, or a "
+                           "certificate that gRPC refuses)");
 }
 
 void EnvServer::Run(const Poll& poll) {

@@ -78,12 +78,10 @@ bool StepEncoder::IsMovedUp(LeafState::Planes* previous, const char* data, int64
 
 void StepEncoder::Check(const TensorNest& observation) {
   if (!has_schema_) FixSchema(observation);
-  if (!spec_.has_same_structure(observation)) {
-    try {
-      spec_.check_same_structure(observation);
-    } catch (const nest::NestError& error) {
-      throw WireError("its observation differs from the first one: " + std::string(error.what()));
-    }
+  try {
+    spec_.check_same_structure(observation);
+  } catch (const nest::NestError& error) {
+    throw WireError("its observation differs from the first one: " + std::string(error.what()));
   }
   size_t index = 0;
   observation.for_each([&](const Tensor& tensor) {

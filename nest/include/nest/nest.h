@@ -38,11 +38,8 @@ class Nest {
   bool is_mapping() const { return std::holds_alternative<Mapping>(value_); }
 
   const T& leaf() const { return std::get<T>(value_); }
-  T& leaf() { return std::get<T>(value_); }
   const Sequence& sequence() const { return std::get<Sequence>(value_); }
-  Sequence& sequence() { return std::get<Sequence>(value_); }
   const Mapping& mapping() const { return std::get<Mapping>(value_); }
-  Mapping& mapping() { return std::get<Mapping>(value_); }
   const Tag& tag() const { return tag_; }
 
   // The children of a container; 0 for a leaf.
