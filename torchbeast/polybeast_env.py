@@ -17,7 +17,7 @@ from torchbeast.cli.training_flags import add_server_flags
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.threads import StopSignals
-from torchbeast.runtime.workers import follow_parent
+from torchbeast.runtime.workers import end_with_parent
 from torchbeast.servers import addresses as servers_lib
 from torchbeast.servers.supervisor import ServedGames, Supervisor, SupervisorConfig
 
@@ -102,11 +102,10 @@ def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
     open_streams()
     if flags.parent_pid is not None:
-        follow_parent()
+        end_with_parent()
     try:
         with default_interrupt():
             servers_lib.check_compiled()
-        with default_interrupt():
             # Not with StopSignals: a custom environment may hang here.
             config = read_config(flags)
             with StopSignals() as signals:

@@ -2,11 +2,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig, make_env, measure_games
+from torchbeast.envs import DEFAULT_OBSERVATION, RandomPlayConfig, make_env, measure_games
 from torchbeast.envs.random_play import measure_game
 
 PONG, INVADERS = "PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"
-PLAY = PlayConfig(
+PLAY = RandomPlayConfig(
     DEFAULT_OBSERVATION, full_action_space=True, seed=0, discounting=0.99, clip_rewards=False
 )
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.tasks import hang, live_slowly, succeed
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.envs import DEFAULT_OBSERVATION, PlayConfig
+from torchbeast.envs import DEFAULT_OBSERVATION, RandomPlayConfig
 from torchbeast.envs.random_play import measure_game
 from torchbeast.runtime.isolation import run_isolated
 
@@ -78,7 +78,7 @@ def test_a_task_that_hangs_is_given_up():
 )
 def test_whatever_a_task_does_is_one_line_with_its_name(name, message):
     env_id = f"tests.hostile:{name}-v0"
-    play = PlayConfig(DEFAULT_OBSERVATION, False, 0, 0.99, False)
+    play = RandomPlayConfig(DEFAULT_OBSERVATION, False, 0, 0.99, False)
     with pytest.raises(RunError, match=f"^{env_id}: {message}") as error:
         run_isolated({env_id: functools.partial(measure_game, env_id, play)})
     assert "\n" not in str(error.value)

@@ -140,6 +140,14 @@ def test_it_has_low_priority_and_leaves_ctrl_c_to_the_trainer(make_run):
     assert {row["step"] for row in read_scores(run.path)} == {"100"}
 
 
+def test_an_environment_may_start_processes(make_run):
+    game = "tests.train.test_monobeast_actors:StartsAProcess-v0"
+    run = make_run("--evaluate_every=100", f"--env={game}", "--agent_type=resnet")
+    run.reach(100)
+    run.finish()
+    assert {row["step"] for row in read_scores(run.path)} == {"100"}
+
+
 def test_a_killed_evaluation_is_reported_and_the_next_one_works(make_run, caplog):
     run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
     run.reach(100)

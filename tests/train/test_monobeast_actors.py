@@ -59,7 +59,7 @@ class StartsAProcess(gymnasium.Env):
         return np.zeros((1, 8, 8), np.uint8), {}
 
     def step(self, _):
-        return np.zeros((1, 8, 8), np.uint8), 0.0, False, False, {}
+        return np.zeros((1, 8, 8), np.uint8), 0.0, True, False, {}
 
 
 gymnasium.register("StartsAProcess-v0", StartsAProcess)

@@ -193,15 +193,6 @@ def add_intermediate_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_custom_agent_flag(parser: argparse._ActionsContainer) -> None:
-    """Adds which custom class may be imported."""
-    parser.add_argument(
-        "--agent_type",
-        type=agent_type,
-        help="package.module:Class of a custom agent. (default: what the checkpoint says)",
-    )
-
-
 def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     """Adds which trained agent, for programs that look at one."""
     group = parser.add_argument_group("agent")
@@ -217,7 +208,11 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
         help="Name of a run or shipped agent, or path of a model.tar. (default: the newest run)",
     )
     add_intermediate_flag(parser)
-    add_custom_agent_flag(group)
+    add(
+        "--agent_type",
+        type=agent_type,
+        help="package.module:Class of a custom agent. (default: what the checkpoint says)",
+    )
     add(
         "--use_lstm",
         action="store_true",

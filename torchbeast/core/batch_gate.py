@@ -30,7 +30,7 @@ class BatchGate(Generic[Part]):
         learn: Callable[[Part], None],
         is_over: Callable[[], bool],
     ) -> None:
-        """Makes a gate that admits anybody.
+        """Makes an open gate.
 
         Args:
             batch_size: rollouts in a batch.

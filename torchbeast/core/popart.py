@@ -36,8 +36,8 @@ class Moments(NamedTuple):
 
     sigma: Tensor
     """What normalises: the square root of the variance, within the bounds of
-    :func:`bounded_sigma`. Kept, because a run may go on with another ``--sigma_floor``, and its
-    outputs must not change before :func:`pop`."""
+    :func:`bounded_sigma`. Kept, because a run may be resumed with another ``--sigma_floor``, and
+    its outputs must not change before :func:`pop`."""
 
 
 class TargetSums(NamedTuple):

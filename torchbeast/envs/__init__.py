@@ -8,7 +8,7 @@ from torchbeast.envs.environment import (
     make_env,
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_games
-from torchbeast.envs.random_play import GameStatistics, PlayConfig, measure_games
+from torchbeast.envs.random_play import GameStatistics, RandomPlayConfig, measure_games
 from torchbeast.envs.specs import EnvSpec, atari_actions, plan_envs
 from torchbeast.envs.stream import EnvStream
 
@@ -20,7 +20,7 @@ __all__ = [
     "EnvStream",
     "GameStatistics",
     "ObservationConfig",
-    "PlayConfig",
+    "RandomPlayConfig",
     "all_games",
     "atari_actions",
     "derive_seed",

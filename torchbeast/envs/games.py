@@ -150,7 +150,8 @@ def find_game(name: str) -> str:
         "did you mean " + " or ".join(ids[match] for match in near)
         if near
         else "games are named like Pong, PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, "
-        "all; an environment of your own, whose observations are pictures, is package.module:Id"
+        "atari57, all; an environment of your own, whose observations are pictures, is "
+        "package.module:Id"
     )
     raise UsageError(f"Unknown game '{name}': {hint}")
 

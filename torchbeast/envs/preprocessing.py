@@ -40,7 +40,7 @@ class ScreenResizer:
             luminance: whether pictures are the luminance of screens in colour.
         """
         self._screen_size, self._size = screen_size, size
-        self._colour, self._luminance = colour, luminance
+        self._luminance = luminance
         self._kernel = _make_kernel(screen_size, size, colour)
 
     def resize(self, screen: np.ndarray) -> np.ndarray:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from torchbeast.core.types import EnvStep
 from torchbeast.envs.environment import ObservationConfig, make_env
-from torchbeast.envs.stream import check_reward, check_truncated
+from torchbeast.envs.stream import EnvStream
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
@@ -19,7 +20,7 @@ FRAME_STEPS = range(100, 500, 4)
 NUM_FRAME_STEPS, NUM_RETURN_STEPS = 500, 1000
 
 
-class PlayConfig(NamedTuple):
+class RandomPlayConfig(NamedTuple):
     """How games are played at random, and how their rewards become returns."""
 
     observation: ObservationConfig
@@ -48,7 +49,7 @@ class GameStatistics(NamedTuple):
 
 def measure_games(
     env_ids: tuple[str, ...],
-    config: PlayConfig,
+    config: RandomPlayConfig,
     *,
     num_processes: int = 1,
     deadline_s: float = DEADLINE_S,
@@ -80,19 +81,19 @@ def measure_games(
 
 
 def measure_game(
-    env_id: str, config: PlayConfig, alive: Callable[[], None] = lambda: None
+    env_id: str, config: RandomPlayConfig, alive: Callable[[], None] = lambda: None
 ) -> GameStatistics:
     """Measures one game in this process over ``config.num_steps`` random steps.
 
     ``alive`` is called at each step.
     """
     pictures, rewards, ends = [], [], []
-    for step, (frame, reward, done) in enumerate(_play_at_random(env_id, config)):
+    for step, row in enumerate(_play_at_random(env_id, config)):
         alive()
         if step in FRAME_STEPS:
-            pictures.append(np.array(frame))  # A copy: environments may reuse their buffers.
-        rewards.append(reward)
-        ends.append(done)
+            pictures.append(np.array(row.frame))  # A copy: environments may reuse their buffers.
+        rewards.append(row.reward)
+        ends.append(row.done)
     frames = np.stack(pictures)
     mean = frames.mean(axis=0, dtype=np.float32)
     std = float(np.sqrt(np.square(frames - mean).mean()))
@@ -100,7 +101,7 @@ def measure_game(
 
 
 def _describe_returns(
-    rewards: list[float], ends: list[bool], config: PlayConfig
+    rewards: list[float], ends: list[bool], config: RandomPlayConfig
 ) -> tuple[float, float]:
     """Mean and standard deviation of the returns that follow each step; 0 and 1 for no reward."""
     following, returns = 0.0, []
@@ -113,8 +114,7 @@ def _describe_returns(
     return (mean, std) if std > 0 else (0.0, 1.0)
 
 
-def _play_at_random(env_id: str, config: PlayConfig) -> Iterator[tuple[np.ndarray, float, bool]]:
-    """Frame, reward and whether an episode ended, of every step."""
+def _play_at_random(env_id: str, config: RandomPlayConfig) -> Iterator[EnvStep]:
     env = make_env(
         env_id,
         **config.observation._asdict(),
@@ -123,10 +123,7 @@ def _play_at_random(env_id: str, config: PlayConfig) -> Iterator[tuple[np.ndarra
     )
     with contextlib.closing(env):
         env.action_space.seed(config.seed)
-        env.reset()
+        stream = EnvStream(env, task=0)
+        stream.initial()
         for _ in range(config.num_steps):
-            frame, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            done = check_truncated(truncated) or bool(terminated)
-            if done:
-                frame, _ = env.reset()
-            yield frame, check_reward(reward), done
+            yield stream.step(env.action_space.sample())

@@ -100,7 +100,7 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         # Buffers that did not exist in 2019 keep their defaults, which are what 2019 did.
         missing, unexpected = agent.load_state_dict(state, strict=False)
         if set(missing) - {"frame_mean", "frame_scale"} or unexpected:
-            raise KeyError(f"parameters {sorted({*missing, *unexpected})}")
+            raise ValueError(f"parameters {sorted({*missing, *unexpected})}")
     except (KeyError, IndexError, ValueError, RuntimeError) as error:
         raise UsageError(f"{path} holds no agent of this program: {first_line(error)}") from error
     return agent.eval()
@@ -114,7 +114,9 @@ def _check_sizes(state: dict[str, torch.Tensor], config: AgentConfig) -> None:
     with torch.device("meta"):
         agent = make_agent(config)
     for name, parameter in agent.named_parameters():
-        saved = state[name]
+        saved = state.get(name)
+        if saved is None:
+            raise ValueError(f"{name} is missing")
         if saved.shape != parameter.shape:
             raise ValueError(f"{name} is {list(saved.shape)} instead of {list(parameter.shape)}")
     # Earlier formats have buffers of other shapes.

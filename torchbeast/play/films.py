@@ -220,15 +220,20 @@ def render(config: EvaluationConfig, signals: StopSignals) -> None:
         print("No display: recording instead", file=sys.stderr)
         _record_games(config, trained, games, signals)
         return
-    for game in games:
-        warn_of_unknown(trained, game)
-        for episode in _show_games(config, trained, game):
-            values = (trained.xpid, trained.model_id, game)
-            print(*values, episode.episode_step, f"{episode.episode_return:g}", sep=",", flush=True)
+    with contextlib.suppress(_WindowClosedError):
+        for game in games:
+            warn_of_unknown(trained, game)
+            for episode in _show_game(config, trained, game):
+                values = (trained.xpid, trained.model_id, game, episode.episode_step)
+                print(*values, f"{episode.episode_return:g}", sep=",", flush=True)
 
 
-def _show_games(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Any]:
-    """Yields episodes until there are enough or the window is closed."""
+class _WindowClosedError(Exception):
+    """The user has seen enough."""
+
+
+def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Any]:
+    """Yields episodes until there are enough. Raises _WindowClosedError."""
     try:
         import pygame
     except ImportError as error:
@@ -246,7 +251,9 @@ def _show_games(config: EvaluationConfig, trained: Trained, game: str) -> Iterat
         )
         pygame.display.set_caption(f"{short_name(game)} - {trained.xpid}")
         num_played = 0
-        while num_played < config.num_episodes and not pygame.event.peek(pygame.QUIT):
+        while num_played < config.num_episodes:
+            if pygame.event.peek(pygame.QUIT):
+                raise _WindowClosedError
             for _, episode in loop.step():
                 num_played += 1
                 yield episode

@@ -17,7 +17,12 @@ import torch
 from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
 from torchbeast.envs.games import find_game, is_atari, is_custom
-from torchbeast.envs.specs import check_actions, check_first_observation, name_actions
+from torchbeast.envs.specs import (
+    FULL_ACTIONS,
+    check_actions,
+    check_first_observation,
+    name_actions,
+)
 from torchbeast.play.agents import Trained
 from torchbeast.runtime.text import first_line
 
@@ -84,36 +89,35 @@ def make_games(
     Raises UsageError if the game's pictures or actions are not what the agent knows.
     """
     config = trained.agent.config
-    numbers = []
-    for full_action_space in (False, True):
-        with contextlib.ExitStack() as stack:
-            envs = []
-            for i in range(count):
-                env = make_env(
-                    env_id,
-                    **trained.observation._asdict(),
-                    full_action_space=full_action_space,
-                    seed=seed + i,
-                    render_mode=render_mode,
-                )
-                stack.callback(env.close)
-                envs.append(env if is_atari(find_game(env_id)) else GameLimit(env, env_id))
-            if is_custom(find_game(env_id)):
-                check_first_observation(env_id, envs[0])
-            numbers.append(check_actions(env_id, envs[0]))
-            shape = envs[0].observation_space.shape
-            if shape != tuple(config.observation_shape):
-                raise UsageError(
-                    "The agent was trained on observations of shape "
-                    f"{tuple(config.observation_shape)}, {env_id} has {shape}"
-                )
-            if numbers[-1] == config.num_actions:
-                stack.pop_all()  # The caller closes them.
-                return envs
-    raise UsageError(
-        f"The agent has {config.num_actions} actions, {env_id} has {numbers[0]}: "
-        "it was not trained on a game with these"
-    )
+    game = find_game(env_id)
+    with contextlib.ExitStack() as stack:
+        envs = []
+        for i in range(count):
+            env = make_env(
+                env_id,
+                **trained.observation._asdict(),
+                full_action_space=config.num_actions == len(FULL_ACTIONS),
+                seed=seed + i,
+                render_mode=render_mode,
+            )
+            stack.callback(env.close)
+            envs.append(env if is_atari(game) else GameLimit(env, env_id))
+        if is_custom(game):
+            check_first_observation(env_id, envs[0])
+        num_actions = check_actions(env_id, envs[0])
+        if num_actions != config.num_actions:
+            raise UsageError(
+                f"The agent has {config.num_actions} actions, {env_id} has {num_actions}: "
+                "it was not trained on a game with these"
+            )
+        shape = envs[0].observation_space.shape
+        if shape != tuple(config.observation_shape):
+            raise UsageError(
+                "The agent was trained on observations of shape "
+                f"{tuple(config.observation_shape)}, {env_id} has {shape}"
+            )
+        stack.pop_all()  # The caller closes them.
+        return envs
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class GifWriter:
     """
 
     def __init__(self, file: IO[bytes], fps: float) -> None:
-        """Writes nothing yet.
+        """Begins a film without pictures.
 
         Args:
             file: open for writing.

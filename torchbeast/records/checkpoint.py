@@ -168,7 +168,7 @@ def _check_archive(path: Path) -> None:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-                raise ValueError("it is compressed")
+                raise damaged(path, ValueError("it is compressed"))
             try:
                 faulty = archive.testzip()
             except zipfile.BadZipFile as error:
@@ -244,16 +244,17 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
     yield f"{path}: {path.stat().st_size / 1e6:.1f} MB, " + (
         f"format {version}" if version else "of the program of 2019"
     )
-    yield f"  steps: {contents.get('steps', 'not recorded')}"
+    steps = steps_of(contents)
+    yield f"  steps: {'not recorded' if steps is None else steps}"
     for name, value in contents.get("agent", {}).items():
         if name != "tasks":
             yield f"  {name}: {value}"
     tasks = contents.get("agent", {}).get("tasks", ())
-    steps = contents.get("task_steps", [None] * len(tasks))
+    task_steps = contents.get("task_steps", [None] * len(tasks))
     for i, task in enumerate(tasks):
         line = f"  task {i}: {task}"
-        if steps[i] is not None:
-            line += f", {steps[i]:,} steps"
+        if task_steps[i] is not None:
+            line += f", {task_steps[i]:,} steps"
         if "baseline.mu" in state:
             line += f", mu {state['baseline.mu'][i]:.4g}, sigma {state['baseline.sigma'][i]:.4g}"
         yield line

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from torchbeast.core.stats import StepStats
 from torchbeast.records.hosts import HostSnapshot
-from torchbeast.runtime.text import human_time
 
 
 class Bottleneck(NamedTuple):
@@ -84,7 +83,7 @@ class Snapshot(NamedTuple):
     """Duration of the run, earlier parts of a resumed run included."""
 
     sps: float
-    """Agent steps per second, over about the last two minutes."""
+    """Agent steps per second, over the last two and a half minutes."""
 
     stalled_s: float | None
     """Seconds since the last steps of any game arrived, if that is unusually long."""
@@ -122,9 +121,8 @@ def _median(values: list[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-# Seconds without any steps after which that is displayed, and after which there is a warning.
+# Seconds without any steps after which that is displayed.
 SHOWN_AFTER_S = 20.0
-WARNED_AFTER_S = 60.0
 # With a slow network minutes pass between two batches. So a pause is unusual only if it is this
 # many times as long as the mean time between arrivals.
 USUAL_INTERVALS = 5
@@ -137,7 +135,6 @@ class Arrivals:
         self._first: float | None = None
         self._newest = 0.0
         self._batches = 0
-        self._warned = False
 
     def record(self, now: float) -> None:
         """Takes in a batch that arrived at ``now``."""
@@ -145,21 +142,14 @@ class Arrivals:
             self._first = now
         self._newest = now
         self._batches += 1
-        self._warned = False
 
-    def stall(self, now: float, at_least: float = SHOWN_AFTER_S) -> float | None:
+    def stall(self, now: float) -> float | None:
         """Returns the seconds since steps arrived; None unless that is unusually long."""
         if self._first is None:
             return None
         usual = (self._newest - self._first) / max(1, self._batches - 1)
         pause = now - self._newest
-        return pause if pause >= max(at_least, USUAL_INTERVALS * usual) else None
-
-    def newly_stalled(self, now: float) -> float | None:
-        """Returns the seconds without any steps, if a warning is due. Once per stall."""
-        seconds = None if self._warned else self.stall(now, WARNED_AFTER_S)
-        self._warned = self._warned or seconds is not None
-        return seconds
+        return pause if pause >= max(SHOWN_AFTER_S, USUAL_INTERVALS * usual) else None
 
 
 # Full games that a mean return is taken over.
@@ -292,12 +282,6 @@ class Progress:
                 ),
                 evaluation_step=self._evaluation.step if self._evaluation else None,
             )
-
-    def warning(self) -> str | None:
-        """Returns a warning if no steps arrive. It is not repeated until some have arrived."""
-        with self._lock:
-            stall = self._arrivals.newly_stalled(self._clock())
-        return None if stall is None else f"No steps of any game for {human_time(stall)}"
 
     def summary(self) -> list[str]:
         """Returns a line for each game with its mean full-game return, and one for the others."""

@@ -120,8 +120,8 @@ def resume_copies(run: Path, last_step: int | None) -> None:
 
     Args:
         run: the run's directory.
-        last_step: the step that the run goes on from; copies of later steps are renamed. None for a
-            new run: all are, and so is :func:`previous_path`.
+        last_step: the step from which the run is resumed; copies of later steps are renamed. None
+            for a new run: all are, and so is :func:`previous_path`.
     """
     if last_step is None:
         stale = [run / "intermediate", previous_path(run / "model.tar")]

@@ -21,7 +21,7 @@ class Watchdog:
     """Notes when each of some workers entered its environment. Can be sent to child processes."""
 
     def __init__(self, context: Any, count: int, timeout_s: float) -> None:
-        """Watches nobody yet.
+        """Makes a watchdog of workers that are all outside.
 
         Args:
             context: the ``multiprocessing`` context that starts the workers.

@@ -18,7 +18,6 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from torchbeast.core.types import RunError
-from torchbeast.runtime import priority
 
 log = logging.getLogger("torchbeast")
 
@@ -60,14 +59,8 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def follow_parent(niceness: int = 0) -> None:
-    """Makes this process end with its parent, and have its priority, lowered by ``niceness``."""
-    end_with_parent()
-    priority.follow_session(niceness)
-
-
 def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
-    """Makes a worker process follow its parent and leave a terminal's signals to the parent.
+    """Makes a worker process end with its parent and leave a terminal's signals to the parent.
 
     Workers are forks of one process. So each seeds the global generators of Python and NumPy, from
     which custom environments may draw. SIGABRT shows where each thread is.
@@ -84,7 +77,8 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
-    follow_parent(niceness)
+    end_with_parent()
+    os.nice(niceness)
 
 
 def fork_context(*modules: str) -> ForkServerContext:

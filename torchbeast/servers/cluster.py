@@ -157,7 +157,7 @@ class RayServers(ServerSource):
     """
 
     def __init__(self, config: ClusterConfig) -> None:
-        """Starts nothing yet."""
+        """Plans the servers; :meth:`__enter__` starts them."""
         authority = make_authority()
         key, request = make_request()
         tls = [sign(authority, request, is_server=False), key, authority.root]

@@ -30,7 +30,7 @@ class ServerSource:
         tls: Sequence[str] | None = None,
         tls_server_name: str = "",
     ) -> None:
-        """Starts nothing yet.
+        """Describes servers that others start.
 
         Args:
             addresses: of the servers. An empty one is not there yet.
@@ -80,7 +80,7 @@ class OwnServers(ServerSource):
         arguments: list[str],
         tls: Sequence[str] | None = None,
     ) -> None:
-        """Starts nothing yet.
+        """Plans the servers; :meth:`__enter__` starts them.
 
         Args:
             basename: of the servers' addresses; None for sockets in a private directory.

@@ -134,7 +134,7 @@ class Supervisor:
         theirs.close()  # So that the pipe ends with the server.
 
     def watch(self, timeout: float) -> str | None:
-        """Replaces servers that died or hang; returns why it cannot go on, if so."""
+        """Replaces servers that died or hang; returns why the servers must end, if so."""
         multiprocessing.connection.wait([s.sentinel for s in self._servers], timeout)
         for index, server in enumerate(self._servers):
             if self._watchdog.is_hung(index):

@@ -16,7 +16,7 @@ from torchbeast.train.config import TrainingConfig
 from torchbeast.train.plan import RunPlan, prepare
 from torchbeast.train.run import TrainingRun
 
-__all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "lock_run", "open_run", "prepare"]
+__all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "open_run", "prepare"]
 
 
 @contextlib.contextmanager

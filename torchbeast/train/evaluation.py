@@ -114,7 +114,7 @@ class AgentEvaluator:
         save_agent: Callable[[Path], bool],
         learned: int,
     ) -> None:
-        """Starts nothing yet.
+        """Makes an evaluator, which plays nothing before :meth:`request_if_due`.
 
         Args:
             plan: the run.
@@ -224,7 +224,8 @@ class AgentEvaluator:
             self._connection, theirs = self._context.Pipe(duplex=False)
             with theirs:
                 arguments = (self._request, theirs, self._watchdog)
-                process = self._context.Process(target=_serve, args=arguments, daemon=True)
+                # Daemons may not have children, which environments may start.
+                process = self._context.Process(target=_serve, args=arguments, daemon=False)
                 start_worker(process)
         except (EOFError, OSError) as error:  # No process or file descriptor is left.
             self._report_once("start", f"The evaluation cannot start ({typed_line(error)})")
@@ -242,10 +243,8 @@ class AgentEvaluator:
     def _record(self, result: Result) -> None:
         for failure in result.failures:
             self._report_once(failure, failure)
-        for score in result.scores:
-            self._recorder.record_score(self._step, self._seconds, score)
         if result.scores:
-            self._recorder.record_evaluation(Evaluation(self._step, result.scores))
+            self._recorder.record_evaluation(Evaluation(self._step, result.scores), self._seconds)
 
     def _await(self, is_stopped: Callable[[], bool]) -> None:
         while self._is_busy and not is_stopped():

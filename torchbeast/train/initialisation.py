@@ -12,7 +12,7 @@ import torch
 
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
-from torchbeast.envs import GameStatistics, PlayConfig, atari_actions, measure_games
+from torchbeast.envs import GameStatistics, RandomPlayConfig, atari_actions, measure_games
 from torchbeast.envs.games import is_atari, short_name
 from torchbeast.envs.random_play import NUM_FRAME_STEPS, NUM_RETURN_STEPS
 from torchbeast.envs.specs import FULL_ACTIONS
@@ -173,7 +173,7 @@ def _measure(plan: RunPlan, tasks: list[int], seed: int) -> dict[int, GameStatis
     if not tasks:
         return {}
     config = plan.config
-    play = PlayConfig(
+    play = RandomPlayConfig(
         config.observation,
         plan.full_action_space,
         seed,

@@ -57,7 +57,7 @@ class Pipeline:
     """
 
     def __init__(self, plan: RunPlan, run: TrainingRun, servers: ServerSource) -> None:
-        """Connects nothing yet.
+        """Plans the connections; :meth:`start` makes them.
 
         Args:
             plan: the run's sizes.

@@ -35,7 +35,7 @@ log = logging.getLogger("torchbeast")
 
 # Seconds between two rows of logs.csv.
 REPORT_INTERVAL_S = 5.0
-# Seconds between two looks at the run: the display is refreshed, a stall is noticed.
+# Seconds between two looks at the run, which refresh the display.
 LOOK_INTERVAL_S = 1.0
 # Between two learner steps that go to TensorBoard.
 SCALARS_INTERVAL_S = 1.0
@@ -99,7 +99,7 @@ class Recorder:
             on_cluster=config.servers.ray_address is not None,
             learner_threads=config.machine.num_learner_threads,
             cores=plan.cores,
-            available_cores=available_cores(),
+            available_cores=available_cores() // plan.ranks.local_count,
             agent_type=config.network.agent_type,
             gpu=is_gpu(plan.devices.learner),
         )
@@ -146,24 +146,15 @@ class Recorder:
         if learner.learner_steps % GRADIENT_INTERVAL == 0:
             self._writer.gradients(describe_gradients(learner.agent), step=learner.steps)
 
-    def record_score(self, step: int, seconds: float, score: GameScore) -> None:
-        """Writes the score of one game under one policy.
+    def record_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
+        """Writes the scores of an evaluation, and has the progress display show it.
 
         Args:
-            step: agent steps that the evaluated agent was trained for.
-            seconds: how long it was trained.
-            score: the score.
+            evaluation: of the agent.
+            seconds: how long the agent was trained.
         """
-        name = short_name(score.env)
-        values = {"step": step, "seconds": f"{seconds:.1f}", "game": name, **score._asdict()}
-        self._writer.score({field: values[field] for field in SCORE_FIELDS})
-        scalars = {f"eval/{score.policy}/episodic_return/{name}": score.mean}
-        if score.human_normalized is not None:
-            scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
-        self._writer.scalars(scalars, step)
-
-    def record_evaluation(self, evaluation: Evaluation) -> None:
-        """Writes an evaluation's human-normalised scores, and has the progress display show it."""
+        for score in evaluation.scores:
+            self._record_score(evaluation.step, seconds, score)
         for policy in POLICIES:
             normalized = evaluation.normalized(policy)
             if normalized is not None:
@@ -177,6 +168,15 @@ class Recorder:
         returns = tuple(means.get(game) for game in self._games)
         self.progress.evaluated(EvaluatedReturns(evaluation.step, returns))
 
+    def _record_score(self, step: int, seconds: float, score: GameScore) -> None:
+        name = short_name(score.env)
+        values = {"step": step, "seconds": f"{seconds:.1f}", "game": name, **score._asdict()}
+        self._writer.score({field: values[field] for field in SCORE_FIELDS})
+        scalars = {f"eval/{score.policy}/episodic_return/{name}": score.mean}
+        if score.human_normalized is not None:
+            scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
+        self._writer.scalars(scalars, step)
+
     def update(self, queues: dict[str, int], learner: Learner) -> None:
         """Takes in the sizes of the queues; reports if it is time. To be called twice a second."""
         self._detector.look(queues)
@@ -186,9 +186,6 @@ class Recorder:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_INTERVAL_S
-        warning = self.progress.warning()
-        if warning is not None:
-            log.warning("%s", warning)
         snapshot = self._take_snapshot(queues, learner)
         if now >= self._next_report:
             self._report(snapshot)

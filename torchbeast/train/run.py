@@ -40,7 +40,7 @@ class NoOutputs:
         """Names the learner, before it learns."""
 
     def start(self) -> None:
-        """Says that the run starts."""
+        """Logs where the run is, what it runs on and what to expect."""
 
     def record_step(self, stats: StepStats) -> None:
         """Takes in a learner step. The learner's threads call it between two steps."""
@@ -112,7 +112,22 @@ class RunOutputs(NoOutputs):
                 log.info("Changed since then: %s", change)
 
     def start(self) -> None:
-        self._announce()
+        plan, config = self._plan, self._plan.config
+        log.info("Run %s in %s", plan.xpid, self._path)
+        actors = counted(plan.num_actors, "actor")
+        each = f"{plan.ranks.count} ranks, each with " if plan.ranks.count > 1 else ""
+        log.info("%s%s, %s, %s", each, actors, plan.threads, plan.devices)
+        if len(set(plan.shares)) > 1:
+            names = map(short_name, config.games)
+            counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
+            log.info("Unequal numbers of environments per game: %s", counts)
+        if any(map(is_custom, config.games)):
+            log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
+        profile = config.observation.preprocessing
+        sticky = PROFILES[profile].sticky_action_probability > 0
+        for game in [g for g in config.games if g.startswith("ALE/") and not sticky][:1]:
+            log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
+        log.info("Curves: tensorboard --logdir %s", self._path.parent)
 
     def record_step(self, stats: StepStats) -> None:
         self._recorder.record_step(stats)
@@ -162,25 +177,6 @@ class RunOutputs(NoOutputs):
     def close(self) -> None:
         self._evaluator.close()
         self._recorder.close()
-
-    def _announce(self) -> None:
-        """Logs where the run is, what it runs on and what to expect."""
-        plan, config = self._plan, self._plan.config
-        log.info("Run %s in %s", plan.xpid, self._path)
-        actors = counted(plan.num_actors, "actor")
-        each = f"{plan.ranks.count} ranks, each with " if plan.ranks.count > 1 else ""
-        log.info("%s%s, %s, %s", each, actors, plan.threads, plan.devices)
-        if len(set(plan.shares)) > 1:
-            names = map(short_name, config.games)
-            counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
-            log.info("Unequal numbers of environments per game: %s", counts)
-        if any(map(is_custom, config.games)):
-            log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
-        profile = config.observation.preprocessing
-        sticky = PROFILES[profile].sticky_action_probability > 0
-        for game in [g for g in config.games if g.startswith("ALE/") and not sticky][:1]:
-            log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
-        log.info("Curves: tensorboard --logdir %s", self._path.parent)
 
     def _describe_saved(self) -> str:
         if self._checkpointer.saved_step is None:
@@ -337,10 +333,12 @@ class TrainingRun:
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
             self._save(last_queues)
-        if self.threads.error is not None and self._signals.received is None:
-            raise self._find_reason(self.threads.error)
         signum = self._signals.received
+        if self.threads.error is not None and signum is None:
+            raise self._find_reason(self.threads.error)
         self._outputs.finish(self._is_interrupted, signum)
+        if self.threads.error is not None:  # It came beside a signal.
+            raise self._find_reason(self.threads.error)
         if signum is None and self.learner.is_stopped:
             raise RunError("another rank stopped the run")
         return 0 if signum is None else 128 + signum
