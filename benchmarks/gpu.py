@@ -37,8 +37,9 @@ import torch
 from _rollouts import random_rollout
 from train import WARM_UP_SECONDS, cpu_seconds, steps_per_second
 
-from torchbeast.core.learner import Learner, OptimizerConfig
+from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig, make_agent

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 from _rollouts import random_rollout
 
-from torchbeast.core.learner import Learner, OptimizerConfig, rollouts_at_once
+from torchbeast.core.learner import Learner, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime import kernels

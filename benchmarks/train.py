@@ -51,7 +51,7 @@ from _processes import process_tree, thread_seconds
 from _rollouts import random_rollout
 
 from torchbeast import polybeast
-from torchbeast.core.learner import LearnerClosed
+from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
 from torchbeast.runtime.threads import StopSignals, available_cores

@@ -4,9 +4,11 @@ import threading
 import pytest
 import torch
 
+from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW
-from torchbeast.core.learner import Learner, LearnerClosed, OptimizerConfig, rollouts_at_once
+from torchbeast.core.learner import Learner, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.models import AgentConfig, make_agent
 

@@ -10,8 +10,9 @@ import torch
 from tests.core import rank
 from tests.core.rank import STEPS
 from tests.core.test_learner import CONFIG, make_rollout
-from torchbeast.core.learner import Learner, OptimizerConfig
+from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.models import make_agent
 
 ROOT = Path(__file__).parent.parent.parent

@@ -2,8 +2,9 @@
 
 import torch
 
-from torchbeast.core.learner import Learner, OptimizerConfig
+from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig
 

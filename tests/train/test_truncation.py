@@ -4,8 +4,9 @@ import gymnasium
 import numpy as np
 import torch
 
-from torchbeast.core.learner import Learner, OptimizerConfig
+from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import EnvOutput
 from torchbeast.envs import EnvStream
 from torchbeast.models import AgentConfig, make_agent

@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -42,27 +43,24 @@ VARIABLES = {
 }
 
 
+@dataclass(frozen=True)
 class Ranks:
     """The ranks of a run, seen by one of them. The default is the only rank there is.
 
     With more than one rank, :func:`join_ranks` must be active.
     """
 
-    def __init__(
-        self, index: int = 0, count: int = 1, local_index: int = 0, local_count: int = 1
-    ) -> None:
-        """Names this rank.
+    index: int = 0
+    """This rank's number."""
 
-        Args:
-            index: this rank's number.
-            count: ranks of the run.
-            local_index: this rank's number among those of this machine.
-            local_count: ranks of this machine.
-        """
-        if not (0 <= index < count and 0 <= local_index < local_count <= count):
-            raise ValueError(f"rank {index} of {count}, {local_index} of {local_count} here")
-        self.index, self.count = index, count
-        self.local_index, self.local_count = local_index, local_count
+    count: int = 1
+    """Ranks of the run."""
+
+    local_index: int = 0
+    """This rank's number among those of this machine."""
+
+    local_count: int = 1
+    """Ranks of this machine."""
 
     @property
     def is_first(self) -> bool:
@@ -146,13 +144,15 @@ def read_ranks() -> Ranks:
             f"RANK is set and {', '.join(sorted(missing))} are not: start the program with "
             "torchrun, or unset RANK"
         )
-    try:
-        # Other launchers may leave out which of the ranks are on one machine.
-        values = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **os.environ}
-        return Ranks(**{name: int(values[key]) for key, name in VARIABLES.items()})
-    except ValueError as error:
-        given = ", ".join(f"{key}={os.environ.get(key)}" for key in VARIABLES)
-        raise UsageError(f"the environment variables of torchrun do not fit: {given}") from error
+    # Other launchers may leave out which of the ranks are on one machine.
+    values = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **os.environ}
+    with contextlib.suppress(ValueError):
+        ranks = Ranks(**{name: int(values[key]) for key, name in VARIABLES.items()})
+        fits = 0 <= ranks.index < ranks.count and 0 <= ranks.local_index < ranks.local_count
+        if fits and ranks.local_count <= ranks.count:
+            return ranks
+    given = ", ".join(f"{key}={os.environ.get(key)}" for key in VARIABLES)
+    raise UsageError(f"the environment variables of torchrun do not fit: {given}")
 
 
 @contextlib.contextmanager

@@ -16,25 +16,15 @@ from typing import Any
 
 from torch import Tensor
 
-from torchbeast.core.batch_gate import BatchGate, LearnerClosed
+from torchbeast.core.batch_gate import BatchGate
 from torchbeast.core.checks import find_not_finite
 from torchbeast.core.distributed import Part, Ranks, join, sum_over_ranks
 from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.stats import Game, StepStats, collect_part, read_stats
+from torchbeast.core.stats import StepStats, collect_part, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.update import UpdateRule
-
-__all__ = [
-    "Game",
-    "Learner",
-    "LearnerClosed",
-    "OptimizerConfig",
-    "StepStats",
-    "rollouts_at_once",
-]
-
 
 # Learner steps between those that measure the gradient of each task. On these, a part of a batch
 # costs a backward pass for each task in it instead of one. The number is prime: tasks whose

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -100,13 +101,13 @@ class DeviceStream:
             return tensors
         consumer = self._module.current_stream(self._device)
         with self.active():
-            moved = _map(lambda t: t.to(self._device, non_blocking=True), tensors)
+            moved = map_tensors(lambda t: t.to(self._device, non_blocking=True), tensors)
         # Whoever recycles a pinned buffer does not know about copies under way. Only this thread
         # waits: others compute meanwhile.
         self._stream.synchronize()
         if consumer != self._stream:
             # Freed memory must not serve the next upload while the consumer's kernels read it.
-            _map(lambda t: t.record_stream(consumer), moved)
+            map_tensors(lambda t: t.record_stream(consumer), moved)
         return moved
 
     def download(self, tensors: Any) -> Any:
@@ -117,7 +118,7 @@ class DeviceStream:
         if self._module is None:
             return tensors
         with self.active():
-            moved = _map(lambda t: t.to("cpu", non_blocking=True), tensors)
+            moved = map_tensors(lambda t: t.to("cpu", non_blocking=True), tensors)
         self._stream.synchronize()
         return moved
 
@@ -153,8 +154,9 @@ def _device_of(module: torch.nn.Module) -> torch.device:
     return next(itertools.chain(module.parameters(), module.buffers())).device
 
 
-def _map(function: Any, tensors: Any) -> Any:
+def map_tensors(function: Callable[[torch.Tensor], Any], tensors: Any) -> Any:
+    """Returns nested tuples with ``function(tensor)`` in the place of each tensor."""
     if isinstance(tensors, torch.Tensor):
         return function(tensors)
-    items = [_map(function, item) for item in tensors]
+    items = [map_tensors(function, item) for item in tensors]
     return type(tensors)(*items) if hasattr(tensors, "_fields") else tuple(items)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from torchbeast.core.checks import find_not_finite
-from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.learner import Learner
+from torchbeast.core.stats import StepStats
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.progress import Progress
 from torchbeast.train.plan import RunPlan

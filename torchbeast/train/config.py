@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
-from torchbeast.core.learner import OptimizerConfig
 from torchbeast.core.losses import LossConfig
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.envs import ObservationConfig, parse_games
 from torchbeast.runtime.allocation import default_num_actors
 

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.learner import Learner
+from torchbeast.core.stats import StepStats
 from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES, Evaluation, GameScore, last_scored_step
 from torchbeast.runtime.text import typed_line

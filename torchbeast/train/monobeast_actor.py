@@ -18,6 +18,7 @@ from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
 from torchbeast.envs import EnvStream, derive_seed, make_env
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.allocation import actor_tasks
+from torchbeast.runtime.devices import map_tensors
 from torchbeast.runtime.text import first_line
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker
@@ -92,30 +93,24 @@ class RolloutBuffers:
 
     def __getitem__(self, index: int) -> Rollout:
         """Returns a view of rollout ``index``."""
-        env, actor, version, state = self._all
-        return Rollout(
-            EnvOutput(*(field[index] for field in env)),
-            AgentOutput(*(field[index] for field in actor)),
-            version[index],
-            tuple(field[index] for field in state),
-        )
+        rollout: Rollout = map_tensors(lambda field: field[index], self._all)
+        return rollout
 
     def _shared(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return share(torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype))
 
 
-def join_buffers(rollouts: list[Rollout]) -> Rollout:
-    """Joins rollouts to leaves ``[T + 1, B, ...]``. A single one is returned without a copy."""
-    joined: Rollout = rollouts[0] if len(rollouts) == 1 else _join(rollouts)
-    return joined
+def join_buffers(parts: Sequence[Any]) -> Any:
+    """Joins rollouts, or their fields, to leaves ``[T + 1, B, ...]``.
 
-
-def _join(parts: Sequence[Any]) -> Any:
-    """Joins nested tuples of tensors ``[T + 1, B, ...]`` along ``B``."""
+    A single one is returned without a copy.
+    """
     first = parts[0]
+    if len(parts) == 1:
+        return first
     if isinstance(first, torch.Tensor):
         return torch.cat(list(parts), dim=1)
-    fields = [_join(leaves) for leaves in zip(*parts, strict=True)]
+    fields = [join_buffers(leaves) for leaves in zip(*parts, strict=True)]
     return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)
 
 

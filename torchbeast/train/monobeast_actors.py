@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from torchbeast.core.learner import Learner, LearnerClosed
+from torchbeast.core.batch_gate import LearnerClosed
+from torchbeast.core.learner import Learner
 from torchbeast.envs.games import short_name
 from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.watchdog import Watchdog

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from torchbeast.core.learner import Learner, LearnerClosed
+from torchbeast.core.batch_gate import LearnerClosed
+from torchbeast.core.learner import Learner
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import describe_environment

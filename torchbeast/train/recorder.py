@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.learner import Learner
+from torchbeast.core.stats import StepStats
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display

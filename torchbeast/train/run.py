@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from torchbeast.cli.flags import DEFAULT_SAVEDIR
-from torchbeast.core.learner import Learner, StepStats, rollouts_at_once
+from torchbeast.core.learner import Learner, rollouts_at_once
 from torchbeast.core.precision import keep_freed_pages
+from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.preprocessing import PROFILES

@@ -15,9 +15,10 @@ import torch
 from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
 from torchbeast.core.checks import find_not_finite
-from torchbeast.core.learner import Learner, StepStats
+from torchbeast.core.learner import Learner
 from torchbeast.core.optimizer import check_optimizer_state, optimizer_kind
 from torchbeast.core.precision import choose_dtype
+from torchbeast.core.stats import StepStats
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, AgentConfig, make_agent
