@@ -226,7 +226,7 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--num_inference_threads",
         type=positive,
-        help="Threads that compute actions. (default: chosen by the number of cores)",
+        help="Threads that compute actions. (default: 1, or 2 with a GPU)",
     )
     add(
         "--pool_threads",
