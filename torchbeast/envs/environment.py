@@ -119,16 +119,7 @@ def _make_atari(
         repeat_action_probability=profile.sticky_action_probability,
         disable_env_checker=True,
     )
-    return AtariPreprocessing(
-        env,
-        profile,
-        full_action_space or profile.full_action_space,
-        full_games,
-        observation.frame_format,
-        observation.frame_height,
-        observation.frame_width,
-        observation.emulator_gray,
-    )
+    return AtariPreprocessing(env, observation, full_action_space, full_games)
 
 
 class _SeededAtari(ale_py.AtariEnv):

@@ -13,6 +13,7 @@ import cv2
 import gymnasium
 import numpy as np
 
+from torchbeast.core.types import ObservationConfig
 from torchbeast.runtime import kernels
 
 
@@ -141,46 +142,39 @@ class AtariPreprocessing(gymnasium.Wrapper):
     def __init__(
         self,
         env: gymnasium.Env,
-        preprocessing: Preprocessing,
+        observation: ObservationConfig,
         full_action_space: bool = False,
         full_games: bool = False,
-        frame_format: str = "gray_stack",
-        frame_height: int = 84,
-        frame_width: int = 84,
-        emulator_gray: bool = False,
     ) -> None:
         super().__init__(env)
+        self._config = PROFILES[observation.preprocessing]
+        self._format = FRAME_FORMATS[observation.frame_format]
+        size = observation.frame_height, observation.frame_width
         self._full_games = full_games
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
         # All 18 for every game: Skiing's own "legal" ones are 9.
         self.actions = (
             [ale_py.Action(i) for i in range(18)]
-            if full_action_space
+            if full_action_space or self._config.full_action_space
             else list(self._ale.getMinimalActionSet())
         )
         self.action_space = gymnasium.spaces.Discrete(len(self.actions))
-        self._config = preprocessing
-        self._format = FRAME_FORMATS[frame_format]
         height, width = self._ale.getScreenDims()
         channels = 3 if self._format.colour else 1
         wrong_gray = env.spec is not None and env.spec.kwargs["game"] in WRONG_GRAY
-        luminance = wrong_gray and not emulator_gray and not self._format.colour
+        luminance = wrong_gray and not observation.emulator_gray and not self._format.colour
         colour = self._format.colour or luminance
         self._screens = np.zeros((2, height, width, 3)[: 3 + colour], np.uint8)
-        self._resizer = ScreenResizer(
-            (height, width), (frame_height, frame_width), colour=colour, luminance=luminance
-        )
+        self._resizer = ScreenResizer((height, width), size, colour=colour, luminance=luminance)
         self._get_screen = self._ale.getScreenRGB if colour else self._ale.getScreenGrayscale
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0
         self._colour_screens = np.zeros((colours, height, width, 3), np.uint8)
         self.metadata = {**env.metadata, "render_fps": EMULATOR_FPS / FRAME_SKIP}
         # [picture, channel, row, column]
-        self._stack = np.zeros(
-            (self._format.num_pictures, channels, frame_height, frame_width), np.uint8
-        )
+        self._stack = np.zeros((self._format.num_pictures, channels, *size), np.uint8)
         self.observation_space = gymnasium.spaces.Box(0, 255, self._observation().shape, np.uint8)
-        self._fire_on_reset = preprocessing.fire_on_reset and ale_py.Action.FIRE in self.actions
+        self._fire_on_reset = self._config.fire_on_reset and ale_py.Action.FIRE in self.actions
         self._lives = 0
         self._life_lost = False
         self._pending_reward = 0.0
