@@ -281,9 +281,9 @@ void Actor::CheckEnvironment(const StepDecoder& decoder) const {
                           std::to_string(wanted.size()) + ", counted from 0" + flags);
   }
   if (decoder.environment().empty() || decoder.environment() == wanted[task]) return;
-  throw StreamError(StreamError::Remedy::kEndRun, "it serves " + decoder.environment() +
-                                                      ", this run needs " + wanted[task] +
-                                                      " there" + flags);
+  throw StreamError(
+      StreamError::Remedy::kEndRun,
+      "it serves " + decoder.environment() + ", this run needs " + wanted[task] + " there" + flags);
 }
 
 Actor::Submission Actor::MakeSubmission() {

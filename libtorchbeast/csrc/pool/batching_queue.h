@@ -55,7 +55,8 @@ class BatchingQueue {
   // closed during the wait, and whatever `poll` throws.
   void Enqueue(Item item, const Poll& poll = {}) TB_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    has_room_.Wait(mutex_, [this]() TB_REQUIRES(mutex_) { return closed_ || !IsFull(); }, poll);
+    has_room_.Wait(
+        mutex_, [this]() TB_REQUIRES(mutex_) { return closed_ || !IsFull(); }, poll);
     if (closed_) throw ClosedBatchingQueue();
     items_.push_back(std::move(item));
     has_items_.NotifyOne();

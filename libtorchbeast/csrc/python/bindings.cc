@@ -62,8 +62,8 @@ Tls MakeTls(const std::optional<std::vector<std::string>>& tls,
   }
   if (!tls) return {};
   // gRPC takes an empty root for the system's, and an empty certificate for none.
-  const bool has_empty = std::any_of(tls->begin(), tls->end(),
-                                     [](const std::string& pem) { return pem.empty(); });
+  const bool has_empty =
+      std::any_of(tls->begin(), tls->end(), [](const std::string& pem) { return pem.empty(); });
   if (tls->size() != 3 || has_empty) {
     throw std::invalid_argument("tls must be (certificate, key, root), as PEM");
   }
@@ -72,13 +72,15 @@ Tls MakeTls(const std::optional<std::vector<std::string>>& tls,
 
 using Counts = std::variant<int64_t, std::vector<int64_t>>;
 
-std::unique_ptr<ActorPool> MakeActorPool(
-    int64_t unroll_length, const PyBatchingQueue& queue, const PyDynamicBatcher& batcher,
-    const std::vector<std::string>& addresses, nb::handle initial_agent_state,
-    const Counts& environments_per_stream, bool newest_plane, double connect_timeout_s,
-    int64_t max_environment_failures, const std::optional<std::vector<std::string>>& tls,
-    double step_timeout_s, const std::string& tls_server_name, int num_threads,
-    std::vector<std::string> environments) {
+std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatchingQueue& queue,
+                                         const PyDynamicBatcher& batcher,
+                                         const std::vector<std::string>& addresses,
+                                         nb::handle initial_agent_state,
+                                         const Counts& environments_per_stream, bool newest_plane,
+                                         double connect_timeout_s, int64_t max_environment_failures,
+                                         const std::optional<std::vector<std::string>>& tls,
+                                         double step_timeout_s, const std::string& tls_server_name,
+                                         int num_threads, std::vector<std::string> environments) {
   std::vector<StreamOptions> streams;
   ActorOptions options;
   options.unroll_length = CheckSize("unroll_length", unroll_length, 1, kMaxUnrollLength);
@@ -98,9 +100,8 @@ std::unique_ptr<ActorPool> MakeActorPool(
   options.newest_plane = newest_plane;
   options.connect_timeout = Milliseconds(1000 * connect_timeout_s, "connect_timeout_s");
   options.step_timeout = Milliseconds(1000 * step_timeout_s, "step_timeout_s");
-  options.max_environment_failures =
-      static_cast<int>(CheckSize("max_environment_failures", max_environment_failures, 0,
-                                 std::numeric_limits<int>::max()));
+  options.max_environment_failures = static_cast<int>(CheckSize(
+      "max_environment_failures", max_environment_failures, 0, std::numeric_limits<int>::max()));
   options.tls = MakeTls(tls, tls_server_name);
   options.num_threads = num_threads;
   options.environments = std::move(environments);

@@ -182,9 +182,7 @@ Tensor CopyTensor(const Tensor& source, BufferPool& buffers) {
 
 }  // namespace
 
-TensorNest ReadTensors(nb::handle source) {
-  return nest::ReadNest<TensorNest>(source, ReadTensor);
-}
+TensorNest ReadTensors(nb::handle source) { return nest::ReadNest<TensorNest>(source, ReadTensor); }
 
 TensorNest CopyTensors(nb::handle source, BufferPool& buffers) {
   return nest::ReadNest<TensorNest>(

@@ -14,8 +14,8 @@ namespace torchbeast {
 // for what is no CPU array, ValueError for a tensor that requires grad.
 TensorNest ReadTensors(nanobind::handle source);
 
-// As ReadTensors, but copies into `buffers`: the result has no ties to Python, so threads without the GIL
-// drop it for free.
+// As ReadTensors, but copies into `buffers`: the result has no ties to Python, so threads without
+// the GIL drop it for free.
 TensorNest CopyTensors(nanobind::handle source, BufferPool& buffers);
 
 // Writes a nest of torch tensors: tuples for sequences, dicts for mappings. They share the tensors'
