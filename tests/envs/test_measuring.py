@@ -12,13 +12,17 @@ PLAY = RandomPlayConfig(
 
 
 class PaysLate(gymnasium.Env):
-    """Pays 0, then 10, and ends; or never pays anything. Its pictures are of one buffer."""
+    """Pays 0, then 10, and ends; or never pays anything. Its pictures are of one buffer.
+
+    ``truncates``: what ends it is a limit.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, payment=10.0):
+    def __init__(self, payment=10.0, truncates=False):
         self._payment = payment
+        self._truncates = truncates
         self._frame = np.zeros((1, 8, 8), np.uint8)
 
     def reset(self, *, seed=None, options=None):
@@ -29,18 +33,19 @@ class PaysLate(gymnasium.Env):
         self._step += 1
         self._frame += 1
         last = self._step == 2
-        return self._frame, self._payment * last, last, False, {}
+        terminated, truncated = last and not self._truncates, last and self._truncates
+        return self._frame, self._payment * last, terminated, truncated, {}
 
 
 @pytest.fixture
 def pays_late():
-    # The checker would complain about the buffer.
-    gymnasium.register("PaysLate-v0", PaysLate, disable_env_checker=True)
-    gymnasium.register(
-        "PaysNothing-v0", PaysLate, kwargs={"payment": 0.0}, disable_env_checker=True
-    )
+    variants = {"PaysLate": {}, "PaysNothing": {"payment": 0.0}, "Truncates": {"truncates": True}}
+    for name, kwargs in variants.items():
+        # The checker would complain about the buffer.
+        gymnasium.register(f"{name}-v0", PaysLate, kwargs=kwargs, disable_env_checker=True)
     yield
-    del gymnasium.registry["PaysLate-v0"], gymnasium.registry["PaysNothing-v0"]
+    for name in variants:
+        del gymnasium.registry[f"{name}-v0"]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +78,7 @@ def test_returns_are_discounted_within_episodes(pays_late):
     late = measure_game("torchbeast.envs.mock:PaysLate-v0", play)
     # Returns of the two steps: 0.5 * 10 and 10.
     assert late[2:] == (7.5, 2.5)
+    assert measure_game("torchbeast.envs.mock:Truncates-v0", play)[2:] == (7.5, 2.5)
     clipped = measure_game("torchbeast.envs.mock:PaysLate-v0", play._replace(clip_rewards=True))
     assert clipped[2:] == (0.75, 0.25)
     nothing = measure_game("torchbeast.envs.mock:PaysNothing-v0", play)

@@ -1,5 +1,6 @@
 import csv
 import logging
+import time
 from dataclasses import replace
 
 import psutil
@@ -7,6 +8,7 @@ import pytest
 
 from tests.learner_steps import STEP
 from tests.processes import wait_until
+from tests.train.test_monobeast_actors import LEFT_PROCESS_S
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.train import evaluation, prepare
 from torchbeast.train.checkpointer import Checkpointer
@@ -146,6 +148,16 @@ def test_an_environment_may_start_processes(make_run):
     run.reach(100)
     run.finish()
     assert {row["step"] for row in read_scores(run.path)} == {"100"}
+
+
+def test_an_evaluation_ends_whatever_its_environment_leaves(make_run, caplog):
+    game = "tests.train.test_monobeast_actors:LeavesAProcess-v0"
+    run = make_run("--evaluate_every=100", f"--env={game}", "--agent_type=resnet")
+    run.reach(100)
+    start = time.monotonic()
+    run.finish()
+    assert time.monotonic() - start < LEFT_PROCESS_S
+    assert caplog.messages[-1] == "The evaluation of step 100 died (exit code -9)"
 
 
 def test_a_killed_evaluation_is_reported_and_the_next_one_works(make_run, caplog):

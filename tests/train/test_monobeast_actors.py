@@ -65,11 +65,15 @@ class StartsAProcess(gymnasium.Env):
 gymnasium.register("StartsAProcess-v0", StartsAProcess)
 
 
+LEFT_PROCESS_S = 30
+
+
 class LeavesAProcess(StartsAProcess):
     """Is killed at its first step; a process that it started goes on for a while."""
 
     def __init__(self):
-        multiprocessing.get_context("fork").Process(target=time.sleep, args=(10,)).start()
+        sleep = {"target": time.sleep, "args": (LEFT_PROCESS_S,)}
+        multiprocessing.get_context("fork").Process(**sleep).start()
 
     def step(self, _):
         os.kill(os.getpid(), signal.SIGKILL)

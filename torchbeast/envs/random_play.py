@@ -93,7 +93,7 @@ def measure_game(
         if step in FRAME_STEPS:
             pictures.append(np.array(row.frame))  # A copy: environments may reuse their buffers.
         rewards.append(row.reward)
-        ends.append(row.done)
+        ends.append(row.done or row.truncated)
     frames = np.stack(pictures)
     mean = frames.mean(axis=0, dtype=np.float32)
     std = float(np.sqrt(np.square(frames - mean).mean()))
@@ -126,4 +126,7 @@ def _play_at_random(env_id: str, config: RandomPlayConfig) -> Iterator[EnvStep]:
         stream = EnvStream(env, task=0)
         stream.initial()
         for _ in range(config.num_steps):
-            yield stream.step(env.action_space.sample())
+            row = stream.step(env.action_space.sample())
+            yield row
+            if row.truncated:
+                stream.step(0)  # Resets the environment: no step of the game.

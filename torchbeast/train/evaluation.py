@@ -172,12 +172,17 @@ class AgentEvaluator:
             if self._is_waiting:
                 self._start()
             return
+        if self._watchdog.is_hung(0):
+            self._watchdog.end(self._process)
+        # The pipe alone does not tell: a process that an environment started may hold it open.
+        has_ended = self._process.exitcode is not None
         try:
-            if self._watchdog.is_hung(0):
-                self._watchdog.end(self._process)
-            elif not self._connection.poll():
+            if self._connection.poll():
+                self._record(self._connection.recv())
+            elif has_ended:
+                raise EOFError
+            else:
                 return
-            self._record(self._connection.recv())
         except (EOFError, OSError):
             self._process.join()
             reason, _ = self._watchdog.explain(0, self._process.exitcode)

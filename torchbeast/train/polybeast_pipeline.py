@@ -50,6 +50,15 @@ def make_batcher(num_actors: int) -> Any:
     )
 
 
+def choose_pool_threads(num_actors: int, cores: int) -> int:
+    """Returns how many threads the actor pool has if the user does not say it.
+
+    >>> [choose_pool_threads(num_actors, cores=4) for num_actors in (1, 32, 33, 1000)]
+    [1, 1, 2, 4]
+    """
+    return max(1, min(math.ceil(num_actors / ENVIRONMENTS_PER_THREAD), cores))
+
+
 class Pipeline:
     """Everything between the environment servers and the learner.
 
@@ -144,9 +153,8 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
-        num_threads = config.pool.pool_threads or min(
-            math.ceil(self._plan.num_actors / ENVIRONMENTS_PER_THREAD), available_cores()
-        )
+        cores = available_cores() // self._plan.ranks.local_count
+        num_threads = config.pool.pool_threads or choose_pool_threads(self._plan.num_actors, cores)
         if num_threads > 1:
             # Else one of several threads waits for the connections of all, and hands over what it
             # receives.

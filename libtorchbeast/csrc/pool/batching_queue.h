@@ -63,7 +63,7 @@ class BatchingQueue {
   }
 
   // Adds `items` in order under one lock, whether or not there is room, and empties `items`. Leaves
-  // them if it throws ClosedBatchingQueue.
+  // them if it throws ClosedBatchingQueue; after std::bad_alloc some may be in the queue.
   void EnqueueAll(std::vector<Item>* items) TB_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (closed_) throw ClosedBatchingQueue();

@@ -52,7 +52,10 @@ struct DynamicBatcher::Entry {
 
 template <typename Entries>
 void DynamicBatcher::Drop(Entries& entries) {
-  for (Entry& entry : entries) entry.submission->Settle(entry.index, std::nullopt);
+  for (Entry& entry : entries) {
+    // One that was moved into the queue has none.
+    if (entry.submission) entry.submission->Settle(entry.index, std::nullopt);
+  }
 }
 
 DynamicBatcher::Batch::Batch(const DynamicBatcher::Options& options, std::vector<Entry> entries,

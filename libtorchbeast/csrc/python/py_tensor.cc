@@ -165,7 +165,14 @@ Tensor ReadTensor(nb::handle source) {
     shape.Append(CheckSize("the sizes of an array", size, 0, most));
     most /= std::max<int64_t>(1, size);
   }
-  if (!IsContiguous(array)) array = ImportContiguous(source);
+  if (!IsContiguous(array)) {
+    const Array copy = ImportContiguous(source);
+    if (copy.dtype() != array.dtype() || copy.ndim() != array.ndim() ||
+        !std::equal(shape.begin(), shape.end(), copy.shape_ptr())) {
+      throw nb::type_error("A contiguous copy of an array has another type or shape");
+    }
+    array = copy;
+  }
   Tensor result{*dtype, shape, nullptr, nullptr};
   result.data = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
   result.shared = true;
