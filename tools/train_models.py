@@ -30,6 +30,7 @@ from torchbeast.cli.parsing import directory
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.csv_tables import complete_lines
+from torchbeast.runtime.threads import StopSignals
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"
@@ -84,8 +85,10 @@ def round_numbers(row: str) -> str:
 def ship(run: Path, target: Path) -> None:
     """Copies a run into models/ in its small form, in the place of what was there."""
     contents = checkpoint.load(run / "model.tar")
-    notes = (target / "notes.md").read_text() if (target / "notes.md").exists() else None
-    shutil.rmtree(target, ignore_errors=True)
+    # Of the agent before; notes.md stays.
+    shutil.rmtree(target / "intermediate", ignore_errors=True)
+    for name in ("evaluation.json", "scores.csv"):
+        (target / name).unlink(missing_ok=True)
     checkpoint.save(target / "model.tar", slim(contents))
     if contents["agent"]["agent_type"] == "resnet":
         copies = run_files.intermediate_paths(run)
@@ -100,8 +103,6 @@ def ship(run: Path, target: Path) -> None:
     meta = json.loads((run / "meta.json").read_text())
     meta["args"].pop("savedir", None)  # A path of this machine, which says nothing elsewhere.
     (target / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
-    if notes is not None:
-        (target / "notes.md").write_text(notes)
 
 
 def read_plan(names: list[str]) -> tuple[list[str], list[dict[str, Any]]]:
@@ -133,17 +134,18 @@ def main() -> int:
     )
     flags = parser.parse_args()
 
-    def work(_: object) -> None:
+    def work(signals: StopSignals) -> None:
         shared, entries = read_plan(flags.names)
         runs = Path(flags.directory)
-        for entry in entries:
-            shipped = runs / entry["name"] / "shipped"
-            if shipped.exists():
-                continue
-            run = train(entry, shared, runs)
-            ship(run, MODELS / entry["name"])
-            print(write_card(MODELS / entry["name"]))
-            shipped.touch()
+        with signals:  # A signal is also the trainer's, which saves: wait for it.
+            for entry in entries:
+                shipped = runs / entry["name"] / "shipped"
+                if shipped.exists() or signals.received is not None:
+                    continue
+                run = train(entry, shared, runs)
+                ship(run, MODELS / entry["name"])
+                print(write_card(MODELS / entry["name"]))
+                shipped.touch()
 
     return run_command("train_models", work)
 

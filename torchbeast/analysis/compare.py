@@ -216,7 +216,10 @@ class CommonScores(NamedTuple):
         ]
 
     def _has_ended(self, run: RunRecords, point: float) -> bool:
-        return run.length(self.unit) * (1 + TOLERANCE) < point
+        positions = (self.position(self.curves[run.path, game]) for game in self.games)
+        # The final agent is evaluated after the last row of logs.csv.
+        last = max([run.length(self.unit), *(x[-1] for x in positions if len(x))])
+        return bool(last * (1 + TOLERANCE) < point)
 
     def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
         """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
@@ -431,7 +434,7 @@ def compare(flags: argparse.Namespace) -> None:
     common = find_common(groups, unit=flags.by, policy=flags.policy, table=flags.table)
     point = flags.at if flags.at is not None else common.range(groups)[1]
     if common.ended(point) == common.runs:
-        raise UsageError(f"--at {flags.at:g}: no run has so many {flags.by}")
+        raise UsageError(f"--at {point:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))
     if flags.output is not None:
         print(save(common, flags.output.expanduser()))

@@ -152,11 +152,10 @@ def read_checkpoint(agent: str, step: int, path: Path) -> AgentCheckpoint | None
 
 def make_untrained(like: Agent, seed: int) -> Agent:
     """Makes a new network with an agent's configuration and mean pictures."""
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    agent = make_agent(like.config).eval()
-    agent.scale_initial_weights()
-    torch.set_rng_state(state)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        agent = make_agent(like.config).eval()
+        agent.scale_initial_weights()
     agent.frame_mean.copy_(like.frame_mean)
     agent.frame_scale.copy_(like.frame_scale)
     return agent

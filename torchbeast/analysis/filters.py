@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
 from torchbeast.models import Agent
@@ -96,9 +97,8 @@ def read_weights(state: dict[str, Tensor]) -> Weights:
 
 def pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Sums of squared differences ``[O, O]`` of every filter of ``a`` and every one of ``b``."""
-    a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
-    # Not by |a|^2 + |b|^2 - 2ab, which loses the small distances that matter here.
-    return np.square(a[:, None] - b[None]).sum(axis=-1)
+    distances: np.ndarray = cdist(a.reshape(len(a), -1), b.reshape(len(b), -1), "sqeuclidean")
+    return distances
 
 
 def in_order(a: np.ndarray, b: np.ndarray) -> Distance:

@@ -255,7 +255,7 @@ def read_reference(path: Path, shown_as: str | None = None) -> dict[str, Curve]:
             )
     except OSError as error:
         raise UsageError(f"--reference {path}: {error.strerror}") from error
-    except (IndexError, StopIteration, ValueError, TypeError, csv.Error) as error:
+    except (AttributeError, IndexError, StopIteration, ValueError, TypeError, csv.Error) as error:
         raise UsageError(
             f"--reference {path}: needs columns env, agent_steps and return_mean"
         ) from error

@@ -94,7 +94,7 @@ def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
 
 
 def strength(score: Score, outputs: Outputs, action: int) -> np.ndarray:
-    """Computes how much a score's subject changes, ``[rows, columns]``; linear, not squared."""
+    """Computes how much a score's subject changes, ``[rows, columns]``: the root of the score."""
     return np.sqrt(score(outputs, action))
 
 

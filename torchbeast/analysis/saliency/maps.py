@@ -209,12 +209,6 @@ class Step:
         return score(self.outputs, self.action)
 
 
-def copy_inputs(loop: GameLoop) -> tuple[EnvOutput, tuple[Tensor, ...]]:
-    """Returns what an agent is about to see, and its recurrent state before."""
-    # The loop writes the next frame over this one.
-    return EnvOutput(*(leaf.clone() for leaf in loop.inputs)), loop.state
-
-
 class Explainer:
     """Plays a game with a trained agent and yields its steps with their outputs under masks.
 
@@ -287,7 +281,7 @@ class Explainer:
         """
 
         def look(loop: GameLoop) -> tuple[Outputs, EnvOutput, tuple[Tensor, ...]]:
-            inputs, state = copy_inputs(loop)
+            inputs, state = loop.inputs, loop.state
             return self.perturbation(inputs, state), inputs, state
 
         watched = watch_game(

@@ -7,6 +7,7 @@ Atari 2600 draw the ball in one colour and the opponent in another.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from torchbeast.analysis.saliency.maps import copy_inputs
 from torchbeast.analysis.saliency.perturbation import ChangedFrame
 from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
@@ -78,7 +78,8 @@ def watch_moments(trained: Trained, game: str, *, first_frame: int, **options: A
 
     Raises UsageError if the game ends before them.
     """
-    watched = watch_game(trained, game, copy_inputs, first_frame=first_frame, **options)
+    look = operator.attrgetter("inputs", "state")
+    watched = watch_game(trained, game, look, first_frame=first_frame, **options)
     return [
         Moment(picture, *seen)
         for step, picture, seen, _ in watched
