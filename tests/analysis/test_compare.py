@@ -183,6 +183,13 @@ def test_evaluations_are_compared_where_every_run_has_them(savedir):
     assert find(savedir, table="logs.csv").returns(common.groups[1], "Pong", 200).size == 1
 
 
+def test_an_evaluation_after_the_last_row_of_logs_counts(savedir, capsys):
+    row = {**dict.fromkeys(SCORE_FIELDS, 1), "game": "Pong", "policy": "sampled", "seconds": 1200}
+    write_table(savedir / "popart-1" / "scores.csv", SCORE_FIELDS, row.values())
+    assert compare.main([str(savedir / "popart-1"), "--by=hours"]) == 0
+    assert "Left out" not in capsys.readouterr().out
+
+
 def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
     runs = [savedir / "popart-1", savedir / "clipped"]
     assert_misuse(compare.main, [tmp_path / "none"], "is no run")
