@@ -3,8 +3,8 @@
     python benchmarks/kernels.py
 
 First each kernel alone: the ResNet's three sections, the normalisation of frames of six games, and
-a step of RMSProp. Then whole networks: they learn from a batch, with
-the step of the optimizer, and act in a batch of 16. CPU time, medians over repetitions.
+a step of RMSProp. Then whole networks: they learn from a batch, with the step of the optimizer, and
+act in a batch of 16. CPU time, medians over repetitions.
 """
 
 from __future__ import annotations

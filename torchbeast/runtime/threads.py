@@ -19,8 +19,11 @@ from torchbeast.runtime.text import counted
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def available_cores() -> int:
-    """Returns the cores this process may use: its affinity, limited by the container's quota."""
+def available_cores(num_processes: int = 1) -> int:
+    """Returns the cores this process may use: its affinity, limited by the container's quota.
+
+    ``num_processes`` share them: this one may use its part, at least one core.
+    """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -31,7 +34,7 @@ def available_cores() -> int:
             quota, period = map(int, " ".join((CGROUP / n).read_text() for n in names).split())
             if quota > 0:
                 cores = min(cores, max(1, round(quota / period)))
-    return cores
+    return max(1, cores // num_processes)
 
 
 class ThreadPlan(NamedTuple):

@@ -99,7 +99,7 @@ def prepare(
     devices = choose_devices(machine.disable_cuda, ranks.local_index, ranks.local_count)
     if not has_pool:  # MonoBeast's actors compute on the CPU.
         devices = devices._replace(inference=torch.device("cpu"))
-    cores = machine.cores or max(1, available_cores() // ranks.local_count)
+    cores = machine.cores or available_cores(ranks.local_count)
     if cores > available_cores():
         log.warning("--cores %s: this process may use %s", cores, available_cores())
     if num_tasks > num_actors:

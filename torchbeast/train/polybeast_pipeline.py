@@ -56,7 +56,7 @@ def choose_pool_threads(num_actors: int, cores: int) -> int:
     >>> [choose_pool_threads(num_actors, cores=4) for num_actors in (1, 32, 33, 1000)]
     [1, 1, 2, 4]
     """
-    return max(1, min(math.ceil(num_actors / ENVIRONMENTS_PER_THREAD), cores))
+    return min(math.ceil(num_actors / ENVIRONMENTS_PER_THREAD), cores)
 
 
 class Pipeline:
@@ -153,7 +153,7 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
-        cores = available_cores() // self._plan.ranks.local_count
+        cores = available_cores(self._plan.ranks.local_count)
         num_threads = config.pool.pool_threads or choose_pool_threads(self._plan.num_actors, cores)
         if num_threads > 1:
             # Else one of several threads waits for the connections of all, and hands over what it

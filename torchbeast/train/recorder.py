@@ -100,7 +100,7 @@ class Recorder:
             on_cluster=config.servers.ray_address is not None,
             learner_threads=config.machine.num_learner_threads,
             cores=plan.cores,
-            available_cores=available_cores() // plan.ranks.local_count,
+            available_cores=available_cores(plan.ranks.local_count),
             agent_type=config.network.agent_type,
             gpu=is_gpu(plan.devices.learner),
         )
