@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
 
-from torchbeast.analysis.saliency import Outputs, Perturbation
+from torchbeast.analysis.saliency import Outputs, Perturbation, SaliencyConfig
 from torchbeast.analysis.saliency.maps import Score
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
@@ -106,11 +106,9 @@ def main() -> None:
         "one picture at a time": lambda: one_at_a_time(agent, loop.inputs, places, HEADS)
     }
     for dtype in dict.fromkeys((torch.float32, choose_dtype("auto", torch.device("cpu")))):
-        agent.compute_dtype = dtype
-        made = Perturbation(agent, density=DENSITY, radius=RADIUS)
+        made = Perturbation(agent, SaliencyConfig(DENSITY, RADIUS, dtype=dtype))
         name = f"batches, {str(dtype).removeprefix('torch.')}"
         methods[name] = functools.partial(made, loop.inputs, loop.state)
-    agent.compute_dtype = torch.float32
     seconds = {name: float("inf") for name in methods}
     results = {}
     for _ in range(flags.repeats):
@@ -128,8 +126,7 @@ def main() -> None:
             line += f", off by {largest_difference(results[name], results[first], cells):.1e}"
         print(line)
     torch.set_num_threads(available_cores())
-    agent.compute_dtype = dtype
-    fastest = Perturbation(agent, density=DENSITY, radius=RADIUS)
+    fastest = Perturbation(agent, SaliencyConfig(DENSITY, RADIUS, dtype=dtype))
     times = []
     for _ in range(flags.repeats):
         start = time.perf_counter()

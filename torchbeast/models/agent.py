@@ -164,17 +164,19 @@ class Agent(nn.Module, abc.ABC):
         self.frame_mean.copy_(mean)
         self.frame_scale.copy_(1.0 / std.clamp(min=SMALLEST_FRAME_STD))
 
-    def inference_copy(self) -> Agent:
+    def inference_copy(self, dtype: torch.dtype | None = None) -> Agent:
         """Makes a copy that acts but does not learn, with the encoder's weights in its precision.
 
-        Otherwise every forward pass would convert them anew.
+        Otherwise every forward pass would convert them anew. ``dtype`` is that precision; by
+        default it is this agent's ``compute_dtype``.
         """
         agent = copy.deepcopy(self).requires_grad_(False)
+        agent.compute_dtype = dtype or self.compute_dtype
         for name, module in agent.named_children():
             if name not in self.float32_modules:
                 for layer in module.modules():
                     if isinstance(layer, nn.Conv2d | nn.Linear):  # What autocast converts.
-                        layer.to(self.compute_dtype)
+                        layer.to(agent.compute_dtype)
         return agent
 
     def initial_state(self, batch_size: int = 1) -> CoreState:

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from torchbeast.analysis.saliency import Perturbation, Step, Subject
+from torchbeast.analysis.saliency import Perturbation, SaliencyConfig, Step, Subject
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent, AgentConfig
 
@@ -64,7 +64,7 @@ class Patches(Agent):
 def make_step(agent, frame, action=0, state=(), density=3):
     """A step at which the agent saw a frame, with maps at every third pixel by default."""
     inputs = observe(frame)
-    perturbation = Perturbation(agent, density=density, radius=3)
+    perturbation = Perturbation(agent, SaliencyConfig(density=density, radius=3))
     names = tuple(f"A{i}" for i in range(agent.config.num_actions))
     return Step(
         step=0,

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.analysis.saliency.known import Patches, make_step, random_frame
-from torchbeast.analysis.saliency import Perturbation, parse_scores
+from torchbeast.analysis.saliency import Perturbation, SaliencyConfig, parse_scores
 from torchbeast.analysis.saliency.checks import (
     MAP,
     check_faithfulness,
@@ -56,7 +56,7 @@ def test_a_map_of_another_place_is_worse_than_chance(agent):
 def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
     step = make_step(agent, agent.bright_frame(1), 1)
     scores = parse(step, "action:A1")
-    found = check_randomisation(agent, [step], scores, radius=3)
+    found = check_randomisation(agent, [step], scores, SaliencyConfig(radius=3))
     assert list(found) == ["action:A1"]
     for correlations in found["action:A1"]:
         assert list(correlations) == ["heads"]
@@ -66,7 +66,7 @@ def test_shuffling_the_head_destroys_the_map_of_an_action(agent):
 def test_integrated_gradients_agree_with_a_right_map_and_not_with_a_wrong_one(agent):
     step = make_step(agent, agent.bright_frame())
     (score,) = parse(step, "value")
-    perturbation = Perturbation(agent, density=3, radius=3)
+    perturbation = Perturbation(agent, SaliencyConfig(density=3, radius=3))
     right, wrong = (step.score(name) for name in ("value", "action:A0"))
     found = check_gradients(agent, [step], score, [right], perturbation)
     assert found.correlation > 0.9

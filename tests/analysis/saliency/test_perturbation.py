@@ -6,7 +6,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from tests.analysis.saliency.known import observe, random_frame
-from torchbeast.analysis.saliency import Perturbation, Score
+from torchbeast.analysis.saliency import Perturbation, SaliencyConfig, Score
 from torchbeast.models import AgentConfig, make_agent
 
 
@@ -27,7 +27,7 @@ def test_equals_a_plain_loop_after_the_paper():
     agent = make_agent(AgentConfig(agent_type="atari", use_lstm=True)).eval()
     frame = random_frame()
     state = tuple(torch.randn_like(s) for s in agent.initial_state(1))
-    perturbation = Perturbation(agent, density=20, radius=5, batch_size=7)
+    perturbation = Perturbation(agent, SaliencyConfig(density=20, radius=5, batch_size=7))
     outputs, energy = perturbation(observe(frame), state), perturbation.blur_energy(observe(frame))
     policy, value = maps(outputs)
     assert policy.shape == value.shape == (5, 5)
@@ -57,7 +57,7 @@ def test_equals_a_plain_loop_after_the_paper():
 
 def test_a_picture_without_influence_gives_a_black_map():
     agent = make_agent(AgentConfig(agent_type="atari")).eval()
-    outputs = Perturbation(agent, density=30)(observe(np.full((4, 84, 84), 7)), ())
+    outputs = Perturbation(agent, SaliencyConfig(density=30))(observe(np.full((4, 84, 84), 7)), ())
     for scores in maps(outputs):
         assert np.array_equal(scores, np.zeros((3, 3)))
 
@@ -67,6 +67,6 @@ def test_each_value_head_has_its_own_map():
     config = AgentConfig(agent_type="atari", use_popart=True, tasks=("a", "b"))
     agent = make_agent(config).eval()
     agent.baseline.weight.data[1] = 0
-    outputs = Perturbation(agent, density=20)(observe(random_frame()), ())
+    outputs = Perturbation(agent, SaliencyConfig(density=20))(observe(random_frame()), ())
     assert value_map(outputs, 0).max() > 0
     assert value_map(outputs, 1).max() == 0

@@ -2,14 +2,13 @@
 
 from torchbeast.analysis.saliency.maps import (
     Explainer,
-    SaliencyConfig,
     Score,
     Step,
     Subject,
     parse_scores,
     saliency,
 )
-from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation
+from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation, SaliencyConfig
 
 __all__ = [
     "Explainer",

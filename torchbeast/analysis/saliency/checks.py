@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
@@ -23,7 +24,7 @@ from torch import nn
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.gradients import integrated_gradients
 from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.analysis.saliency.perturbation import ChangedFrame, Outputs, Perturbation, blur
+from torchbeast.analysis.saliency.perturbation import Perturbation, SaliencyConfig, blur, evaluate
 from torchbeast.models import Agent
 
 DENSITY = 6  # Of the masks of the maps that are checked, in pixels.
@@ -80,32 +81,17 @@ class Randomisation(NamedTuple):
     """The same without what both maps share with the energy of the blur."""
 
 
-def evaluate(agent: Agent, step: Step, frames: np.ndarray) -> Outputs:
-    """Computes the outputs for frames ``[N, C, H, W]`` in a step's place, as one row under
-    masks.
-    """
-    changed = torch.from_numpy(np.ascontiguousarray(frames)).float()
-    original = step.inputs.frame[0].float()
-    network = ChangedFrame(agent, original, step.inputs, step.state)
-    with torch.inference_mode():
-        before, after = network.evaluate(), network.evaluate_frames(changed)
-    logits, values, normalized = (x[0].numpy() for x in before)
-    return Outputs(logits, values, normalized, after[0].numpy()[None], after[2].numpy()[None])
-
-
-def strength(score: Score, outputs: Outputs, action: int) -> np.ndarray:
-    """Computes how much a score's subject changes, ``[rows, columns]``: the root of the score."""
-    return np.sqrt(score(outputs, action))
-
-
 def find_edges(step: Step) -> np.ndarray:
     """Detects edges, float ``[H, W]``: what a map without any agent would be."""
     planes = step.inputs.frame[0, 0].numpy().astype(np.float32)
     return np.mean([np.hypot(cv2.Sobel(p, -1, 1, 0), cv2.Sobel(p, -1, 0, 1)) for p in planes], 0)
 
 
+@torch.inference_mode()
 def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Computes unscaled deletion and insertion curves ``[POINTS]``.
+    """Computes unscaled deletion and insertion curves ``[POINTS]``, roots of scores.
+
+    For squared scores the root is the size of the change. For ``action`` it stretches the scale.
 
     Args:
         agent: is asked.
@@ -122,8 +108,10 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[
     chosen = place.reshape(1, *ranking.shape) < counts[:, None, None]
     deleted = np.where(chosen[:, None], blurred, frame.numpy())
     inserted = np.where(chosen[:, None], frame.numpy(), blurred)
-    outputs = evaluate(agent, step, np.concatenate([deleted, inserted]))
-    changes = strength(score, outputs, step.action)[0]
+    frames = torch.from_numpy(np.concatenate([frame, deleted, inserted]))
+    logits, _, values = evaluate(agent, frames, step.inputs, step.state)
+    change = score.change((logits[0], values[0]), (logits[1:], values[1:]), step.action)
+    changes = change.sqrt().numpy()
     return changes[:POINTS], changes[POINTS:]
 
 
@@ -145,10 +133,7 @@ def check_gradients(
     """
     found = [perturbation.pool(integrated_gradients(agent, step, score)) for step in steps]
     energies = [perturbation.blur_energy(step.inputs) for step in steps]
-    triples = list(zip(maps, found, energies, strict=True))
-    correlation = np.mean([rank_correlation(a, b) for a, b, _ in triples])
-    partial = np.mean([partial_rank_correlation(*triple) for triple in triples])
-    return GradientCheck(found, float(correlation), float(partial))
+    return GradientCheck(found, *mean_correlations(maps, found, energies))
 
 
 def check_faithfulness(
@@ -203,7 +188,8 @@ def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]
         module.register_forward_hook(lambda module, *_: used.append(module)) for module in names
     ]
     try:
-        evaluate(agent, step, step.inputs.frame[0].numpy())
+        with torch.inference_mode():
+            evaluate(agent, step.inputs.frame[0].float(), step.inputs, step.state)
     finally:
         for hook in hooks:
             hook.remove()
@@ -233,7 +219,7 @@ def shuffle_from_top(agent: Agent, step: Step) -> Iterator[tuple[str, Agent]]:
 
 
 def check_randomisation(
-    agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
+    agent: Agent, steps: Sequence[Step], scores: Sequence[Score], config: SaliencyConfig
 ) -> dict[str, Randomisation]:
     """Computes rank correlations with the agent's own maps after each layer's shuffling.
 
@@ -241,36 +227,45 @@ def check_randomisation(
         agent: whose layers are shuffled, in a copy.
         steps: where maps are made.
         scores: what maps are of.
-        radius: of the masks.
+        config: of the maps; their masks are ``DENSITY`` pixels apart instead.
 
     Returns:
         By score: means over the steps; 0 for maps without any influence.
     """
-    own = make_maps(agent, steps, scores, radius=radius)
-    perturbation = Perturbation(agent, density=DENSITY, radius=radius)
+    config = replace(config, density=DENSITY)
+    perturbation = Perturbation(agent, config)
+    own = make_maps(perturbation, steps, scores)
     energies = [perturbation.blur_energy(step.inputs) for step in steps]
     result = {score.name: Randomisation({}, {}) for score in scores}
     for layer, shuffled in shuffle_from_top(agent, steps[0]):
-        maps = make_maps(shuffled, steps, scores, radius=radius)
+        maps = make_maps(Perturbation(shuffled, config), steps, scores)
         for name, found in result.items():
-            triples = list(zip(own[name], maps[name], energies, strict=True))
-            found.correlations[layer] = float(
-                np.mean([rank_correlation(a, b) for a, b, _ in triples])
+            found.correlations[layer], found.partial[layer] = mean_correlations(
+                own[name], maps[name], energies
             )
-            found.partial[layer] = float(np.mean([partial_rank_correlation(*x) for x in triples]))
     return result
 
 
 def make_maps(
-    agent: Agent, steps: Sequence[Step], scores: Sequence[Score], *, radius: float
+    perturbation: Perturbation, steps: Sequence[Step], scores: Sequence[Score]
 ) -> dict[str, list[np.ndarray]]:
-    """Computes coarse maps of all steps, by score."""
-    perturbation = Perturbation(agent, density=DENSITY, radius=radius)
+    """Computes maps of all steps, by score."""
     outputs = [perturbation(step.inputs, step.state) for step in steps]
     return {
         score.name: [score(o, step.action) for o, step in zip(outputs, steps, strict=True)]
         for score in scores
     }
+
+
+def mean_correlations(
+    maps: Iterable[np.ndarray], others: Iterable[np.ndarray], energies: Iterable[np.ndarray]
+) -> tuple[float, float]:
+    """Computes the mean rank correlation of maps with others, and the mean of what is left of it
+    without the energy of the blur.
+    """
+    triples = list(zip(maps, others, energies, strict=True))
+    whole = np.mean([rank_correlation(a, b) for a, b, _ in triples])
+    return float(whole), float(np.mean([partial_rank_correlation(*x) for x in triples]))
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

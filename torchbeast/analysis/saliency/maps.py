@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchbeast.analysis.overlays import Grid
-from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation
+from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation, SaliencyConfig
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
@@ -167,17 +167,6 @@ def _parse_score(text: str, subject: Subject) -> Score:
 
 
 @dataclass(frozen=True)
-class SaliencyConfig:
-    """How maps are made."""
-
-    density: int = 2  # Pixels between masks.
-    radius: float = 5.0  # Standard deviation of a mask, in pixels.
-    batch_size: int = 64  # Masks per forward pass.
-    dtype: torch.dtype = torch.float32  # Of the encoder.
-    device: str = "cpu"  # Where it computes.
-
-
-@dataclass(frozen=True)
 class Step:
     """One step of a game, and what the agent computed there with and without masks."""
 
@@ -226,7 +215,6 @@ class Explainer:
         agent = trained.agent
         names = tuple(action_names(trained, game))
         check_game(trained, game)
-        agent.compute_dtype = config.dtype
         self.trained, self.game, self.config = trained, game, config
         has_heads = agent.config.use_popart or agent.config.num_heads > 1
         self.subject = Subject(
@@ -236,13 +224,7 @@ class Explainer:
             has_heads,
             "sigma²/2" if agent.config.use_popart else "returns²/2",
         )
-        self.perturbation = Perturbation(
-            agent,
-            density=config.density,
-            radius=config.radius,
-            batch_size=config.batch_size,
-            device=config.device,
-        )
+        self.perturbation = Perturbation(agent, config)
 
     def describe(self) -> dict[str, Any]:
         """Describes how the maps were made, as plain values."""

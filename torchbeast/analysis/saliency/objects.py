@@ -19,7 +19,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from torchbeast.analysis.saliency.perturbation import ChangedFrame
+from torchbeast.analysis.saliency.perturbation import evaluate
 from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.play.agents import Trained
@@ -186,11 +186,9 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
                 remove(frame, background, kinds[colour][i][j], moment.picture.shape)
                 for colour in shown
             ]
-            network = ChangedFrame(
-                trained.agent, moment.inputs.frame[0].float(), moment.inputs, moment.state
-            )
-            stacked = torch.from_numpy(np.stack([frame, *without])).float()
-            logits, value, _ = (x.numpy() for x in network.evaluate_frames(stacked))
+            frames_ = torch.from_numpy(np.stack([frame, *without])).float()
+            heads = evaluate(trained.agent, frames_, moment.inputs, moment.state)
+            logits, value, _ = (x.numpy() for x in heads)
             policies = softmax(logits, axis=-1)
             values.append(float(value[0, head]))
             for k, colour in enumerate(shown, 1):

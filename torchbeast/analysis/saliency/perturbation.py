@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import cv2
@@ -43,43 +44,36 @@ class Outputs(NamedTuple):
     masked_normalized_values: np.ndarray  # [rows, columns, K]
 
 
-class ChangedFrame:
-    """An agent's outputs for one observation whose frame is changed.
+@dataclass(frozen=True)
+class SaliencyConfig:
+    """How maps are made."""
+
+    density: int = 2  # Pixels between masks.
+    radius: float = 5.0  # Standard deviation of a mask, in pixels.
+    batch_size: int = 64  # Masks per forward pass.
+    dtype: torch.dtype = torch.float32  # Of the encoder.
+    device: str = "cpu"  # Where it computes.
+
+
+def evaluate(agent: Agent, frames: Tensor, inputs: EnvOutput, state: tuple[Tensor, ...]) -> Heads:
+    """Computes an agent's outputs for other frames in the place of an observation's.
 
     Args:
         agent: in evaluation.
-        frame: the observation, grey levels float32 ``[1, C, H, W]``.
+        frames: grey levels, float32 ``[N, C, H, W]``.
         inputs: the rest of what the agent sees, leaves ``[1, 1, ...]``.
         state: its recurrent state before, leaves ``[L, 1, H]``.
     """
-
-    def __init__(
-        self, agent: Agent, frame: Tensor, inputs: EnvOutput, state: tuple[Tensor, ...]
-    ) -> None:
-        self._agent, self._frame = agent, frame
-        self._inputs, self._state = inputs, state
-
-    def evaluate(self, changes: Tensor | float = 0.0) -> Heads:
-        """Computes the outputs under changes ``[N, C, H, W]`` of the frame, in grey levels; those
-        of the unchanged frame (``N`` is 1) without an argument.
-        """
-        return self.evaluate_frames(self._frame + changes)
-
-    def evaluate_frames(self, frames: Tensor) -> Heads:
-        """Computes the outputs for frames ``[N, C, H, W]`` in the place of the observation's."""
-        count = len(frames)
-        fields = {
-            name: leaf.expand(1, count)
-            for name, leaf in self._inputs._asdict().items()
-            if name != "frame"
-        }
-        state = tuple(s.expand(-1, count, *s.shape[2:]) for s in self._state)
-        output, _ = self._agent({"frame": frames.unsqueeze(0), **fields}, state, sample=False)
-        logits, values, normalized = (
-            x[0].float()
-            for x in (output.policy_logits, output.baseline, output.normalized_baseline)
-        )
-        return logits, values, normalized
+    count = len(frames)
+    fields = {
+        name: leaf.expand(1, count) for name, leaf in inputs._asdict().items() if name != "frame"
+    }
+    state = tuple(s.expand(-1, count, *s.shape[2:]) for s in state)
+    output, _ = agent({"frame": frames.unsqueeze(0), **fields}, state, sample=False)
+    logits, values, normalized = (
+        x[0].float() for x in (output.policy_logits, output.baseline, output.normalized_baseline)
+    )
+    return logits, values, normalized
 
 
 class Perturbation:
@@ -91,25 +85,14 @@ class Perturbation:
     (equation 1).
 
     Args:
-        agent: is copied; the copy computes in the agent's ``compute_dtype``.
-        density: pixels between centres.
-        radius: standard deviation in pixels.
-        batch_size: masks per forward pass.
-        device: where the copy computes.
+        agent: is copied.
+        config: of the masks, and how the copy computes.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        density: int = 5,
-        radius: float = 5.0,
-        batch_size: int = 64,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._device = torch.device(device)
-        self._agent = agent.inference_copy().to(self._device)
-        self._batch_size = batch_size
+    def __init__(self, agent: Agent, config: SaliencyConfig) -> None:
+        self._device = torch.device(config.device)
+        self._agent = agent.inference_copy(config.dtype).to(self._device)
+        self._batch_size = config.batch_size
         # Whole batches in parallel: threads inside each operation would wait for each other at the
         # end of every one. A GPU is parallel by itself.
         num_threads = torch.get_num_threads() if self._device.type == "cpu" else 1
@@ -117,13 +100,13 @@ class Perturbation:
             num_threads, initializer=torch.set_num_threads, initargs=(1,)
         )
         _, height, width = agent.config.observation_shape
-        self.grid = Grid(height, width, density)
-        rows, columns = range(0, height, density), range(0, width, density)
+        self.grid = Grid(height, width, config.density)
+        rows, columns = (range(0, length, config.density) for length in (height, width))
         self._shape = (len(rows), len(columns))
-        reach = math.ceil(TRUNCATE[self._agent.compute_dtype] * radius)
+        reach = math.ceil(TRUNCATE[config.dtype] * config.radius)
         # [rows, H] and [columns, W]; a mask is the product of one of each.
-        self._vertical = _bells(rows, height, radius, reach).to(self._device)
-        self._horizontal = _bells(columns, width, radius, reach).to(self._device)
+        self._vertical = _bells(rows, height, config.radius, reach).to(self._device)
+        self._horizontal = _bells(columns, width, config.radius, reach).to(self._device)
 
     @torch.inference_mode()
     def __call__(self, inputs: EnvOutput, state: tuple[Tensor, ...]) -> Outputs:
@@ -137,13 +120,13 @@ class Perturbation:
         state = tuple(leaf.to(self._device) for leaf in state)
         frame = inputs.frame[0].float()
         change = find_blur(frame)
-        network = ChangedFrame(self._agent, frame, inputs, state)
-        unmasked = network.evaluate()
+        unmasked = evaluate(self._agent, frame, inputs, state)
         results = [output.repeat(math.prod(self._shape), 1) for output in unmasked]
 
         @torch.inference_mode()
-        def evaluate(places: Tensor) -> None:
-            outputs = network.evaluate(change * self._masks(places))
+        def evaluate_masked(places: Tensor) -> None:
+            frames = frame + change * self._masks(places)
+            outputs = evaluate(self._agent, frames, inputs, state)
             for result, output in zip(results, outputs, strict=True):
                 result[places] = output
 
@@ -151,7 +134,7 @@ class Perturbation:
         places = self._energy(change).flatten().nonzero().flatten()
         # All are waited for, and the first error is raised.
         batches = places.split(self._batch_size) if len(places) else ()
-        list(self._executor.map(evaluate, batches))
+        list(self._executor.map(evaluate_masked, batches))
         logits, values, normalized = (output[0].cpu().numpy() for output in unmasked)
         masked_logits, _, masked_normalized = (
             result.view(*self._shape, -1).cpu().numpy() for result in results

@@ -78,7 +78,7 @@ def run_checks(
     chosen = np.linspace(0, len(film.steps) - 1, count).round().astype(int)
     steps = [film.steps[i] for i in chosen]
     agent, grid = explainer.trained.agent, steps[0].grid
-    randomisations = check_randomisation(agent, steps, film.scores, radius=explainer.config.radius)
+    randomisations = check_randomisation(agent, steps, film.scores, explainer.config)
     after_part()
     checks = []
     for score in film.scores:
