@@ -31,7 +31,7 @@ from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent
 from torchbeast.play.agents import read_trained
-from torchbeast.play.games import GameLoop, make_games
+from torchbeast.play.games import GameLoop, open_games
 from torchbeast.runtime.threads import available_cores
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -96,9 +96,10 @@ def main() -> None:
     trained = read_trained(flags.model / "model.tar", flags.model.name)
     agent = trained.agent
     game = agent.config.tasks[0]
-    loop = GameLoop(trained, game, make_games(trained, game))
-    for _ in range(60):
-        loop.step()
+    with open_games(trained, game) as envs:
+        loop = GameLoop(trained, game, envs)
+        for _ in range(60):
+            loop.step()
 
     cells = choose_places(flags.masks)
     places = [(DENSITY * row, DENSITY * column) for row, column in cells]

@@ -45,12 +45,18 @@ References = Mapping[str, tuple[float, float]]  # By game: scores of random play
 class Claim(NamedTuple):
     """One arm beside another."""
 
-    difference: float
-    """Of the arms' mean figures."""
+    one: np.ndarray
+    """Figures of the seeds of the first arm."""
+    other: np.ndarray
     low: float
     high: float
     ahead: list[str]
     """Games in which the first arm has the higher mean score."""
+
+    @property
+    def difference(self) -> float:
+        """Of the arms' mean figures."""
+        return float(self.one.mean() - self.other.mean())
 
     @property
     def holds(self) -> bool:
@@ -85,10 +91,11 @@ def random_score(game: str) -> float:
     return score
 
 
-def read_references(runs: Runs, games: Sequence[str]) -> References | None:
-    """Returns what scores are normalised with; None if an agent of one game has no record yet."""
-    if not all(f"{SINGLE}-{game}" in runs for game in games):
-        return None
+def read_references(runs: Runs, games: Sequence[str]) -> References:
+    """Returns what scores are normalised with. UsageError if an agent of one game has no record."""
+    for game in games:
+        if f"{SINGLE}-{game}" not in runs:
+            raise UsageError(f"there is no record of {SINGLE}-{game}")
     return {
         game: (random_score(game), mean_score(runs[f"{SINGLE}-{game}"], game)) for game in games
     }
@@ -114,12 +121,10 @@ def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: Re
     The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement. It is
     not a number where an arm has one seed.
     """
-    figures = [figures_of(runs, references) for runs in (one, other)]
-    drawn = [resample_means(of_arm, RESAMPLES, seed) for seed, of_arm in enumerate(figures)]
-    low, high = percentiles(drawn[0] - drawn[1])
+    a, b = (figures_of(runs, references) for runs in (one, other))
+    low, high = percentiles(resample_means(a, RESAMPLES, 0) - resample_means(b, RESAMPLES, 1))
     ahead = [game for game in references if mean_score(one, game) > mean_score(other, game)]
-    difference = float(figures[0].mean() - figures[1].mean())
-    return Claim(difference, float(low), float(high), ahead)
+    return Claim(a, b, float(low), float(high), ahead)
 
 
 def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
@@ -133,31 +138,28 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def format_table(runs: Runs, games: Sequence[str], references: References | None) -> list[str]:
+def format_table(runs: Runs, references: References) -> list[str]:
     """Returns the lines of a table with a row for each game and a column for each arm."""
     arms = [arm for arm in ARMS if arm in runs]
     seeds = [f"{arm} ({len(runs[arm])})" for arm in arms]
-    rows = [["mean score (seeds)", "random", *seeds, *([SINGLE] if references else [])]]
-    for game in games:
+    rows = [["mean score (seeds)", "random", *seeds, SINGLE]]
+    for game, (random, single) in references.items():
         means = [mean_score(runs[arm], game) for arm in arms]
-        if references:
-            means.append(references[game][1])
-        rows.append([game, *(f"{value:.4g}" for value in (random_score(game), *means))])
-    if references:
-        figures = [figures_of(runs[arm], references).mean() for arm in arms]
-        rows.append(["median, normalised", "0", *(f"{x:.2f}" for x in figures), "1"])
+        rows.append([game, *(f"{value:.4g}" for value in (random, *means, single))])
+    figures = [figures_of(runs[arm], references).mean() for arm in arms]
+    rows.append(["median, normalised", "0", *(f"{x:.2f}" for x in figures), "1"])
     return format_rows(rows)
 
 
-def format_claim(one: str, other: str, runs: Runs, references: References | None) -> str:
+def format_claim(one: str, other: str, runs: Runs, references: References) -> str:
     """Returns a line with the outcome of a claim."""
     counts = [len(runs.get(arm, ())) for arm in (one, other)]
     text = f"{one} against {other}:"
-    if not min(counts) or references is None:
+    if not min(counts):
         return f"{text} waits for records"
     claim = judge(runs[one], runs[other], references)
     ahead = f"ahead in {len(claim.ahead)} of {len(references)} games"
-    a, b = (figures_of(runs[arm], references) for arm in (one, other))
+    a, b = claim.one, claim.other
     if min(counts) < SEEDS:
         # The bootstrap of fewer seeds returns the extremes: no interval of 95 %.
         pairs = f"pairs of seeds {a.min() - b.max():+.2f} to {a.max() - b.min():+.2f}"
@@ -170,7 +172,7 @@ def format_claim(one: str, other: str, runs: Runs, references: References | None
     return f"{text} {claim.difference:+.2f} {interval}, {ahead}; {outcome} ({wide})"
 
 
-def draw(runs: Runs, games: Sequence[str], references: References | None, path: Path) -> None:
+def draw(runs: Runs, references: References, path: Path) -> None:
     """Draws each arm's mean over seeds against steps, and every seed as a thin line."""
     import matplotlib
 
@@ -179,7 +181,7 @@ def draw(runs: Runs, games: Sequence[str], references: References | None, path: 
 
     from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 
-    titles = [*(["Median of the games, normalised"] if references else []), *games]
+    titles = ["Median of the games, normalised", *references]
     figure, panels = make_panels(titles, height=2.6)
     arms = [arm for arm in ARMS if arm in runs]
     end = max(run.length("steps") for arm in arms for run in runs[arm])
@@ -188,7 +190,7 @@ def draw(runs: Runs, games: Sequence[str], references: References | None, path: 
         for arm in arms:
             of_seeds = [
                 [
-                    score(run, title, x) if title in games else figure_of(run, references or {}, x)
+                    score(run, title, x) if title in references else figure_of(run, references, x)
                     for x in points
                 ]
                 for run in runs[arm]
@@ -220,11 +222,11 @@ def main() -> int:
                 raise UsageError(f"--without {flags.without}: the games are {', '.join(games)}")
             games = [game for game in games if game != flags.without]
         references = read_references(runs, games)
-        print("\n".join(format_table(runs, games, references)))
+        print("\n".join(format_table(runs, references)))
         for one, other in CLAIMS:
             print(format_claim(one, other, runs, references))
         if flags.output is not None:
-            draw(runs, games, references, flags.output)
+            draw(runs, references, flags.output)
             print(flags.output)
 
     return run_command("popart_claims", work)

@@ -3,7 +3,13 @@ import torch
 
 from torchbeast import monobeast, polybeast, saliency
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play.agents import Trained, load_trained, read_agents, read_observation_config
+from torchbeast.play.agents import (
+    Trained,
+    load_trained,
+    name_apart,
+    read_agent,
+    read_observation_config,
+)
 from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.records import checkpoint, run_files
 
@@ -58,7 +64,7 @@ def test_a_checkpoint_is_known_by_its_place_also_from_beside_it(tmp_path, monkey
 )
 def test_an_agent_is_known_by_its_steps(tmp_path, recorded, model_id):
     save(tmp_path / "model.tar", **recorded)
-    assert read_agents(tmp_path)[0].model_id == model_id
+    assert read_agent(tmp_path).model_id == model_id
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     save(tmp_path / "run" / "model.tar", steps=20)
     intermediate = run_files.intermediate_path(tmp_path / "run", 10)
     save(intermediate, steps=10)
-    agents = read_agents(tmp_path / "run", intermediate)
+    agents = name_apart([read_agent(path) for path in (tmp_path / "run", intermediate)])
     assert [a.xpid for a in agents] == ["run:20", "run:10"]
     assert [a.intermediate_id for a in agents] == [None, 10]
     (tmp_path / "latest").symlink_to("run")

@@ -23,8 +23,11 @@ def make(num_actions=6, **config):
     ],
 )
 def test_games_that_do_not_fit_are_refused(config, message):
-    with pytest.raises(UsageError, match=message):
-        playing.make_games(make(**config), PONG, 2)
+    with (
+        pytest.raises(UsageError, match=message),
+        playing.open_games(make(**config), PONG, 2),
+    ):
+        pass
 
 
 def test_plays_full_games_to_their_end_and_the_same_with_a_seed():

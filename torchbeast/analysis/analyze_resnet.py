@@ -1,4 +1,4 @@
-"""What an agent's filters became: ``python -m torchbeast.analysis.analyze_resnet``."""
+"""Compares the filters of ResNets: ``python -m torchbeast.analysis.analyze_resnet``."""
 
 from __future__ import annotations
 
@@ -237,8 +237,7 @@ def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
         directory = results_directory(flags)
         make_directory(directory)  # Before the work.
         rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
-    for path in comparison.save(rows, directory):
-        print(path)
+    print(comparison.save(rows, directory))
 
 
 def choose_measures(

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from torchbeast.analysis import filters
 from torchbeast.analysis.filters import Distance, Weights, read_weights
-from torchbeast.analysis.results import make_directory, write_arrays, write_table
+from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.models import Agent, config_from_state, make_agent
@@ -368,14 +368,12 @@ def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -
         return [row for rows in track(results, total=len(pairs), unit="pairs") for row in rows]
 
 
-def save(rows: list[Row], directory: Path) -> list[Path]:
-    """Writes ``filter_comp.csv``, a row per layer, and ``filter_comp.npz`` with its columns."""
+def save(rows: list[Row], directory: Path) -> Path:
+    """Writes ``filter_comp.csv``, a row per layer."""
     make_directory(directory)
-    table, arrays = directory / "filter_comp.csv", directory / "filter_comp.npz"
-    write_table(table, Row._fields, rows)
-    columns: dict[str, Any] = {n: np.array([getattr(r, n) for r in rows]) for n in Row._fields}
-    write_arrays(arrays, columns)
-    return [table, arrays]
+    path = directory / "filter_comp.csv"
+    write_table(path, Row._fields, rows)
+    return path
 
 
 def load(directory: Path) -> list[Row]:

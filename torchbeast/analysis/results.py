@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import UsageError
+from torchbeast.records.run_files import replace_file
 
 
 def make_directory(directory: Path, flag: str = "--save_dir") -> None:
@@ -17,7 +18,7 @@ def make_directory(directory: Path, flag: str = "--save_dir") -> None:
 
     Args:
         directory: the directory.
-        flag: that named it.
+        flag: the flag that named it, for the error message.
 
     Raises:
         UsageError: it cannot be made, or nothing can be written there.
@@ -50,29 +51,17 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Writes a CSV file, or leaves what was there."""
-    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    replace_file(path, text.getvalue().encode())
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Writes an NPZ file, or leaves what was there."""
     import numpy as np
 
-    with replacing(path) as temporary:
-        np.savez_compressed(temporary, **arrays)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yields the path of a file to write, which then takes the place of ``path``, unless something
-    is raised.
-    """
-    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)
+    replace_file(path, data.getbuffer())

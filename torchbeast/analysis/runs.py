@@ -104,16 +104,13 @@ class RunRecords:
 
     def score_curve(self, game: str, policy: str) -> Curve:
         """Returns the game's scores under one policy, ``greedy`` or ``sampled``, from
-        scores.csv.
+        scores.csv; there are some if :attr:`has_scores`.
         """
         table = self._scores
-        rows = (
-            [r for r in table.rows if (r["game"], r["policy"]) == (game, policy)] if table else []
-        )
+        assert table is not None
+        rows = [row for row in table.rows if (row["game"], row["policy"]) == (game, policy)]
         columns = ("step", "seconds", "mean", "std")
-        steps, seconds, mean, std = (
-            table.column(name, rows) if table else np.empty(0) for name in columns
-        )
+        steps, seconds, mean, std = (table.column(name, rows) for name in columns)
         return Curve(self.name, steps, seconds / 3600, mean, std)
 
     def curve(self, game: str) -> Curve:

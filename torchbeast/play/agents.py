@@ -81,24 +81,20 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
     return trained
 
 
-def read_agents(*paths: Path, agent_type: str | None = None) -> list[Trained]:
-    """Reads agents in checkpoints or in directories with a ``model.tar``.
-
-    Each is called as its run; checkpoints of one run ``NAME:STEPS``, so that all names differ.
+def read_agent(path: Path, agent_type: str | None = None) -> Trained:
+    """Reads the agent in a checkpoint or in a directory with a ``model.tar``, with the name of its
+    run.
 
     Args:
-        paths: of the agents.
+        path: the checkpoint or directory.
         agent_type: the only custom class that may be imported.
 
     Raises:
-        UsageError: one cannot be read.
+        UsageError: it cannot be read.
     """
-    agents = []
-    for path in (p.expanduser() for p in paths):
-        file = path / "model.tar" if path.is_dir() else path
-        name = run_files.run_of(file).resolve().name
-        agents.append(read_trained(file, name, agent_type))
-    return name_apart(agents)
+    path = path.expanduser()
+    file = path / "model.tar" if path.is_dir() else path
+    return read_trained(file, run_files.run_of(file).resolve().name, agent_type)
 
 
 def name_apart(agents: Sequence[Trained]) -> list[Trained]:

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 
@@ -16,7 +16,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import EvaluationConfig
-from torchbeast.play.games import Episode, GameLoop, draw_game, make_games, open_games, read_actions
+from torchbeast.play.games import Episode, GameLoop, draw_game, open_games, read_actions
 from torchbeast.play.movie_writer import MovieWriter, caption, magnify
 from torchbeast.runtime.threads import StopSignals
 
@@ -57,31 +57,18 @@ def frames_per_second(env: gymnasium.Env) -> float:
     return float(env.metadata.get("render_fps") or 30)
 
 
-class Film(NamedTuple):
-    """A game on film."""
-
-    path: Path
-    actions_path: Path
-    """The actions that were played, for ``--actions``."""
-    num_steps: int
-    episode: Episode | None
-    """None if the film ends before the game."""
-    is_full: bool
-    """Whether it has the greatest length of its format."""
-
-
 def movie_name(trained: Trained, game: str) -> str:
     """Returns the default file name of a film: ``<xpid>_<step>_<env>.gif``."""
     return f"{trained.xpid}_{trained.model_id}_{file_name(game)}.gif"
 
 
-def file_name(game: str) -> str:
-    """Returns a game's id as part of a file name.
+def file_name(name: str) -> str:
+    """Returns the name of a game or an agent, as a part of a file's name can be.
 
     >>> file_name("ALE/Pong-v5")
     'ALE-Pong-v5'
     """
-    return game.replace("/", "-").replace(":", "-")
+    return name.replace("/", "-").replace(":", "-")
 
 
 def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games: int) -> Path:
@@ -110,52 +97,6 @@ def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games:
     return path
 
 
-def film_game(
-    trained: Trained,
-    game: str,
-    path: Path,
-    *,
-    greedy: bool,
-    seed: int,
-    is_over: Callable[[int], bool],
-    actions: Sequence[int] = (),
-) -> Film:
-    """Films a game in colour, at its own speed, from its start to its end.
-
-    Args:
-        trained: the agent.
-        game: the game's id.
-        path: the file, ``.gif`` or ``.mp4``. The actions go into a file beside it.
-        greedy: take the likeliest action instead of sampling one.
-        seed: of the game.
-        is_over: is asked before each step, with the number of steps so far, whether the film ends
-            before the game does. What it raises leaves no film.
-        actions: are played first, instead of the agent's.
-
-    Returns:
-        What was filmed. A film of no steps is not written.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    played: list[int] = []
-    with (
-        open_games(trained, game, seed=seed, render_mode="rgb_array") as (env,),
-        MovieWriter(path, frames_per_second(env)) as movie,
-    ):
-        loop = GameLoop(trained, game, [env], greedy=greedy, seed=seed, actions=actions)
-        ended: list[tuple[int, Episode]] = []
-        while not ended and not movie.is_full and not is_over(len(played)):
-            movie.append(magnify(draw_game(env)))
-            ended = loop.step()
-            played.append(int(loop.last_actions[0]))
-    actions_path = path.with_suffix(".actions")
-    if played:
-        actions_path.write_text("\n".join(map(str, played)) + "\n")
-    episode = ended[0][1] if ended else None
-    return Film(path, actions_path, len(played), episode, movie.is_full)
-
-
 def record(config: EvaluationConfig, signals: StopSignals) -> None:
     """Runs ``--mode record``: films a whole game per game; the actions go into a file beside it.
 
@@ -173,43 +114,59 @@ def _record_games(
         warn_of_unknown(trained, game)
     paths = [movie_path(config, trained, game, len(games)) for game in games]
     actions = read_actions(config.actions, trained.agent.config.num_actions)
-
-    def is_over(step: int) -> bool:
-        if signals.received is not None:
-            print(f"Saving the film ({signals.HINT})", file=sys.stderr)
-        return signals.received is not None or step == config.movie_steps
-
     with signals:
         for game, path in zip(games, paths, strict=True):
             if signals.received is not None:
                 return
             log.info("Filming %s", short_name(game))
-            film = film_game(
-                trained,
-                game,
-                path,
-                greedy=config.greedy,
-                seed=config.seed,
-                is_over=is_over,
-                actions=actions,
-            )
-            if film.num_steps:
-                _print_film(film, game, interrupted=signals.received is not None)
+            _film_game(config, trained, game, path, actions, signals)
 
 
-def _print_film(film: Film, game: str, *, interrupted: bool) -> None:
-    if film.episode is not None:
+def _film_game(
+    config: EvaluationConfig,
+    trained: Trained,
+    game: str,
+    path: Path,
+    actions: list[int],
+    signals: StopSignals,
+) -> None:
+    """Films a game in colour, at its own speed, from its start to its end, and prints what it is.
+
+    A film of no steps is not written. Raises UsageError if the file cannot be written.
+    """
+    played: list[int] = []
+    with (
+        open_games(trained, game, seed=config.seed, render_mode="rgb_array") as (env,),
+        MovieWriter(path, frames_per_second(env)) as movie,
+    ):
+        loop = GameLoop(
+            trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
+        )
+        ended: list[tuple[int, Episode]] = []
+        while not ended and not movie.is_full and len(played) != config.movie_steps:
+            if signals.received is not None:
+                print(f"Saving the film ({signals.HINT})", file=sys.stderr)
+                break
+            movie.append(magnify(draw_game(env)))
+            ended = loop.step()
+            played.append(int(loop.last_actions[0]))
+    if not played:
+        return
+    actions_path = path.with_suffix(".actions")
+    actions_path.write_text("\n".join(map(str, played)) + "\n")
+    if ended:
+        episode = ended[0][1]
         print(
-            f"{film.path}: {game}, return {film.episode.episode_return:g} in "
-            f"{film.episode.episode_step} steps; actions in {film.actions_path}"
+            f"{path}: {game}, return {episode.episode_return:g} in {episode.episode_step} steps; "
+            f"actions in {actions_path}"
         )
         return
     reason = ""
-    if interrupted:
+    if signals.received is not None:
         reason = ", until the interruption"
-    elif film.is_full:
+    elif movie.is_full:
         reason = "; use .mp4 for long games"
-    print(f"{film.path}: the first {film.num_steps:,} steps of {game}{reason}")
+    print(f"{path}: the first {len(played):,} steps of {game}{reason}")
 
 
 def render(config: EvaluationConfig, signals: StopSignals) -> None:
@@ -241,11 +198,12 @@ def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterato
     from gymnasium.wrappers import HumanRendering
 
     actions = read_actions(config.actions, trained.agent.config.num_actions)
-    (env,) = make_games(trained, game, seed=config.seed, render_mode="rgb_array")
-    env = Captioned(env, short_name(game))
-    env.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
-    env = HumanRendering(env)
-    with contextlib.closing(env):
+    with contextlib.ExitStack() as stack:
+        games = open_games(trained, game, seed=config.seed, render_mode="rgb_array")
+        (env,) = stack.enter_context(games)
+        env = Captioned(env, short_name(game))
+        env.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
+        env = stack.enter_context(contextlib.closing(HumanRendering(env)))
         loop = GameLoop(
             trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
         )

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from torchbeast.core.types import AgentOutput, EnvOutput, UsageError
+from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
 from torchbeast.envs.games import find_game, is_atari, is_custom
 from torchbeast.envs.specs import (
@@ -79,10 +79,11 @@ def _report_limit(env_id: str, limit: int) -> None:
     )
 
 
-def make_games(
+@contextlib.contextmanager
+def open_games(
     trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
-) -> list[gymnasium.Env]:
-    """Makes environments with the agent's preprocessing and actions.
+) -> Iterator[list[gymnasium.Env]]:
+    """Makes environments with the agent's preprocessing and actions, and closes them in the end.
 
     Their episodes end where those of training do, so that the agent's memory is reset likewise;
     and their games end after ``MAX_GAME_STEPS``, if not before.
@@ -116,19 +117,6 @@ def make_games(
                 "The agent was trained on observations of shape "
                 f"{tuple(config.observation_shape)}, {env_id} has {shape}"
             )
-        stack.pop_all()  # The caller closes them.
-        return envs
-
-
-@contextlib.contextmanager
-def open_games(
-    trained: Trained, env_id: str, count: int = 1, *, seed: int = 0, render_mode: str | None = None
-) -> Iterator[list[gymnasium.Env]]:
-    """Makes environments as :func:`make_games` does and closes them in the end."""
-    envs = make_games(trained, env_id, count, seed=seed, render_mode=render_mode)
-    with contextlib.ExitStack() as stack:
-        for env in envs:
-            stack.callback(env.close)
         yield envs
 
 
@@ -186,10 +174,9 @@ class GameLoop:
         Returns the games that ended, with the index of their environment, where the next game has
         begun.
         """
-        self.output: AgentOutput
         with torch.inference_mode():
-            self.output, self.state = self._agent(self.inputs, self.state, sample=not self._greedy)
-        self.last_actions = self.output.action[0, :, 0].numpy().copy()
+            output, self.state = self._agent(self.inputs, self.state, sample=not self._greedy)
+        self.last_actions = output.action[0, :, 0].numpy().copy()
         for i, row in enumerate(self._rows):
             steps = 0 if row.game_over else row.episode_step
             if steps < len(self._actions):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torchbeast.cli.command import write_json
@@ -38,20 +38,6 @@ def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
         human_normalized=human_normalized(env, mean),
         **find_reference(env)._asdict(),
     )
-
-
-def score_game(
-    trained: Trained,
-    env_id: str,
-    num_episodes: int,
-    *,
-    greedy: bool,
-    seed: int,
-    after_step: Callable[[], object],
-) -> GameScore:
-    """Plays full games and computes their statistics; arguments as for :func:`play`."""
-    episodes = play(trained, env_id, num_episodes, greedy=greedy, seed=seed, after_step=after_step)
-    return summarize(list(episodes), greedy=greedy)
 
 
 def run_test(config: EvaluationConfig) -> None:

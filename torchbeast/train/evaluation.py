@@ -65,7 +65,8 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     import torch
 
     from torchbeast.play.agents import read_trained
-    from torchbeast.play.testing import score_game
+    from torchbeast.play.games import play
+    from torchbeast.play.testing import summarize
 
     torch.set_num_threads(1)
     try:
@@ -76,7 +77,7 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     for game in request.games:
         for greedy in (True, False):
             try:
-                score = score_game(
+                episodes = play(
                     trained,
                     game,
                     request.num_episodes,
@@ -84,7 +85,7 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
                     seed=SEED,
                     after_step=after_step,
                 )
-                scores.append(score)
+                scores.append(summarize(list(episodes), greedy=greedy))
             except Exception as error:
                 failures.append(f"The evaluation of {game} failed: {typed_line(error)}")
     return Result(tuple(scores), tuple(failures))

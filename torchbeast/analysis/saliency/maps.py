@@ -17,7 +17,7 @@ from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation, Sal
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.play.agents import Trained, choose_game, read_agents, warn_of_unknown
+from torchbeast.play.agents import Trained, choose_game, read_agent, warn_of_unknown
 from torchbeast.play.games import GameLoop, action_names, watch_game
 
 log = logging.getLogger("torchbeast")
@@ -328,6 +328,6 @@ def saliency(
     Raises:
         UsageError: there is no such agent or it does not know the game.
     """
-    (trained,) = read_agents(Path(path), agent_type=agent_type)
+    trained = read_agent(Path(path), agent_type)
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)
