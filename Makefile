@@ -5,15 +5,15 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 ARGS ?=
-# Of the environment, or else of what it will be made with: another version needs everything anew.
+# Python's, in .venv or else of the python3 that will make it. Another version needs everything anew.
 VERSION := $(shell { $(PYTHON) -V || python3 -V; } 2>/dev/null | cut -d . -f 1,2 | tr -cd 0-9.)
 STAMPS := $(VENV)/.stamps-$(VERSION)
 # Two more than there are cores: many tests wait.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto' -o -name '*.pyi')
 
-# Two programs that install packages would be in each other's way. The C++ tests are compiled side by
-# side all the same.
+# One target at a time, because two programs that install packages disturb each other. The C++ tests are
+# compiled in parallel all the same.
 .NOTPARALLEL:
 
 .PHONY: train test test-quick test-cluster build lint docs docs-serve pdf figures report format sanitize fuzz bench models wheel fresh clean help

@@ -92,7 +92,7 @@ class BuildExtensions(build_ext):
         for extension in self.extensions:
             if STABLE_ABI:
                 extension.define_macros.append(("Py_LIMITED_API", "0x030C0000"))
-            # Of its own: nanobind shares exception translators between modules of one domain.
+            # A domain for each module: modules of one domain share exception translators.
             extension.define_macros.append(("NB_DOMAIN", extension.name.split(".")[0]))
             extension.sources.append(str(NANOBIND))
             extension.include_dirs += [

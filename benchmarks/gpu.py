@@ -1,4 +1,4 @@
-"""What must be known of a GPU, in eight minutes.
+"""What must be known of a GPU, in six minutes.
 
     python benchmarks/gpu.py [--device cuda] [--seconds 25] [--env Pong]
 

@@ -10,6 +10,7 @@ a straight line through the second half grows by in an hour. Linux only.
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,14 +21,6 @@ from _processes import process_tree, proportional_set_size
 
 SAMPLE_SECONDS = 10
 WARM_UP_SECONDS = 60
-
-
-def growth(samples: list[tuple[float, int]]) -> float:
-    """Slope of the least-squares line, bytes per second."""
-    mean_time = sum(t for t, _ in samples) / len(samples)
-    mean_size = sum(s for _, s in samples) / len(samples)
-    spread = sum((t - mean_time) ** 2 for t, _ in samples)
-    return sum((t - mean_time) * (s - mean_size) for t, s in samples) / spread
 
 
 def main() -> None:
@@ -56,7 +49,8 @@ def main() -> None:
     print(f"at most:    {max(size for _, size in warm) / 1e6:7.0f} MB")
     print(f"at the end: {warm[-1][1] / 1e6:7.0f} MB")
     if len(half) > 1:
-        print(f"growth in the second half: {growth(half) * 3600 / 1e6:+.1f} MB an hour")
+        slope = statistics.linear_regression(*zip(*half, strict=True)).slope  # Bytes a second.
+        print(f"growth in the second half: {slope * 3600 / 1e6:+.1f} MB an hour")
 
 
 if __name__ == "__main__":

@@ -78,7 +78,6 @@ def network_alone(arguments: list[str], savedir: str) -> float:
         plan,
         StopSignals(),
         lambda agent: PublishedWeights(agent.inference_copy, plan.threads.inference_threads),
-        queue_size=flags.batch_size,
     )
     agent = run.learner.agent
     heads = len(config.games) if flags.use_popart else 1

@@ -48,6 +48,17 @@ def all_end(members, timeout=300):
                 process.kill()
 
 
+def is_evaluating(members):
+    """Whether one of a run's processes plays an evaluation: those have a low priority."""
+    usual = psutil.Process().nice()
+    assert usual < 19, "at the lowest priority this cannot be told"
+    for process in members:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.nice() > usual:
+                return True
+    return False
+
+
 def kill_family(process):
     """Kills a started process and all its descendants; one may end by itself meanwhile."""
     for member in family(process):

@@ -5,16 +5,15 @@ import re
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.conftest import ROOT
 from torchbeast import polybeast, polybeast_env
 from torchbeast.servers.addresses import check_basenames, server_addresses
 from torchbeast.train import TrainingConfig, prepare
 
-ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 PARSERS = {"polybeast": polybeast.make_parser, "polybeast_env": polybeast_env.make_parser}
 

@@ -3,14 +3,13 @@
 import importlib
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tools import flag_reference
 from torchbeast.__main__ import PROGRAMS
 
-ROOT = Path(__file__).parent.parent
 PAGES = [
     path for pattern in ("*.md", "docs/*.md", "models/*/README.md") for path in ROOT.glob(pattern)
 ]

@@ -1,8 +1,8 @@
 """Faults of real processes: what dies, what hangs, what collides (docs/runs.md)."""
 
-import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -83,30 +83,37 @@ def test_an_environment_that_hangs_at_the_start_is_given_up_after_the_same_time(
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_a_killed_supervisor_ends_the_run_and_all_servers(start, tmp_path):
-    run = start("polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
+def find_server(run, name):
+    """The process of the run that listens on a socket."""
+
+    def listens(process):
+        sockets = process.net_connections("unix")
+        return any(name in str(c.laddr) for c in sockets if c.status == "NONE")
+
+    return next(p for p in run.family() if p.pid != run.process.pid and listens(p))
+
+
+def test_killed_servers_are_replaced_and_a_killed_supervisor_ends_the_run(start, tmp_path):
+    run = start(
+        "polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
+        "--num_servers=2", "--pool_threads=2",
+    )  # fmt: skip
     wait_for_steps(run, tmp_path / "run")
+    names = [path.read_text() for path in Path(f"/proc/{run.process.pid}/task").glob("*/comm")]
+    assert names.count("pool-events\n") == 2
+    find_server(run, "/env.0").kill()
+    wait_for_steps(run, tmp_path / "run", 300)
+    find(run, "multiprocessing.forkserver").kill()  # Its workers, all servers, end with it.
+    wait_for_steps(run, tmp_path / "run", 300)
     family = run.family()
     find(run, "torchbeast.polybeast_env").kill()
     run.process.wait(timeout=60)
     nothing_left(run, family, timeout=60)
     code, _, err = run.finish()
     assert code == 1
+    assert err.count("restarting it") >= 3
     assert "polybeast: error: the environment servers ended (exit code -9)" in err
     assert (tmp_path / "run" / "model.tar").exists()
-
-
-def test_a_killed_fork_server_is_replaced_with_its_workers(start, tmp_path):
-    run = start("polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9")
-    wait_for_steps(run, tmp_path / "run")
-    find(run, "multiprocessing.forkserver").kill()
-    wait_for_steps(run, tmp_path / "run", 100)
-    family = run.family()
-    run.process.send_signal(signal.SIGINT)
-    code, _, err = run.finish()
-    assert code == 130, err
-    assert "restarting it" in err
-    nothing_left(run, family, timeout=60)
 
 
 def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(start, tmp_path):

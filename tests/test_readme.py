@@ -3,23 +3,23 @@
 import re
 import shlex
 import shutil
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 import torch
 
+from tests import checkpoints
+from tests.conftest import ROOT
 from torchbeast import polybeast
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.config import EvaluationConfig
-from torchbeast.records import checkpoint
 from torchbeast.train import TrainingConfig, prepare
 
-ROOT = Path(__file__).parent.parent
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
 # Appended, so that they win.
 SHORT_TRAINING = ["--total_steps=100", "--agent_type=atari", "--unroll_length=10", "--num_actors=6",
-                  "--fixed_input_scale"]  # fmt: skip
-SHORT = {"train": SHORT_TRAINING, "record": ["--movie_steps=20"]}
+                  "--fixed_input_scale", "--torch_initial_weights"]  # fmt: skip
+SHORT = {"record": ["--movie_steps=20"]}
 SHORT["test"] = SHORT["test_render"] = ["--num_episodes=1", "--sample"]
 
 
@@ -59,9 +59,7 @@ def savedir(tmp_path_factory):
         "MultiTaskPopArt": {**shallow, "tasks": (BREAKOUT, PONG), "num_actions": 18},
     }.items():
         torch.manual_seed(len(name))
-        agent = make_agent(AgentConfig(**config))
-        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-        checkpoint.save(path / name / "model.tar", contents)
+        checkpoints.save_agent(path / name / "model.tar", make_agent(AgentConfig(**config)))
     return path
 
 
@@ -80,24 +78,23 @@ def test_all_trainings_can_be_planned(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "needed", "expected"),
+    ("mode", "needed", "more", "expected"),
     [
-        ("train", "", "steps; run in"),
-        ("train", "--use_popart", "steps; run in"),
-        ("test", "--num_episodes", "human"),
-        ("test", "--json", '"human_normalized"'),
-        ("record", "--movie", "pong.mp4"),
-        ("test_render", "", f"_{BREAKOUT}.gif"),  # No display here.
+        ("test", "--num_episodes", [], "human"),
+        ("test", "--json", ["--env", BREAKOUT], '"human_normalized"'),
+        ("record", "--movie", [], "pong.mp4"),
+        ("test_render", "", [], f"_{BREAKOUT}.gif"),  # No display here.
     ],
 )
-def test_polybeast_commands_run(start, savedir, monkeypatch, mode, needed, expected):
+def test_trained_agents_are_scored_and_shown(
+    savedir, monkeypatch, capsys, mode, needed, more, expected
+):
     monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.chdir(savedir)
     arguments = next(a for a, m in polybeast_commands() if m == mode and needed in " ".join(a))
-    code, out, err = start(
-        "polybeast", *arguments, "--savedir", savedir, *SHORT[mode], cwd=savedir
-    ).finish()
-    assert code == 0, err
-    assert expected in out
+    assert polybeast.main([*arguments, "--savedir", str(savedir), *SHORT[mode], *more]) == 0
+    assert expected in capsys.readouterr().out
 
 
 def test_learning_curves_are_drawn(start, tmp_path):
@@ -109,23 +106,36 @@ def test_learning_curves_are_drawn(start, tmp_path):
     assert "returns_by_steps.png" in out
 
 
-def test_saliency_and_analysis_and_monobeast_run(start, savedir):
+def test_training_commands_run(start, savedir):
+    trainings = [words for words, mode in polybeast_commands() if mode == "train"]
+    with_popart = next(words for words in trainings if "--use_popart" in words)
+    (single,) = (c for c in COMMANDS if c.startswith("python -m torchbeast.monobeast "))
+    for module, words in (
+        ("polybeast", trainings[0]),
+        ("polybeast", with_popart),
+        ("monobeast", shlex.split(single)[3:]),
+    ):
+        code, out, err = start(module, *words, "--savedir", savedir, *SHORT_TRAINING).finish()
+        assert code == 0, err
+        assert "steps; run in" in out
+
+
+def test_saliency_and_analysis_run(savedir, monkeypatch, capsys):
+    monkeypatch.chdir(savedir)
     models = ["--models=One=One,Two=Two", "--comp_no_optimal"]
     short = {
         "saliency": ["--savedir", savedir, "--num_frames=12", "--first_frame=40", "--density=40"],
         "analysis.analyze_resnet": ["--load_path", savedir, "--save_dir", savedir / "f", *models],
-        "monobeast": ["--savedir", savedir, *SHORT_TRAINING],
     }
     for module, arguments in short.items():
         commands = [c for c in COMMANDS if c.startswith(f"python -m torchbeast.{module} ")]
         assert commands
         for command in commands:
-            words = [*shlex.split(command)[3:], *arguments]
+            words = [*shlex.split(command)[3:], *map(str, arguments)]
             if "--objects" in words:
                 words += ["--env", BREAKOUT, "--num_games=1"]  # The game of this Pong.
-            code, out, err = start(module, *words, cwd=savedir).finish()
-            assert code == 0, err
-            assert out
+            assert import_module(f"torchbeast.{module}").main(words) == 0
+            assert capsys.readouterr().out
     assert (savedir / "saliency.gif").exists()
     assert (savedir / "objects.png").exists()
 

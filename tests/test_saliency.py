@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests import checkpoints
 from tests.interrupting import Interrupt
 from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing
@@ -13,7 +14,6 @@ from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
 from torchbeast.play.games import action_names
 from torchbeast.play.movie_writer import HEADER_HEIGHT
-from torchbeast.records import checkpoint
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float32"]
@@ -29,8 +29,7 @@ def make_run(tmp_path, monkeypatch):
         with torch.no_grad():
             agent.policy.weight.mul_(scale)
             agent.baseline.weight.mul_(scale)
-        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-        checkpoint.save(path or tmp_path / xpid / "model.tar", {**contents, **(shown or {})})
+        checkpoints.save_agent(path or tmp_path / xpid / "model.tar", agent, **(shown or {}))
 
     return make
 

@@ -5,13 +5,11 @@ import subprocess
 import sys
 import termios
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.terminal import Terminal
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -28,9 +26,8 @@ def process(terminal, tmp_path, monkeypatch):
         [
             sys.executable, "-m", "torchbeast.polybeast", "--agent_type=atari",
             "--unroll_length=10", "--batch_size=2", "--num_actors=3",
-            "--env=Pong,Breakout",
-            "--use_popart", f"--savedir={tmp_path}", "--xpid=run",
-            "--total_steps=1e9",
+            "--env=Pong,Breakout", "--use_popart", "--fixed_input_scale",
+            "--torch_initial_weights", f"--savedir={tmp_path}", "--xpid=run", "--total_steps=1e9",
         ],
         stdin=terminal.stream,
         stdout=terminal.stream,

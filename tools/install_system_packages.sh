@@ -3,9 +3,9 @@
 #
 #   install_system_packages.sh train    compiler, Python headers and venv, gRPC and protobuf
 #   install_system_packages.sh test     the same and GoogleTest
-#   install_system_packages.sh lint     the first, GoogleTest, clang and clang-format
-#   install_system_packages.sh fuzz     the first, GoogleTest, clang and libFuzzer
-#   install_system_packages.sh pdf      the first, pandoc and WeasyPrint
+#   install_system_packages.sh lint     those of train, GoogleTest, clang and clang-format
+#   install_system_packages.sh fuzz     those of train, GoogleTest, clang and libFuzzer
+#   install_system_packages.sh pdf      those of train, pandoc and WeasyPrint
 #
 # Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
 set -eu

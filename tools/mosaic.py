@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,18 +58,21 @@ def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     return result
 
 
-def join_films(films: Mapping[str, Sequence[np.ndarray]], columns: int) -> Iterator[np.ndarray]:
+def join_films(
+    names: Sequence[str], films: Sequence[Sequence[np.ndarray]], columns: int
+) -> Iterator[np.ndarray]:
     """Yields the pictures of all films in rows.
 
     Args:
-        films: by name; each has at least one picture, uint8 ``[H, W, 3]``.
+        names: of the films.
+        films: each has at least one picture, uint8 ``[H, W, 3]``.
         columns: films in a row; what is left of the last row is black.
     """
-    height, width = (max(film[0].shape[axis] for film in films.values()) for axis in (0, 1))
-    for time in range(max(map(len, films.values()))):
+    height, width = (max(film[0].shape[axis] for film in films) for axis in (0, 1))
+    for time in range(max(map(len, films))):
         places = [
             caption(centre(film[min(time, len(film) - 1)], height, width), name)
-            for name, film in films.items()
+            for name, film in zip(names, films, strict=True)
         ]
         places += [np.zeros_like(places[0])] * (-len(places) % columns)
         rows = [side_by_side(places[i : i + columns], GAP) for i in range(0, len(places), columns)]
@@ -101,11 +104,10 @@ def main() -> int:
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        films = {
-            path.stem: read_film(path, flags.fps, flags.shrink, flags.every) for path in flags.films
-        }
+        films = [read_film(path, flags.fps, flags.shrink, flags.every) for path in flags.films]
+        names = [path.stem for path in flags.films]
         with MovieWriter(flags.output, flags.fps) as movie:
-            for picture in join_films(films, flags.columns):
+            for picture in join_films(names, films, flags.columns):
                 movie.append(np.ascontiguousarray(picture))
         print(flags.output)
 

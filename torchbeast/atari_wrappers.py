@@ -16,7 +16,7 @@ from torchbeast.envs import make_env
 def make_atari(
     env_id: str, max_episode_steps: None = None, full_action_space: bool = False
 ) -> gymnasium.Env:
-    """Returns the preprocessed game; see :func:`torchbeast.envs.environment`."""
+    """Returns the preprocessed game; see :func:`torchbeast.envs.make_env`."""
     if max_episode_steps is not None:
         raise ValueError("max_episode_steps must be None, as in 2019")
     return make_env(env_id, full_action_space=full_action_space)

@@ -53,7 +53,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
         num_buffers = config.machine.num_buffers or plan.num_actors + batch_size
         if num_buffers < batch_size + 1:
             raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
-        run = stack.enter_context(TrainingRun(plan, signals, SharedWeights, queue_size=batch_size))
+        run = stack.enter_context(TrainingRun(plan, signals, SharedWeights))
         agent = run.learner.agent
         buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
         actors = stack.enter_context(

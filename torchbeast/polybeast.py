@@ -71,7 +71,6 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
                     lambda: agent.inference_copy().to(plan.devices.inference),
                     plan.threads.inference_threads,
                 ),
-                queue_size=config.learner_queue_size,
             )
         )
         servers = stack.enter_context(find_servers(plan, run.server_seed))

@@ -232,7 +232,7 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     scores = [parse_scores(flags.score, explainer.subject) for explainer in explainers]
     directories = make_directories(flags, players.agents, players.game)
     actions = [players.actions]
-    if len(explainers) > 1:  # A file may end before the last frame.
+    if len(explainers) > 1:  # --actions may be too few: the first agent plays the rest, for all.
         actions = players.play(flags.first_frame + flags.num_frames, flags.seed)
     steps = [
         explainer.watch(

@@ -1,4 +1,5 @@
 import csv
+import functools
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from matplotlib import pyplot
 from PIL import Image
 
+from tests import checkpoints
 from torchbeast.analysis import analyze_resnet, filter_plots
 from torchbeast.analysis import filter_comp as comparison
 from torchbeast.analysis import filters as excitation
@@ -22,8 +24,7 @@ def save_agent(path, steps, seed=0, **config):
     torch.manual_seed(seed)
     for step in steps:
         agent = make_agent(AgentConfig(**config))
-        contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-        checkpoint.save(run_files.intermediate_path(path, step), {**contents, "steps": step})
+        checkpoints.save_agent(run_files.intermediate_path(path, step), agent, steps=step)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,10 @@ def read(path):
 @pytest.fixture(scope="module")
 def results(directory, tmp_path_factory):
     path = tmp_path_factory.mktemp("results")
-    assert run("--model_load_path", directory, "--comp_num_models=2", "--save_dir", path) == 0
+    few = functools.partial(excitation.match_weights, starts=2)  # Many make it better, and slow.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(excitation, "match_weights", few)
+        assert run("--model_load_path", directory, "--comp_num_models=2", "--save_dir", path) == 0
     return path
 
 

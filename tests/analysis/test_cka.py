@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests import checkpoints
 from tests.analysis.permuted import permute_agent, random_permutations
 from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
 from torchbeast.analysis.filter_comp import AgentCheckpoint, Pair, RunAgent
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
-from torchbeast.records import checkpoint
 
 
 def features(rng, count, width):
@@ -45,10 +45,8 @@ def test_unrelated_features_have_none_in_common():
 
 def save(directory, name, **config):
     """Saves a new agent; returns how analyses call it and its checkpoint."""
-    agent = make_agent(AgentConfig(**config))
     path = directory / name / "model.tar"
-    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-    checkpoint.save(path, contents)
+    checkpoints.save_agent(path, make_agent(AgentConfig(**config)))
     return RunAgent(name, "multi", {0: path}), AgentCheckpoint(name, 0, path, {})
 
 

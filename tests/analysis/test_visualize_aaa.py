@@ -3,19 +3,15 @@ import pytest
 import torch
 from PIL import Image
 
+from tests import checkpoints
 from torchbeast.analysis import visualize_aaa
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.movie_writer import HEADER_HEIGHT
-from torchbeast.records import checkpoint
 
 
 def save(path, agent_type):
     torch.manual_seed(0)
-    agent = make_agent(AgentConfig(agent_type=agent_type))
-    checkpoint.save(
-        path / "model.tar",
-        {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()},
-    )
+    checkpoints.save_agent(path / "model.tar", make_agent(AgentConfig(agent_type=agent_type)))
 
 
 def test_shows_each_query_over_the_game(tmp_path, capsys):

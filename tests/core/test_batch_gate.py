@@ -1,7 +1,6 @@
-import threading
-
 import pytest
 
+from tests.threads import start
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
 
 
@@ -12,21 +11,6 @@ def make_gate(batch_size, learn):
 def add(gate, part):
     with gate.part(len(part)):
         gate.deliver(part, len(part))
-
-
-def start(function, *args):
-    """A thread, and the list of what it raised."""
-    errors = []
-
-    def run():
-        try:
-            function(*args)
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    return thread, errors
 
 
 def test_close_wakes_threads_that_wait():

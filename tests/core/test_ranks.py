@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.conftest import ROOT
 from tests.core import rank
 from tests.core.rank import STEPS
 from tests.core.test_learner import CONFIG, make_rollout
@@ -15,7 +15,6 @@ from torchbeast.core.losses import LossConfig
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.models import make_agent
 
-ROOT = Path(__file__).parent.parent.parent
 PARTS = 4
 
 

@@ -10,16 +10,16 @@ T, B = 4, 2
 TASKS = ("A", "B", "C")
 
 
-def make_env(device="cpu"):
+def make_env():
     """A rollout of tasks 0 and 2 without any end."""
-    zeros = torch.zeros(T + 1, B, device=device)
+    zeros = torch.zeros(T + 1, B)
     return EnvOutput(
-        frame=torch.zeros(T + 1, B, 1, 3, 3, dtype=torch.uint8, device=device),
+        frame=torch.zeros(T + 1, B, 1, 3, 3, dtype=torch.uint8),
         reward=zeros,
         done=zeros > 0,
-        task=torch.tensor([[0, 2]] * (T + 1), dtype=torch.int32).to(device),
-        episode_step=torch.arange(T + 1).int().view(-1, 1).expand(T + 1, B).to(device),
-        episode_return=10.0 * torch.arange(2 * (T + 1)).view(T + 1, B).float().to(device),
+        task=torch.tensor([[0, 2]] * (T + 1), dtype=torch.int32),
+        episode_step=torch.arange(T + 1).int().view(-1, 1).expand(T + 1, B),
+        episode_return=10.0 * torch.arange(2 * (T + 1)).view(T + 1, B).float(),
         truncated=zeros > 0,
         game_over=zeros > 0,
         last_action=zeros.long(),

@@ -24,7 +24,7 @@ def test_games_have_their_own_names_short_names_and_those_of_groups(text, games)
     assert len({short_name(game) for game in games}) == len(games)
 
 
-def test_all_games_step():
+def test_every_eighth_game_steps():
     assert len(all_games()) >= 60
     for game in all_games()[::8]:
         env = make_env(game, seed=0)

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import threading
 import time
 
 import numpy as np
@@ -92,6 +93,18 @@ def serve_mock(address, tls=None):
     from torchbeast.envs.mock import Mock
 
     Server(Mock, address, 0, tls).run()
+
+
+def serve_at_any_port(tls, pipe):
+    """Serves the same until the pipe says something; tells the port."""
+    from torchbeast.envs.mock import Mock
+
+    server = Server(Mock, "127.0.0.1:0", 0, tls)
+    threading.Thread(target=server.run, daemon=True).start()
+    while server.port == 0:
+        time.sleep(0.01)
+    pipe.send(server.port)
+    pipe.recv()
 
 
 def serve(address, kind, behaviour, task, environment):

@@ -1,7 +1,6 @@
 """BatchingQueue and DynamicBatcher as TorchBeast's own code used them."""
 
 import gc
-import threading
 import time
 import weakref
 
@@ -12,23 +11,9 @@ import torch
 import libtorchbeast
 from libtorchbeast import actorpool, rpcenv
 from libtorchbeast.actorpool import BatchingQueue, ClosedBatchingQueue, DynamicBatcher, NestError
+from tests.threads import start
 
 DTYPES = ["bool", "uint8", "int64", "float16", "bfloat16", "float64"]
-
-
-def run(function, *arguments):
-    """Starts a thread. Returns it and a list that will have what it returned or raised."""
-    results = []
-
-    def work():
-        try:
-            results.append(function(*arguments))
-        except Exception as error:
-            results.append(error.with_traceback(None))  # Its frames would keep batches alive.
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread, results
 
 
 def test_public_names_are_where_torchbeast_had_them():
@@ -108,7 +93,7 @@ def test_items_that_do_not_fit_together_raise():
 def test_a_full_queue_blocks_without_the_gil():
     queue = BatchingQueue(batch_dim=0, maximum_batch_size=1, maximum_queue_size=1)
     queue.enqueue(torch.tensor([0]))
-    thread, _ = run(queue.enqueue, torch.tensor([1]))
+    thread, _ = start(queue.enqueue, torch.tensor([1]))
     time.sleep(0.05)  # This thread runs on, so the other does not hold the GIL.
     assert queue.size() == 1
     assert next(queue).tolist() == [0]
@@ -151,12 +136,12 @@ def test_a_batcher_returns_its_callers_their_rows():
             (inputs,) = batch.get_inputs()
             batch.set_outputs({"double": inputs * 2})
 
-    model, _ = run(answer)
-    callers = [run(batcher.compute, (torch.full((1, 3), i),)) for i in range(20)]
+    model, _ = start(answer)
+    callers = [start(batcher.compute, (torch.full((1, 3), i),)) for i in range(20)]
     for i, (caller, results) in enumerate(callers):
         caller.join(timeout=60)
         assert results[0]["double"].tolist() == [[2 * i] * 3]
-    waiting, results = run(batcher.compute, (torch.ones(1, 3), torch.ones(1, 3)))
+    waiting, results = start(batcher.compute, (torch.ones(1, 3), torch.ones(1, 3)))
     waiting.join(timeout=60)  # The model fails, which drops the batch.
     batcher.close()
     model.join(timeout=60)

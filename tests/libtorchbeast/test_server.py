@@ -7,41 +7,22 @@ import time
 import pytest
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from tests.processes import wait_until
+from tests.threads import start
 from torchbeast.envs.mock import Mock
-
-
-def run_in_thread(server):
-    errors = []
-
-    def run():
-        try:
-            server.run()
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    return thread, errors
-
-
-def wait_for(path):
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("argument", ["env_init", "env_class"])  # The second is that of 2019.
 def test_stop_makes_run_return_and_removes_the_socket(tmp_path, argument):
     server = Server(server_address=f"unix:{tmp_path}/s", **{argument: Mock})
-    thread, errors = run_in_thread(server)
-    wait_for(tmp_path / "s")
+    thread, results = start(server.run)
+    wait_until((tmp_path / "s").exists)
     while (tmp_path / "s").stat().st_mode & 0o077:  # From its first listening on.
         time.sleep(0.01)
     server.stop()
     thread.join(timeout=60)
     assert not thread.is_alive()
-    assert not errors
+    assert results == [None]
     assert not (tmp_path / "s").exists()
 
 
@@ -69,7 +50,7 @@ def test_ctrl_c_reaches_the_caller_of_run(tmp_path, busy):
         stdout=subprocess.PIPE,
         text=True,
     )
-    wait_for(tmp_path / "s")
+    wait_until((tmp_path / "s").exists)
     queue, batcher = BatchingQueue(), DynamicBatcher()
     if busy:
         pool = ActorPool(1, queue, batcher, [f"unix:{tmp_path}/s"], ())

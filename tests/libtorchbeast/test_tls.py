@@ -6,19 +6,19 @@ import socket
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from tests.conftest import ROOT
 from tests.libtorchbeast.environments import serve_mock
 from torchbeast.envs.mock import Mock
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 
 
-MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy" / "make_certificates.sh"
+MAKE_CERTIFICATES = ROOT / "deploy" / "make_certificates.sh"
 
 
 def make_certificates(directory):
@@ -77,21 +77,15 @@ def run_pool(address, tls, **options):
     return rollout, errors
 
 
-def test_both_sides_show_certificates(server):
-    address, tls = server
-    rollout, errors = run_pool(address, tls)
-    assert not errors
-    assert rollout[0][0][0].shape == (3, 1, 4, 84, 84)
-
-
-def test_no_proxy_is_asked_for_a_server(server, monkeypatch):
+def test_both_sides_show_certificates_and_no_proxy_is_asked(server, monkeypatch):
     address, tls = server
     monkeypatch.delenv("no_grpc_proxy", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")  # Nothing listens there.
     rollout, errors = run_pool(address, tls)
-    assert rollout is not None, errors
+    assert not errors
+    assert rollout[0][0][0].shape == (3, 1, 4, 84, 84)
 
 
 def run_until_log(address, tls, text, caplog):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import checkpoints
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.records import checkpoint
@@ -36,8 +37,7 @@ def test_the_documented_agent_does_all_that_others_do(example, tmp_path, use_lst
     assert output.policy_logits.shape == (3, 2, 6)
     assert output.baseline.shape == (3, 2, 2)
     path = tmp_path / "model.tar"
-    contents = {"agent": config._asdict(), "model_state_dict": agent.state_dict()}
-    checkpoint.save(path, contents)
+    checkpoints.save_agent(path, agent)
     assert from_checkpoint(path, TYPE).config == config
 
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests import checkpoints
 from torchbeast import monobeast, polybeast, saliency
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import (
@@ -11,7 +12,7 @@ from torchbeast.play.agents import (
     read_observation_config,
 )
 from torchbeast.play.config import TrainedAgentConfig
-from torchbeast.records import checkpoint, run_files
+from torchbeast.records import run_files
 
 PONG = "PongNoFrameskip-v4"
 
@@ -23,10 +24,7 @@ def make(**config):
 
 def save(path, **contents):
     """Saves a new agent; returns its configuration."""
-    agent = make().agent
-    contents |= {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-    checkpoint.save(path, contents)
-    return agent.config
+    return checkpoints.save_agent(path, make().agent, **contents).config
 
 
 @pytest.mark.parametrize("xpid", ["run", "run/model.tar", "{}/run"])

@@ -6,13 +6,13 @@ import pytest
 import torch
 from PIL import Image
 
+from tests import checkpoints
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play import films, movie_writer
 from torchbeast.play import games as playing
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.polybeast import make_parser
-from torchbeast.records import checkpoint
 from torchbeast.runtime.threads import StopSignals
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -23,8 +23,7 @@ def savedir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(agent_type="atari", num_actions=4, tasks=(BREAKOUT,)))
-    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-    checkpoint.save(tmp_path / "runs" / "mine" / "model.tar", {**contents, "steps": 640})
+    checkpoints.save_agent(tmp_path / "runs" / "mine" / "model.tar", agent, steps=640)
     return tmp_path / "runs"
 
 
@@ -88,7 +87,7 @@ def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
     assert "use .mp4 for long games" in out
 
 
-def test_several_games_are_filmed_into_a_directory(savedir, tmp_path):
+def test_films_of_several_games_go_into_a_directory(savedir, tmp_path):
     trained = playing.Trained(None, "mine", "640", directory=tmp_path / "mine")
     path = films.movie_path(config(savedir, "--movie=films/"), trained, "ALE/Pong-v5", 2)
     assert path == Path("films/mine_640_ALE-Pong-v5.gif")

@@ -3,12 +3,12 @@ import json
 import pytest
 import torch
 
+from tests import checkpoints
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.play.games import Episode
 from torchbeast.play.testing import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
-from torchbeast.records import checkpoint
 
 PONG = "PongNoFrameskip-v4"
 CARNIVAL = "ALE/Carnival-v5"
@@ -23,8 +23,7 @@ def config(tmp_path):
             agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=(TARGET,)
         )
     )
-    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-    checkpoint.save(tmp_path / "mine" / "model.tar", {**contents, "steps": 640})
+    checkpoints.save_agent(tmp_path / "mine" / "model.tar", agent, steps=640)
 
     def make(*more):
         flags = make_parser().parse_args(

@@ -27,16 +27,6 @@ def rows(tmp_path):
     return (tmp_path / "run" / "logs.csv").read_text().splitlines()
 
 
-def test_a_resumed_run_drops_what_came_after_its_checkpoint(make, tmp_path):
-    writer = make()
-    for step in (10, 20, 30):
-        writer.log({"step": step, "loss": 0.5})
-    with open(tmp_path / "run" / "logs.csv", "a") as file:
-        file.write("40")  # Killed in the middle of a row.
-    make(last_step=20).log({"step": 25, "loss": 0.5})
-    assert rows(tmp_path) == ["step,loss", "10,0.5", "20,0.5", "25,0.5"]
-
-
 def test_unfinished_files_of_a_killed_run_are_removed(make, tmp_path):
     for name in ("model.tar.1234.tmp", "intermediate/model.000000010.tar.1234.tmp"):
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)

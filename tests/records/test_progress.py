@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchbeast.records.progress import Arrivals, EvaluatedReturns, Progress
+from torchbeast.records.progress import Arrivals, Progress
 
 QUEUES = {"learner": 1, "inference": 0}
 
@@ -53,7 +53,7 @@ def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_
 def test_scores_are_compared_with_human_play_where_that_is_known(make, make_stats):
     progress = make(human_normalized=lambda task, value: value / 10 if task == 0 else None)
     progress.record(make_stats(20, 2.0))
-    progress.evaluated(EvaluatedReturns(step=10, returns=(5.0, 7.0)))
+    progress.evaluated(10, (5.0, 7.0))
     snapshot = progress.snapshot(QUEUES)
     assert [game.human for game in snapshot.games] == [0.2, None]
     assert [game.evaluated for game in snapshot.games] == [5.0, 7.0]

@@ -1,7 +1,6 @@
 """A real agent is trained for a moment, put into models/, and has its card."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +10,6 @@ from torchbeast.analysis.filters import LAYER_NAMES, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,28 @@
 import shutil
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from torchbeast import polybeast
+from torchbeast.runtime.workers import fork_context
 from torchbeast.train import TrainingConfig
 
-ROOT = Path(__file__).parents[2]
 FLAGS = [
     "--env=Mock", "--agent_type=atari", "--fixed_input_scale", "--unroll_length=10",
     "--batch_size=2", "--num_actors=4", "--cores=1", "--disable_cuda", "--xpid=run", "--seed=5",
     "--total_steps=40",
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fork_server():
+    """Actors and evaluations of these tests start as forks of one process that has torch."""
+    fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_actor")
+    forkserver.ensure_running()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ def make_checkpointer():
     def make(config):
         plan = prepare(config)
         state = resume_or_start(plan)
-        recorders.append(Recorder(plan, state, queue_size=2))
+        recorders.append(Recorder(plan, state))
         learner = make_learner(plan, state, lambda _: None, lambda: None)
         return Checkpointer(recorders[-1].path, plan, state.seed, learner, recorders[-1].progress)
 

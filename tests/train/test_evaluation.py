@@ -30,7 +30,7 @@ class Run:
     def __init__(self, config):
         plan = prepare(config)
         state = resume_or_start(plan)
-        self.recorder = Recorder(plan, state, queue_size=2)
+        self.recorder = Recorder(plan, state)
         self.path = self.recorder.path
         self.learner = make_learner(plan, state, lambda _: None, lambda: None)
         self.checkpointer = Checkpointer(

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests import checkpoints
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
@@ -24,9 +25,7 @@ def save_agent(tmp_path):
             agent.frame_scale.fill_(0.25)
             agent.baseline.set_statistics([(5.0, 2.0)] * len(config.tasks))
         path = run_files.model_path(tmp_path, name, step)
-        contents = {"agent": config._asdict(), "model_state_dict": agent.state_dict(), "steps": 7}
-        checkpoint.save(path, contents)
-        return agent
+        return checkpoints.save_agent(path, agent, steps=7)
 
     return save
 

@@ -11,7 +11,7 @@ from torchbeast.train.start import RunState, make_learner, resume_or_start
 
 def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path):
     config = make_config("--use_popart")
-    recorder = Recorder(prepare(config), RunState(seed=9), queue_size=2)
+    recorder = Recorder(prepare(config), RunState(seed=9))
     recorder.close()
     meta = json.loads((tmp_path / "run" / "meta.json").read_text())
     assert meta["args"] == config.args
@@ -27,7 +27,7 @@ def test_tensorboard_gets_the_first_and_the_last_learner_step_and_one_a_second(
 ):
     plan = prepare(make_config())
     state = resume_or_start(plan)
-    recorder = Recorder(plan, state, queue_size=2)
+    recorder = Recorder(plan, state)
     learner = make_learner(plan, state, recorder.record_step, lambda: None)
     written = []
     monkeypatch.setattr(
@@ -55,7 +55,7 @@ def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, c
     logs.write_text(before + "60" + "," * columns + "\n")  # Behind the last checkpoint.
     plan = prepare(make_config())
     state = resume_or_start(plan)
-    recorder = Recorder(plan, state, queue_size=2)
+    recorder = Recorder(plan, state)
     learner = make_learner(plan, state, recorder.record_step, lambda: None)
     recorder.finish({"learner": 0, "inference": 0}, learner)
     recorder.close()

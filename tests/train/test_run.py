@@ -10,18 +10,23 @@ from torchbeast.train.monobeast_actor import SharedWeights
 from torchbeast.train.run import describe_next
 
 
-def test_what_fails_at_the_end_does_not_hide_the_first_error(make_config, monkeypatch, tmp_path):
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_what_fails_at_the_end_does_not_hide_the_first_error(
+    make_config, monkeypatch, tmp_path, in_thread
+):
     def fail():
         raise ValueError("the first error")
 
     def fail_later(*_, **__):
         raise RuntimeError("the GPU is gone")
 
-    with TrainingRun(prepare(make_config()), StopSignals(), SharedWeights, queue_size=1) as run:
+    with TrainingRun(prepare(make_config()), StopSignals(), SharedWeights) as run:
         monkeypatch.setattr(run._outputs, "save", fail_later)
-        run.threads.start("failing", fail)
+        check = (lambda: None) if in_thread else fail
+        if in_thread:
+            run.threads.start("failing", fail)
         with pytest.raises(ValueError, match="the first error"):
-            run.watch(lambda: None, lambda: {"learner": 0, "inference": 0}, lambda: None)
+            run.watch(check, lambda: {"learner": 0, "inference": 0}, lambda: None)
     message = "The run cannot be saved: RuntimeError: the GPU is gone"
     assert message in (tmp_path / "run" / "out.log").read_text()
 

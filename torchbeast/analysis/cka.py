@@ -51,7 +51,7 @@ def gram(responses: Tensor) -> np.ndarray:
     N]``.
     """
     rows = responses.flatten(1).double()
-    rows = rows - rows.mean(dim=0)  # Changes nothing but rounding.
+    rows = rows - rows.mean(dim=0)  # The CKA stays the same, with less rounding.
     products = rows @ rows.T
     return products.fill_diagonal_(0).numpy()
 

@@ -31,11 +31,12 @@ from torchbeast.runtime.text import format_rows
 IGNORED_FLAGS = {
     *("seed", "xpid", "savedir", "mode", "disable_checkpoint", "checkpoint_interval_s"),
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
-    *("evaluate_every", "evaluation_episodes", "evaluation_share", "record_every"),
-    *("saliency_every", "num_episodes", "greedy", "json", "actions", "movie"),
-    *("movie_steps", "intermediate_model_id"),
-    *("logger", "start_servers", "join_address", "env_addresses", "tls_dir", "ray_address"),
-    *("step_timeout_s", "max_environment_failures", "failure_window_s", "game_weights"),
+    *("evaluate_every", "evaluation_episodes", "num_episodes", "greedy", "json", "actions"),
+    *("movie", "movie_steps", "intermediate_model_id"),
+    *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
+    # Of earlier versions, in the meta.json of runs that are kept.
+    *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),
+    *("max_environment_failures", "failure_window_s", "game_weights"),
 }
 # Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
 MACHINE_FLAGS = {
@@ -90,7 +91,7 @@ def name_group(runs: Sequence[RunRecords]) -> str:
 def describe_differences(groups: Sequence[Group]) -> list[str]:
     """Returns a line for every flag that groups differ in: ``--beta: 0.1 in a; 0.2 in b``.
 
-    The use of the machine is that of single runs.
+    Flags of the machine are left out: runs of one group may differ in them.
     """
     known = [(group.name, group.flags) for group in groups if group.flags]
     names = sorted({name for _, flags in known for name in flags} - MACHINE_FLAGS)

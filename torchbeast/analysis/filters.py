@@ -136,7 +136,7 @@ def match_weights(a: Weights, b: Weights, starts: int = STARTS) -> dict[str, np.
     optimum, so the best of several ``starts`` is chosen: the given order, then random ones. A layer
     that is not among the weights has no say.
     """
-    # Single precision decides just as well and takes half the time; distances are not made of it.
+    # Single precision finds as good permutations in half the time. Distances are in double.
     a, b = ({name: w.astype(np.float32) for name, w in weights.items()} for weights in (a, b))
     sizes = {layer.output: len(a[layer.name]) for layer in _present(a)}
     if "fc" in a:

@@ -10,7 +10,7 @@ from typing import Any
 COLUMNS = 3
 # Of Okabe and Ito (2008), which colour-blind readers can tell apart; in every figure, by index.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")
-# Of a heading, about: what fits into a figure's width.
+# Of a heading that fits into a figure's width, about.
 CHARACTERS_PER_INCH = 11
 
 

@@ -199,7 +199,8 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
         "--num_learner_threads",
         "--num_threads",
         type=positive,
-        help="Threads that compute gradients. (default: chosen by the number of cores)",
+        help="Threads that compute gradients. (default: 2 with a GPU, else by the number of cores, "
+        "at most --batch_size)",
     )
     add("--cores", type=positive, help="Cores to use. (default: all that this process may use)")
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")

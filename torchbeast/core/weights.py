@@ -23,7 +23,7 @@ class PublishedWeights:
         self._copies = [make_copy() for _ in range(num_readers + 2)]
         self._readers = [0] * len(self._copies)
         self._versions = [0] * len(self._copies)
-        # On a GPU a copy is only asked for when publish returns: readers' kernels wait for this.
+        # On a GPU publish() returns before the copy is complete: readers wait for these events.
         self._copied: list[Any] = [None] * len(self._copies)
         self._newest = 0
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Preprocessing of Atari games.
 
 One wrapper instead of a chain: it talks to the emulator directly, draws only the two pictures that
-an observation needs, in gray, and keeps them in separate buffers.
+an observation needs, and keeps them in separate buffers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _make_kernel(screen_size: tuple[int, int], size: tuple[int, int], colour: bo
 class Preprocessing(NamedTuple):
     """How a game is presented to the agent."""
 
-    noop_max: int  # A game starts with 1 to this many steps of doing nothing; 0 for none.
+    noop_max: int  # A game starts with 1 to this many idle frames; 0 for none.
     fire_on_reset: bool  # Press FIRE at the start of games that have it.
     episodic_life: bool  # A lost life ends the training episode (the game continues).
     sticky_action_probability: float  # The emulator repeats the last action with this probability.

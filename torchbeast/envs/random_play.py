@@ -1,4 +1,4 @@
-"""What a new agent is told about its games before it learns: measured over random play."""
+"""Statistics of games, measured over random play, with which a new agent is initialised."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class AtariNet(Agent):
         for kernel, stride in ((8, 4), (4, 2), (3, 1)):
             height, width = (conv_output_size(n, kernel, stride) for n in (height, width))
         self.fc = nn.Linear(64 * height * width, 512)
-        # As wide as its input, which is what a hidden size of 0 means.
+        # A hidden size of 0: the LSTM is as wide as its input.
         self.build_heads(num_features=512, hidden_size=0, num_layers=2)
 
     def scale_initial_weights(self) -> None:

@@ -17,8 +17,8 @@ KEY_SIZE, VALUE_SIZE = 8, 120  # Channels of the vision memory that are keys, an
 BASIS_SIZE = 64  # Channels of the spatial basis.
 HIDDEN_SIZE = 256
 INITIAL_QUERY = 0.3  # Spread of what the queries begin with: attention to a third of the places.
-# Two LSTMs, one behind the other, begin with gates half open: out of a small x comes x times the
-# input gate's half times the output gate's half.
+# The gates of a new LSTM are half open. Its input and its output gate shrink a small signal to a
+# quarter, and this restores it.
 HALF_OPEN_GAIN = 4.0
 
 

@@ -14,9 +14,9 @@ from torch import nn
 # Keeps the mean square from one layer to the next where half of it is lost to a ReLU (He et al.
 # 2015).
 RELU_GAIN = math.sqrt(2.0)
-# Weights four times as high as wide make, with this, gates' inputs as large as what comes in. With
-# twice as much the gates of a ResNet's LSTM saturate and Recall (tests/recall.py) is not learned;
-# with half as much the shallow network learns it four times as slowly.
+# With this gain the gates' inputs are as large as the LSTM's input. With twice as much the gates
+# of a ResNet's LSTM saturate and Recall (tests/recall.py) is not learned; with half as much the
+# shallow network learns it four times as slowly.
 LSTM_GAIN = 2.0
 
 

@@ -80,8 +80,8 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
         )
     if "feat_convs.0.0.weight" in state and "policy.weight" not in state:
         raise UsageError(
-            f"{path} holds filters alone, which only --mode filter_comp and _filter_comp can read: "
-            f"play {run_of(path)}"
+            f"{path} holds filters alone, for --mode filter_comp and _filter_comp of "
+            f"analysis.analyze_resnet: play {run_of(path)}"
         )
     try:
         if "agent" in contents:

@@ -89,7 +89,7 @@ def transfer(
 def _with_actions_of(target: Agent, source: Agent, actions: Mapping[int, int]) -> dict[str, Tensor]:
     """Weights of ``source`` that see the last action as ``target`` numbers it.
 
-    An action that ``source`` lacks changes nothing where it was the last one.
+    The weights of an action that ``source`` lacks are 0.
     """
     state = dict(source.state_dict())
     num_new, num_old = target.config.num_actions, source.config.num_actions

@@ -1,6 +1,6 @@
 """What a command line asks for of a trained agent, as typed values.
 
-Fields have the names of their flags; ``cli/flags.py`` describes them.
+Fields have the names of their flags; ``cli/flags.py`` and ``cli/training_flags.py`` describe them.
 """
 
 from __future__ import annotations

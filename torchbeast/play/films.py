@@ -28,6 +28,7 @@ class Captioned(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, name: str) -> None:
         super().__init__(env)
+        self.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
         self._name = name
         self._score, self._step = 0.0, 0
         self._game_over = True
@@ -63,7 +64,7 @@ def movie_name(trained: Trained, game: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """Returns the name of a game or an agent, as a part of a file's name can be.
+    """Returns a game's or an agent's name without characters that a file's name cannot have.
 
     >>> file_name("ALE/Pong-v5")
     'ALE-Pong-v5'
@@ -130,9 +131,10 @@ def _film_game(
     actions: list[int],
     signals: StopSignals,
 ) -> None:
-    """Films a game in colour, at its own speed, from its start to its end, and prints what it is.
+    """Films a game in colour, at its own speed, until it is over or the film has to end.
 
-    A film of no steps is not written. Raises UsageError if the file cannot be written.
+    Prints a line about the film. One of no steps is not written. Raises UsageError if the file
+    cannot be written.
     """
     played: list[int] = []
     with (
@@ -201,9 +203,8 @@ def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterato
     with contextlib.ExitStack() as stack:
         games = open_games(trained, game, seed=config.seed, render_mode="rgb_array")
         (env,) = stack.enter_context(games)
-        env = Captioned(env, short_name(game))
-        env.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
-        env = stack.enter_context(contextlib.closing(HumanRendering(env)))
+        env = HumanRendering(Captioned(env, short_name(game)))
+        stack.callback(pygame.quit)  # Closes the window.
         loop = GameLoop(
             trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
         )

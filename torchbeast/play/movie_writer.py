@@ -16,7 +16,7 @@ from PIL import GifImagePlugin, Image
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.play.config import check_movie_path
 
-# Of a picture, in hundredths of a second: the format has 16 bits for it.
+# The longest time of one picture in a GIF, in hundredths of a second (16 bits).
 MAX_DURATION = 65_535
 LOOP_FOR_EVER = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
 TRAILER = b";"

@@ -42,7 +42,7 @@ class Display(Protocol):
         """Shows the present state where that costs nothing. Called about once a second."""
 
     def report(self, snapshot: Snapshot) -> None:
-        """Shows the present state. Called every few seconds, when a row of logs.csv is written."""
+        """Shows the present state. Called every few seconds, as rows of logs.csv are written."""
 
     def close(self) -> None:
         """Leaves the last output in place and restores the terminal. May be called twice."""

@@ -52,7 +52,7 @@ class HostSteps:
             self._steps[self._hosts[i] or host] += counts[i] - self._counts[i]
             self._hosts[i], self._counts[i] = host, counts[i]
             environments[host] += self._loads[i]
-            self._steps[host] += 0  # It is named from its first server on.
+            self._steps[host] += 0  # Makes the entry of a new host.
         return tuple(
             HostSnapshot(name, environments[name], steps)
             for name, steps in self._steps.items()

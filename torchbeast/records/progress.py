@@ -27,16 +27,6 @@ class Bottleneck(NamedTuple):
         return f"bottleneck: {self.stage}; {self.advice}"
 
 
-class EvaluatedReturns(NamedTuple):
-    """Scores of full games that an evaluation during training played."""
-
-    step: int
-    """Agent steps of the agent that played."""
-
-    returns: tuple[float | None, ...]
-    """Mean return of each game, in the order of the tasks; None for a game that was not played."""
-
-
 class GameSnapshot(NamedTuple):
     """One game of a run."""
 
@@ -196,7 +186,8 @@ class Progress:
         self._grad_norms: dict[int, float] = {}
         self._entropies: dict[int, float] = {}
         self._arrivals = Arrivals()
-        self._evaluation: EvaluatedReturns | None = None
+        self._evaluation_step: int | None = None
+        self._evaluated: Sequence[float | None] = [None] * len(names)
         self._start = clock()
         self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
 
@@ -246,10 +237,15 @@ class Progress:
             self._grad_norms.update(stats.task_grad_norms)
             self._entropies.update(stats.task_entropies)
 
-    def evaluated(self, evaluation: EvaluatedReturns) -> None:
-        """Takes in the scores of an evaluation during training, for all later snapshots."""
+    def evaluated(self, step: int, returns: Sequence[float | None]) -> None:
+        """Takes in the scores of an evaluation during training, for all later snapshots.
+
+        Args:
+            step: agent steps of the agent that played.
+            returns: mean return of full games of each task; None for a game that was not played.
+        """
         with self._lock:
-            self._evaluation = evaluation
+            self._evaluation_step, self._evaluated = step, returns
 
     def snapshot(
         self,
@@ -280,7 +276,7 @@ class Progress:
                     self._game(task, *(popart[task] if popart else (None, None)))
                     for task in range(len(self._names))
                 ),
-                evaluation_step=self._evaluation.step if self._evaluation else None,
+                evaluation_step=self._evaluation_step,
             )
 
     def summary(self) -> list[str]:
@@ -306,7 +302,7 @@ class Progress:
     def _game(self, task: int, mu: float | None, sigma: float | None) -> GameSnapshot:
         returns = list(self._returns[task])
         mean = _mean(returns)
-        evaluated = self._evaluation.returns[task] if self._evaluation else None
+        evaluated = self._evaluated[task]
         return GameSnapshot(
             name=self._names[task],
             steps=self._task_steps[task],

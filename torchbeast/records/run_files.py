@@ -144,7 +144,8 @@ def replace_file(
     Raises:
         OSError: it cannot be written, for example on a full disk.
     """
-    # No other process writes a file of this name. A killed one may leave it: remove_temporary.
+    # No other process writes a file of this name. A killed one may leave it:
+    # remove_temporary() is for those of a run.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{TEMPORARY}")
     try:
         with open(temporary, "wb") as file:

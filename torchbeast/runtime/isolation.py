@@ -81,8 +81,8 @@ def run_isolated(
     ``if __name__ == "__main__"``.
 
     Args:
-        tasks: by name, functions that can be pickled. Each gets a function that it has to call at
-            least once every ``deadline_s`` seconds.
+        tasks: by name, functions that can be pickled. Each gets a function; a task that may take
+            longer than ``deadline_s`` has to call it meanwhile, at least that often.
         num_processes: how many tasks run at a time.
         deadline_s: seconds after which a silent task counts as hung.
         on_progress: called with the number of finished tasks, at least once a second.

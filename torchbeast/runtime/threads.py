@@ -62,6 +62,7 @@ def plan_threads(
     servers: int,
     *,
     gpu: bool,
+    batch_size: int,
     learner_share: float = 1.0,
     learner_threads: int | None = None,
     inference_threads: int | None = None,
@@ -76,12 +77,15 @@ def plan_threads(
         cores: of the machine that this process may use.
         servers: environment servers.
         gpu: whether the learner is on one.
+        batch_size: rollouts in a batch. On a CPU more threads could not work at the same time, and
+            each would hold a rollout that grows older.
         learner_share: share of a CPU's cores that have a learner thread; an attribute of the agent.
         learner_threads: as the user asks for.
         inference_threads: as the user asks for.
     """
+    chosen = 2 if gpu else min(math.ceil(cores * learner_share), batch_size)
     return ThreadPlan(
-        learner_threads=learner_threads or (2 if gpu else math.ceil(cores * learner_share)),
+        learner_threads=learner_threads or chosen,
         inference_threads=inference_threads or (2 if gpu else 1),
         servers=servers,
     )

@@ -62,8 +62,8 @@ def raise_file_limit() -> None:
 def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     """Makes a worker process end with its parent and leave a terminal's signals to the parent.
 
-    Workers are forks of one process. So each seeds the global generators of Python and NumPy, from
-    which custom environments may draw. SIGABRT shows where each thread is.
+    Forks inherit one random state. So each worker seeds the global generators of Python and NumPy,
+    from which custom environments may draw. SIGABRT shows where each thread is.
 
     Args:
         niceness: how much lower than the parent's its priority is.

@@ -69,8 +69,7 @@ class ServerSource:
 class OwnServers(ServerSource):
     """Server processes on this machine, and one that supervises them.
 
-    In a new session, so that Ctrl-C reaches the learner alone, which then ends everything in
-    order.
+    They run in a new session. Ctrl-C reaches only the learner, which then ends them in order.
     """
 
     def __init__(

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from torchbeast.models.loading import find_agent_type
 from torchbeast.records.progress import Bottleneck
+from torchbeast.runtime.devices import is_gpu
+from torchbeast.runtime.threads import available_cores
+from torchbeast.train.plan import RunPlan
 
 # Weight of the newest look; with two looks a second the last five seconds count.
 SMOOTHING = 0.1
@@ -17,38 +23,19 @@ class BottleneckDetector:
     up, both wait for the environments.
     """
 
-    def __init__(
-        self,
-        *,
-        queue_size: int,
-        num_actors: int,
-        num_servers: int,
-        on_cluster: bool,
-        learner_threads: int | None,
-        cores: int,
-        available_cores: int,
-        agent_type: str,
-        gpu: bool,
-    ) -> None:
-        """Describes the run.
-
-        Args:
-            queue_size: rollouts that wait for the learner at most.
-            num_actors: environments of all games.
-            num_servers: environment servers; 0 in MonoBeast.
-            on_cluster: whether the servers have cores of other machines.
-            learner_threads: how many the user asked for; None where the program chose.
-            cores: cores that the run uses.
-            available_cores: cores that it could use on this machine.
-            agent_type: name of a network, or ``package.module:Class`` of the user's own.
-            gpu: whether the learner is on a GPU.
-        """
-        self._queue_size = queue_size
-        self._num_actors = num_actors
-        has_more_cores = cores < available_cores
-        if learner_threads is not None and learner_threads < cores and not gpu:
+    def __init__(self, plan: RunPlan) -> None:
+        config, cores, num_servers = plan.config, plan.cores, len(plan.servers)
+        agent_type, batch_size = config.network.agent_type, config.learning.batch_size
+        self._queue_size = config.learner_queue_size
+        self._num_actors = plan.num_actors
+        has_more_cores = cores < available_cores(plan.ranks.local_count)
+        wanted_threads = config.machine.num_learner_threads
+        usual_threads = math.ceil(cores * find_agent_type(agent_type).learner_share)
+        if is_gpu(plan.devices.learner):
+            self._learner_advice = "try a larger --batch_size"
+        elif wanted_threads is not None and wanted_threads < min(cores, batch_size):
             self._learner_advice = "try more --num_learner_threads"
-        elif gpu:
+        elif batch_size < usual_threads:  # A batch has no more parts than rollouts.
             self._learner_advice = "try a larger --batch_size"
         elif has_more_cores:
             self._learner_advice = "try more --cores"
@@ -56,9 +43,9 @@ class BottleneckDetector:
             self._learner_advice = "needs more cores or a GPU"
         else:
             self._learner_advice = "try --agent_type atari"
-        if num_servers == 0 or num_actors < ENOUGH_ACTORS_PER_CORE * cores:
+        if num_servers == 0 or plan.num_actors < ENOUGH_ACTORS_PER_CORE * cores:
             self._environment_advice = "try more --num_actors"
-        elif num_servers < cores or on_cluster:
+        elif num_servers < cores or config.servers.ray_address is not None:
             self._environment_advice = "try more --num_servers"
         elif has_more_cores:
             self._environment_advice = "try more --cores"

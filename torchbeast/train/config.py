@@ -1,6 +1,6 @@
 """What a trainer's command line asks for, as typed values.
 
-Fields have the names of their flags; ``cli/flags.py`` describes them.
+Fields have the names of their flags; ``cli/flags.py`` and ``cli/training_flags.py`` describe them.
 """
 
 from __future__ import annotations
@@ -164,5 +164,5 @@ class TrainingConfig(NamedTuple):
 
     @property
     def learner_queue_size(self) -> int:
-        """Rollouts that PolyBeast's learner queue holds at most."""
+        """Rollouts that wait for the learner at most; in MonoBeast, those that count as many."""
         return self.pool.max_learner_queue_size or self.learning.batch_size

@@ -112,6 +112,7 @@ def prepare(
         cores,
         len(servers),
         gpu=is_gpu(devices.learner),
+        batch_size=config.learning.batch_size,
         learner_share=agent_type.learner_share,
         learner_threads=machine.num_learner_threads,
         inference_threads=config.pool.num_inference_threads,

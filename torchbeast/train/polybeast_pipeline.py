@@ -20,7 +20,6 @@ from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import describe_environment
 from torchbeast.records.hosts import HostSnapshot, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
-from torchbeast.runtime.threads import available_cores
 from torchbeast.servers.sources import ServerSource
 from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
@@ -32,8 +31,8 @@ log = logging.getLogger("torchbeast")
 CONNECT_TIMEOUT_S = 600.0
 # Observations per forward pass of the acting network, at most.
 MAX_INFERENCE_BATCH = 512
-# A thread handles 20,000 to 100,000 steps a second. So many environments make them if their servers
-# have some ten cores.
+# A thread handles 20,000 to 100,000 steps a second. So many environments reach that if their
+# servers have about ten cores.
 ENVIRONMENTS_PER_THREAD = 32
 
 
@@ -153,8 +152,9 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
-        cores = available_cores(self._plan.ranks.local_count)
-        num_threads = config.pool.pool_threads or choose_pool_threads(self._plan.num_actors, cores)
+        num_threads = config.pool.pool_threads or choose_pool_threads(
+            self._plan.num_actors, self._plan.cores
+        )
         if num_threads > 1:
             # Else one of several threads waits for the connections of all, and hands over what it
             # receives.

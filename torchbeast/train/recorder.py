@@ -23,11 +23,9 @@ from torchbeast.records.metrics import (
     step_scalars,
 )
 from torchbeast.records.profiling import StepTrace, describe_gradients
-from torchbeast.records.progress import EvaluatedReturns, Progress, Snapshot
+from torchbeast.records.progress import Progress, Snapshot
 from torchbeast.records.scalars import check_logger
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
-from torchbeast.runtime.devices import is_gpu
-from torchbeast.runtime.threads import available_cores
 from torchbeast.train.bottleneck import BottleneckDetector
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.start import RunState
@@ -52,13 +50,12 @@ class Recorder:
     The learner's threads call ``record_step`` and ``record_gradients``, one other thread the rest.
     """
 
-    def __init__(self, plan: RunPlan, state: RunState, queue_size: int) -> None:
+    def __init__(self, plan: RunPlan, state: RunState) -> None:
         """Creates or resumes the run's directory.
 
         Args:
             plan: the run.
             state: what the run starts from. Records behind its step are dropped.
-            queue_size: rollouts that wait for the learner at most.
 
         Raises:
             UsageError: the directory cannot be written to, or a logger cannot be used.
@@ -93,17 +90,7 @@ class Recorder:
         """The newest one since the run was started or resumed."""
         self._display = make_display()
         self._logged_step = state.steps or 0
-        self._detector = BottleneckDetector(
-            queue_size=queue_size,
-            num_actors=plan.num_actors,
-            num_servers=len(plan.servers),
-            on_cluster=config.servers.ray_address is not None,
-            learner_threads=config.machine.num_learner_threads,
-            cores=plan.cores,
-            available_cores=available_cores(plan.ranks.local_count),
-            agent_type=config.network.agent_type,
-            gpu=is_gpu(plan.devices.learner),
-        )
+        self._detector = BottleneckDetector(plan)
         trace_path = self.path / "trace.json"
         self._trace = StepTrace(trace_path) if config.output.write_profiler_trace else None
         self._has_popart = config.network.use_popart
@@ -167,7 +154,7 @@ class Recorder:
         self.evaluation = evaluation
         means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
         returns = tuple(means.get(game) for game in self._games)
-        self.progress.evaluated(EvaluatedReturns(evaluation.step, returns))
+        self.progress.evaluated(evaluation.step, returns)
 
     def _record_score(self, step: int, seconds: float, score: GameScore) -> None:
         name = short_name(score.env)

@@ -1,6 +1,6 @@
-"""What a run gives to its user: files, progress, checkpoints, scores while it trains.
+"""A training run: its learner, its published weights, and what it gives to its user.
 
-Of several ranks the first one gives all of it; the others have :class:`NoOutputs`.
+Of several ranks the first one has all outputs; the others have :class:`NoOutputs`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,20 +76,19 @@ class NoOutputs:
 class RunOutputs(NoOutputs):
     """The outputs of a run."""
 
-    def __init__(self, plan: RunPlan, state: RunState, queue_size: int) -> None:
+    def __init__(self, plan: RunPlan, state: RunState) -> None:
         """Creates or resumes the run's directory.
 
         Args:
             plan: the run.
             state: what the run starts from.
-            queue_size: rollouts that wait for the learner at most.
 
         Raises:
             UsageError: the directory cannot be written to, or a logger cannot be used.
         """
         self._plan = plan
         self._state = state
-        self._recorder = Recorder(plan, state, queue_size)
+        self._recorder = Recorder(plan, state)
         self._path = self._recorder.path
         self._saved = False
         self._summary: list[str] = []
@@ -231,7 +231,6 @@ class TrainingRun:
         plan: RunPlan,
         signals: StopSignals,
         make_weights: Callable[[Any], Any],
-        queue_size: int,
     ) -> None:
         """Loads the run's checkpoint or makes a new agent.
 
@@ -240,7 +239,6 @@ class TrainingRun:
             signals: requests to stop.
             make_weights: builds the object that publishes the agent's weights to those who act,
                 from the agent.
-            queue_size: rollouts that wait for the learner at most.
 
         Raises:
             UsageError: the run cannot be resumed, or its directory cannot be written to.
@@ -251,7 +249,7 @@ class TrainingRun:
         keep_freed_pages()
         # One core for each learner and inference thread: see plan_threads().
         torch.set_num_threads(1)
-        self._make_learner(queue_size)
+        self._make_learner()
         on_cpu = plan.devices.learner.type == "cpu"
         # Rollouts that a learner thread hands to the learner at a time.
         self.rollouts_at_once = rollouts_at_once(
@@ -263,20 +261,21 @@ class TrainingRun:
         self.weights = make_weights(self.learner.agent)
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
 
-    def _make_learner(self, queue_size: int) -> None:
+    def _make_learner(self) -> None:
         """Makes learner and outputs. The first rank's state is everybody's."""
         plan, ranks = self._plan, self._plan.ranks
         self._outputs: NoOutputs
         if ranks.is_first:
             # Before anything is written: a run that cannot be resumed is left as it is.
             state = resume_or_start(plan)
-            self._outputs = RunOutputs(plan, state, queue_size)
+            self._outputs = RunOutputs(plan, state)
         else:
             contents = ranks.broadcast(None)
             check_recipe(contents["recipe"], recipe(plan.config))
             state = RunState(contents["seed"], contents)
             self._outputs = NoOutputs()
-        on_gradients = self._on_gradients if plan.config.output.track_gradients else lambda: None
+        tracks = plan.config.output.track_gradients
+        on_gradients = self._outputs.record_gradients if tracks else lambda: None
         self.learner = make_learner(plan, state, self._on_step, on_gradients)
         if ranks.count > 1 and ranks.is_first:
             shared = {"seed": state.seed, "recipe": recipe(plan.config)}
@@ -346,12 +345,13 @@ class TrainingRun:
 
     def _save(self, queues: dict[str, int]) -> None:
         """Saves the run. What fails then does not hide the error that ended the run."""
+        ended_by = self.threads.error or sys.exc_info()[1]
         try:
             self._outputs.save(queues, is_interrupted=self._is_interrupted())
         except Exception as error:
-            if self.threads.error is None:
+            if ended_by is None:
                 raise
-            if str(error) != str(self.threads.error):
+            if str(error) != str(ended_by):
                 log.error("The run cannot be saved: %s", typed_line(error))
 
     def _find_reason(self, error: BaseException) -> BaseException:
@@ -391,6 +391,3 @@ class TrainingRun:
     def _on_step(self, stats: StepStats) -> None:
         self.weights.publish(self.learner.agent, stats.learner_steps)
         self._outputs.record_step(stats)
-
-    def _on_gradients(self) -> None:
-        self._outputs.record_gradients()

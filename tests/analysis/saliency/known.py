@@ -7,6 +7,9 @@ from torchbeast.analysis.saliency import Perturbation, SaliencyConfig, Step, Sub
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent, AgentConfig
 
+# Row and column of the top left pixels of patches, far from each other.
+PLACES = [(10, 10), (10, 66), (60, 40)]
+
 
 def observe(frame, last_action=0):
     one = torch.zeros(1, 1)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from tests.analysis.saliency.known import Patches, make_step, random_frame
+from tests.analysis.saliency.known import PLACES, Patches, make_step, random_frame
 from torchbeast.analysis.saliency import Perturbation, SaliencyConfig, parse_scores
 from torchbeast.analysis.saliency.checks import (
     MAP,
@@ -17,8 +17,6 @@ from torchbeast.analysis.saliency.checks import (
     shuffle_from_top,
 )
 from torchbeast.models import AgentConfig, make_agent
-
-PLACES = [(10, 10), (10, 66), (60, 40)]
 
 
 @pytest.fixture(scope="module")

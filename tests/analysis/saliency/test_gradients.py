@@ -2,13 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.analysis.saliency.known import Patches, make_step
+from tests.analysis.saliency.known import PLACES, Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
 from torchbeast.analysis.saliency.gradients import integrated_gradients
 from torchbeast.analysis.saliency.perturbation import blur
 from torchbeast.models import AgentConfig, make_agent
-
-PLACES = [(10, 10), (10, 66), (60, 40)]
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +32,10 @@ def test_the_pixels_shares_of_a_value_add_up_to_its_change_without_the_picture(a
     assert not shares[~inside].any()
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
-@pytest.mark.parametrize("text", ["policy", "value", "action", "advantage"])
+@pytest.mark.parametrize(
+    ("text", "use_lstm"),
+    [("policy", False), ("value", True), ("action", False), ("advantage", True)],
+)
 def test_networks_have_finite_shares_of_every_score(text, use_lstm):
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(agent_type="resnet", use_lstm=use_lstm, num_actions=3)).eval()

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests import checkpoints
 from torchbeast.analysis.saliency import Explainer, SaliencyConfig, saliency
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
-from torchbeast.records import checkpoint
 
 PONG, BREAKOUT, QBERT = (f"{g}NoFrameskip-v4" for g in ("Pong", "Breakout", "Qbert"))
 COARSE = SaliencyConfig(density=20)
@@ -23,9 +23,9 @@ def shared():
 
 def test_three_lines_of_python_give_maps(tmp_path):
     torch.manual_seed(0)
-    agent = make_agent(AgentConfig(agent_type="atari"))
-    contents = {"agent": agent.config._asdict(), "model_state_dict": agent.state_dict()}
-    checkpoint.save(tmp_path / "mine" / "model.tar", contents)
+    checkpoints.save_agent(
+        tmp_path / "mine" / "model.tar", make_agent(AgentConfig(agent_type="atari"))
+    )
     steps = list(saliency(tmp_path / "mine", first_frame=3, num_frames=2, config=COARSE))
     assert [step.step for step in steps] == [3, 4]
     for step in steps:

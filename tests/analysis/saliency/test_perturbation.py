@@ -62,6 +62,19 @@ def test_a_picture_without_influence_gives_a_black_map():
         assert np.array_equal(scores, np.zeros((3, 3)))
 
 
+def test_maps_in_bfloat16_are_nearly_those_in_float32():
+    torch.manual_seed(0)
+    agent = make_agent(AgentConfig(agent_type="atari")).eval()
+    exact, rounded = (
+        policy_map(
+            Perturbation(agent, SaliencyConfig(20, dtype=dtype))(observe(random_frame()), ())
+        )
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert 0 < np.abs(rounded - exact).max() < 0.2 * exact.max()
+    assert agent.compute_dtype is torch.float32
+
+
 def test_each_value_head_has_its_own_map():
     torch.manual_seed(0)
     config = AgentConfig(agent_type="atari", use_popart=True, tasks=("a", "b"))

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.analysis.saliency.known import Patches, make_step
+from tests.analysis.saliency.known import PLACES, Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
 from torchbeast.analysis.saliency.checks import Curves, Faithfulness, GradientCheck, Randomisation
 from torchbeast.analysis.saliency.drawing import find_peaks, make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
 
-PLACES = [(10, 10), (10, 66), (60, 40)]
 HALF = Curves(np.full(33, 0.75), np.full(33, 0.25))
 EVEN = Curves(np.full(33, 0.5), np.full(33, 0.5))
 

@@ -100,15 +100,14 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[
         ranking: ``[H, W]``, the highest are blurred or restored first.
     """
     frame = step.inputs.frame[0].float()
-    blurred = blur(frame[0])[None].numpy()
+    blurred = blur(frame[0])[None]
     order = np.argsort(-ranking.ravel(), kind="stable")
     place = np.empty(order.size, np.int64)
     place[order] = np.arange(order.size)
     counts = np.linspace(0, order.size, POINTS).round()
-    chosen = place.reshape(1, *ranking.shape) < counts[:, None, None]
-    deleted = np.where(chosen[:, None], blurred, frame.numpy())
-    inserted = np.where(chosen[:, None], frame.numpy(), blurred)
-    frames = torch.from_numpy(np.concatenate([frame, deleted, inserted]))
+    chosen = torch.from_numpy(place.reshape(ranking.shape) < counts[:, None, None])[:, None]
+    deleted, inserted = torch.where(chosen, blurred, frame), torch.where(chosen, frame, blurred)
+    frames = torch.cat([frame, deleted, inserted])
     logits, _, values = evaluate(agent, frames, step.inputs, step.state)
     change = score.change((logits[0], values[0]), (logits[1:], values[1:]), step.action)
     changes = change.sqrt().numpy()

@@ -87,7 +87,7 @@ def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 
 def scale_bar(width: int, label: str, peak: float, colours: np.ndarray) -> np.ndarray:
     """Draws a strip ``[BAR_HEIGHT, width, 3]``: name, 0, colours ``[n, 3]`` from low to high, peak.
 
-    The plus sign behind the peak: larger scores look alike.
+    The plus sign behind the peak says that larger scores have the last colour, too.
     """
     bar = np.zeros((BAR_HEIGHT, width, 3), np.uint8)
     number = f"{peak:.3g}+"

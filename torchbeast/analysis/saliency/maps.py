@@ -215,6 +215,7 @@ class Explainer:
         agent = trained.agent
         names = tuple(action_names(trained, game))
         check_game(trained, game)
+        agent.compute_dtype = config.dtype  # So that it plays as it is explained.
         self.trained, self.game, self.config = trained, game, config
         has_heads = agent.config.use_popart or agent.config.num_heads > 1
         self.subject = Subject(

@@ -186,8 +186,8 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
                 remove(frame, background, kinds[colour][i][j], moment.picture.shape)
                 for colour in shown
             ]
-            frames_ = torch.from_numpy(np.stack([frame, *without])).float()
-            heads = evaluate(trained.agent, frames_, moment.inputs, moment.state)
+            changed = torch.from_numpy(np.stack([frame, *without])).float()
+            heads = evaluate(trained.agent, changed, moment.inputs, moment.state)
             logits, value, _ = (x.numpy() for x in heads)
             policies = softmax(logits, axis=-1)
             values.append(float(value[0, head]))
