@@ -65,7 +65,7 @@ class StartsAProcess(gymnasium.Env):
 gymnasium.register("StartsAProcess-v0", StartsAProcess)
 
 
-LEFT_PROCESS_S = 30
+LEFT_PROCESS_S = 60
 
 
 class LeavesAProcess(StartsAProcess):
