@@ -91,7 +91,7 @@ def name_group(runs: Sequence[RunRecords]) -> str:
 def describe_differences(groups: Sequence[Group]) -> list[str]:
     """Returns a line for every flag that groups differ in: ``--beta: 0.1 in a; 0.2 in b``.
 
-    Flags of the machine are left out: runs of one group may differ in them.
+    Flags of the machine are listed for each run: runs of one group may differ in them.
     """
     known = [(group.name, group.flags) for group in groups if group.flags]
     names = sorted({name for _, flags in known for name in flags} - MACHINE_FLAGS)

@@ -164,5 +164,5 @@ class TrainingConfig(NamedTuple):
 
     @property
     def learner_queue_size(self) -> int:
-        """Rollouts that wait for the learner at most; in MonoBeast, those that count as many."""
+        """Rollouts that wait for the learner at most. In MonoBeast so many count as full."""
         return self.pool.max_learner_queue_size or self.learning.batch_size
