@@ -2,9 +2,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.conftest import ROOT
 
 PROGRAM = """
 import os, signal, sys, time
@@ -25,7 +26,7 @@ def run(tmp_path, *lines):
     """Runs a command whose work is ``lines``; returns exit code and standard error."""
     work = "\n".join(f"    {line}" for line in lines)
     (tmp_path / "program.py").write_text(PROGRAM.format(work=work))
-    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
     process = subprocess.run(
         [sys.executable, "-m", "program"],
         env={**os.environ, "PYTHONPATH": path},

@@ -1,10 +1,10 @@
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from tests.conftest import ROOT
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.models.agent import FUSED_STEPS
@@ -392,7 +392,7 @@ def test_initial_weights_begin_uniform_and_let_small_things_through(agent_type):
 
 def test_checkpoints_of_every_earlier_format_give_the_same_outputs():
     # One file of each version, written by it; ``expected_*`` is what its program computed.
-    paths = sorted((Path(__file__).parent.parent / "data").glob("format_*.tar"))
+    paths = sorted((ROOT / "tests" / "data").glob("format_*.tar"))
     assert len(paths) == checkpoint.FORMAT_VERSION
     for path in paths:
         contents = checkpoint.load(path)

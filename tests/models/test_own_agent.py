@@ -1,17 +1,17 @@
 """The example in docs/popart.md."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
 from tests import checkpoints
+from tests.conftest import ROOT
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.records import checkpoint
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "popart.md"
+DOCUMENT = ROOT / "docs" / "popart.md"
 TYPE = "tiny_example:Tiny"
 
 

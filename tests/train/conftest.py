@@ -18,9 +18,9 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def _fork_server():
-    """Actors and evaluations of these tests start as forks of one process that has torch."""
+    """Lets actors and evaluations start as forks of one process that has torch."""
     fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_actor")
     forkserver.ensure_running()
 

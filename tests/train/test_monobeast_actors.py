@@ -16,6 +16,8 @@ from torchbeast.runtime import workers
 from torchbeast.train.monobeast_actor import ActorConfig, RolloutBuffers, SharedWeights
 from torchbeast.train.monobeast_actors import ActorProcesses
 
+pytestmark = pytest.mark.usefixtures("_fork_server")
+
 RAISES = "tests.hostile:Raises-v0"
 
 

@@ -6,6 +6,8 @@ from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime.workers import fork_context, start_worker
 from torchbeast.train.monobeast_actor import RolloutBuffers, SharedWeights
 
+pytestmark = pytest.mark.usefixtures("_fork_server")
+
 
 class ManyTensors(torch.nn.Module):
     """Has more tensors than a process can be sent file descriptors, of several types and sizes."""

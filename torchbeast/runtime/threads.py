@@ -57,6 +57,11 @@ class ThreadPlan(NamedTuple):
         return ", ".join(counted(count, name) for name, count in parts.items() if count)
 
 
+def useful_learner_threads(cores: int, learner_share: float) -> int:
+    """Returns how many learner threads a CPU keeps busy, if a batch has as many rollouts."""
+    return math.ceil(cores * learner_share)
+
+
 def plan_threads(
     cores: int,
     servers: int,
@@ -83,7 +88,7 @@ def plan_threads(
         learner_threads: as the user asks for.
         inference_threads: as the user asks for.
     """
-    chosen = 2 if gpu else min(math.ceil(cores * learner_share), batch_size)
+    chosen = 2 if gpu else min(useful_learner_threads(cores, learner_share), batch_size)
     return ThreadPlan(
         learner_threads=learner_threads or chosen,
         inference_threads=inference_threads or (2 if gpu else 1),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.progress import Bottleneck
 from torchbeast.runtime.devices import is_gpu
-from torchbeast.runtime.threads import available_cores
+from torchbeast.runtime.threads import available_cores, useful_learner_threads
 from torchbeast.train.plan import RunPlan
 
 # Weight of the newest look; with two looks a second the last five seconds count.
@@ -30,12 +28,12 @@ class BottleneckDetector:
         self._num_actors = plan.num_actors
         has_more_cores = cores < available_cores(plan.ranks.local_count)
         wanted_threads = config.machine.num_learner_threads
-        usual_threads = math.ceil(cores * find_agent_type(agent_type).learner_share)
+        learner_share = find_agent_type(agent_type).learner_share
         if is_gpu(plan.devices.learner):
             self._learner_advice = "try a larger --batch_size"
         elif wanted_threads is not None and wanted_threads < min(cores, batch_size):
             self._learner_advice = "try more --num_learner_threads"
-        elif batch_size < usual_threads:  # A batch has no more parts than rollouts.
+        elif batch_size < useful_learner_threads(cores, learner_share):
             self._learner_advice = "try a larger --batch_size"
         elif has_more_cores:
             self._learner_advice = "try more --cores"
