@@ -318,29 +318,3 @@ def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: 
         ValueError: shapes do not fit.
         IndexError: a game is not one of K.
     """
-
-def step_rmsprop(
-    parameters: Any,
-    gradients: Any,
-    square_averages: Any,
-    momenta: Any | None,
-    learning_rate: float,
-    alpha: float,
-    epsilon: float,
-    momentum: float,
-) -> None:
-    """One step of RMSProp in one pass over memory.
-
-    Args:
-        parameters: float32 ``[N]``; changed, as are the averages and momenta.
-        gradients: float32 ``[N]``.
-        square_averages: float32 ``[N]``: move toward the squared gradients by ``1 - alpha``.
-        momenta: float32 ``[N]``; None without momentum.
-        learning_rate: of this step.
-        alpha: RMSProp's smoothing constant.
-        epsilon: is added to the root of the averages.
-        momentum: what remains of the momenta.
-
-    Raises:
-        ValueError: sizes do not fit.
-    """

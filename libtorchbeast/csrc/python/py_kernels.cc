@@ -16,7 +16,6 @@
 #include "kernels/max_pool.h"
 #include "kernels/normalize_frames.h"
 #include "kernels/residual_section.h"
-#include "kernels/rmsprop.h"
 #include "python/py_gil.h"
 #include "python/py_sizes.h"
 
@@ -93,23 +92,6 @@ void PyResizeMaximum(AreaResize& self, const Array<const uint8_t, 3>& pictures,
   }
   const uint8_t* first = pictures.data();
   self.ResizeMaximum(first, first + self.from().height * self.from().width, result.data());
-}
-
-using Numbers = Array<float, 1>;
-
-void PyStepRmsProp(const Numbers& parameters, const Array<const float, 1>& gradients,
-                   const Numbers& square_averages, const std::optional<Numbers>& momenta,
-                   float learning_rate, float alpha, float epsilon, float momentum) {
-  RequireAvx512();
-  const size_t size = parameters.size();
-  if (gradients.size() != size || square_averages.size() != size ||
-      (momenta && momenta->size() != size)) {
-    throw std::invalid_argument("step_rmsprop needs arrays of one size");
-  }
-  BlockingCall no_gil;
-  StepRmsProp(parameters.data(), gradients.data(), square_averages.data(),
-              momenta ? momenta->data() : nullptr, static_cast<int64_t>(size),
-              {learning_rate, alpha, epsilon, momentum});
 }
 
 template <typename Number>
@@ -236,10 +218,6 @@ void BindKernels(nb::module_& m) {
         nb::arg("weights").noconvert(), nb::arg("biases").noconvert(), nb::arg("kept").noconvert(),
         nb::arg("gradients").noconvert(), nb::arg("input_gradients").noconvert().none(),
         nb::arg("weight_gradients").noconvert(), nb::arg("bias_gradients").noconvert());
-  m.def("step_rmsprop", &PyStepRmsProp, nb::arg("parameters").noconvert(),
-        nb::arg("gradients").noconvert(), nb::arg("square_averages").noconvert(),
-        nb::arg("momenta").noconvert().none(), nb::arg("learning_rate"), nb::arg("alpha"),
-        nb::arg("epsilon"), nb::arg("momentum"));
 }
 
 }  // namespace torchbeast
