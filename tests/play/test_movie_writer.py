@@ -1,25 +1,21 @@
-import io
-
 import imageio.v3 as imageio
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from torchbeast.play.movie_writer import GifWriter, MovieWriter
+from torchbeast.play.movie_writer import MovieWriter
 
 
-def write_gif(pictures, fps=15):
-    file = io.BytesIO()
-    writer = GifWriter(file, fps)
-    for picture in pictures:
-        writer.append(picture)
-    writer.close()
-    return file
+def write_movie(path, pictures, fps=15):
+    with MovieWriter(path, fps) as movie:
+        for picture in pictures:
+            movie.append(picture)
+    return path
 
 
-def read(file):
+def read(path):
     """The pictures as a viewer shows them, and how long each one is shown, in milliseconds."""
-    with Image.open(file) as film:
+    with Image.open(path) as film:
         shown = [
             (np.asarray(p.convert("RGB")), p.info["duration"]) for p in ImageSequence.Iterator(film)
         ]
@@ -36,24 +32,30 @@ def moving_squares(count):
         yield picture
 
 
-def test_every_picture_is_exact_wherever_it_differs_from_the_one_before():
+def test_every_picture_is_exact_wherever_it_differs_from_the_one_before(tmp_path):
     pictures = list(moving_squares(30))
-    shown, durations = read(write_gif(pictures))
+    shown, durations = read(write_movie(tmp_path / "a.gif", pictures))
     assert np.array_equal(shown, pictures)
     assert sum(durations) == 2000
 
 
-def test_equal_pictures_in_a_row_are_one_that_is_shown_longer():
+def test_equal_pictures_in_a_row_are_one_that_is_shown_longer(tmp_path):
     first, second = moving_squares(2)
-    shown, durations = read(write_gif([first] * 3 + [second] + [first] * 2, fps=10))
+    pictures = [first] * 3 + [second] + [first] * 2
+    shown, durations = read(write_movie(tmp_path / "a.gif", pictures, fps=10))
     assert np.array_equal(shown, [first, second, first])
     assert durations == (300, 100, 200)
 
 
+def test_a_film_may_have_one_picture(tmp_path):
+    picture = next(moving_squares(1))
+    with Image.open(write_movie(tmp_path / "a.gif", [picture])) as film:
+        assert np.array_equal(film.convert("RGB"), picture)
+
+
 def write(path, count=30):
-    with MovieWriter(path, 15) as movie:
-        for picture in moving_squares(count):
-            movie.append(np.repeat(np.repeat(picture, 4, axis=0), 4, axis=1))
+    pictures = (picture.repeat(4, axis=0).repeat(4, axis=1) for picture in moving_squares(count))
+    return write_movie(path, pictures)
 
 
 def test_mp4_keeps_size_length_and_nearly_the_colours(tmp_path):
