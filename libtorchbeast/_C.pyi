@@ -301,7 +301,7 @@ def remove_dead_socket(path: str) -> None:
     """Removes the socket file of a server that was killed; not one that somebody listens on.
 
     Raises:
-        RuntimeError: another process holds the lock of its directory.
+        RuntimeError: this process may not open a socket to look.
     """
 
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:

@@ -223,10 +223,6 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--preset=tiny"], "choose from"),
         ([f"--pipes_basename={LONG}"], "the system allows 107"),
         (["--pipes_basename=:4000", "--no_start_servers"], "neither unix:PATH nor HOST:PORT"),
-        (
-            ["--savedir=/tmp/none", "--xpid=a", "--pipes_basename=unix:/tmp/none/a/pipe"],
-            "must not be in the run's directory",
-        ),
         (["--no_start_servers"], "needs --pipes_basename"),
         (["--ray_address=auto"], "--ray_address needs --num_servers"),
         (["--tls_dir=/nowhere"], "--tls_dir: [Errno 2] No such file or directory: '/nowhere/cert"),

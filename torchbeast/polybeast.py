@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchbeast import play
@@ -101,14 +100,6 @@ def check_pool(plan: RunPlan) -> None:
         check_basenames(
             servers.pipes_basename, len(plan.servers), len(config.games), servers.tls_dir
         )
-        directory = plan.directory.resolve()
-        for name in servers.pipes_basename.split(","):
-            # The learner holds the lock of this directory, which a server needs to bind a socket.
-            if (
-                name.startswith("unix:")
-                and Path(name.removeprefix("unix:")).parent.resolve() == directory
-            ):
-                raise UsageError(f"--pipes_basename {name}: it must not be in the run's directory")
     elif not servers.start_servers:
         raise UsageError("--no_start_servers needs --pipes_basename: where the servers are")
 

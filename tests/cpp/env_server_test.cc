@@ -279,33 +279,6 @@ TEST_F(EnvServerTest, PollEndsRun) {
   EXPECT_THROW(server.Run({}), std::runtime_error);
 }
 
-TEST_F(EnvServerTest, OfTwoThatStartTogetherOneRuns) {
-  for (int round = 0; round < 10; ++round) {
-    std::atomic<int> num_refused{0};
-    std::atomic<int> num_made{0};
-    std::vector<std::unique_ptr<EnvServer>> servers;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 2; ++i) {
-      servers.push_back(
-          std::make_unique<EnvServer>([&]() -> std::unique_ptr<Environment> { return nullptr; },
-                                      ServerOptions{directory_.Address()}));
-      threads.emplace_back([&, i] {
-        ++num_made;
-        while (num_made < 2) std::this_thread::yield();
-        try {
-          servers[i]->Run({});
-        } catch (const std::runtime_error&) {
-          ++num_refused;
-        }
-      });
-    }
-    WaitFor([&] { return num_refused > 0 && std::filesystem::exists(directory_.File("s")); });
-    for (const auto& server : servers) server->Stop();
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(num_refused, 1);
-  }
-}
-
 TEST_F(EnvServerTest, OneThatClosesSlowlyLeavesItsSuccessorAlone) {
   std::atomic<bool> release{false};
   std::atomic<bool> closing{false};

@@ -195,12 +195,8 @@ EnvServer::~EnvServer() = default;
 
 std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
   const std::optional<std::string> path = SocketPath(options_.address);
-  std::optional<SocketDirectoryLock> lock;
-  if (path) {
-    lock.emplace(*path);
-    if (SomebodyListens(*path)) {
-      throw std::runtime_error("Address is in use: " + options_.address);
-    }
+  if (path && SomebodyListens(*path)) {
+    throw std::runtime_error("Address is in use: " + options_.address);
   }
   int port = 0;
   builder->AddListeningPort(options_.address, MakeServerCredentials(options_.tls), &port);
@@ -274,13 +270,7 @@ void EnvServer::Handle(void* tag, bool ok) {
 std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
   draining_ = true;
   if (server != nullptr) {
-    // gRPC removes the socket file here: not while a successor binds. The deadline in the past
-    // cancels open streams now.
-    std::optional<SocketDirectoryLock> lock;
-    try {
-      if (const auto path = SocketPath(options_.address)) lock.emplace(*path);
-    } catch (const std::runtime_error&) {  // Another process holds it: shut down all the same.
-    }
+    // gRPC removes the socket file. The deadline in the past cancels open streams now.
     server->Shutdown(std::chrono::system_clock::now());
   }
   queue->Shutdown();

@@ -1,27 +1,16 @@
 #include "wire/socket_path.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
-#include <thread>
-
-#include "core/sync.h"
 
 namespace torchbeast {
-
-namespace {
-
-constexpr std::chrono::seconds kLockTimeout{10};
-
-}  // namespace
 
 bool SomebodyListens(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -53,30 +42,7 @@ void CheckOwner(const std::string& path) {
                            " who runs this program: not connecting");
 }
 
-SocketDirectoryLock::SocketDirectoryLock(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string directory = slash == std::string::npos ? "."
-                                : slash == 0               ? "/"
-                                                           : path.substr(0, slash);
-  directory_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory_ < 0) return;
-  const auto deadline = Clock::now() + kLockTimeout;
-  while (flock(directory_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return;  // A file system without locks.
-    if (Clock::now() >= deadline) {
-      close(directory_);
-      throw std::runtime_error("Another process holds the lock on " + directory);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-}
-
-SocketDirectoryLock::~SocketDirectoryLock() {
-  if (directory_ >= 0) close(directory_);
-}
-
 void RemoveDeadSocket(const std::string& path) {
-  const SocketDirectoryLock lock(path);
   struct stat status;
   if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   if (!SomebodyListens(path)) unlink(path.c_str());
