@@ -92,7 +92,7 @@ def random_score(game: str) -> float:
 
 
 def read_references(runs: Runs, games: Sequence[str]) -> References:
-    """Returns what scores are normalised with. UsageError if an agent of one game has no record."""
+    """Returns what scores are normalised with. UsageError if a single-task agent has no record."""
     for game in games:
         if f"{SINGLE}-{game}" not in runs:
             raise UsageError(f"there is no record of {SINGLE}-{game}")

@@ -296,7 +296,7 @@ def make_pairs(
     singles = [agent.name for agent in agents if agent.kind == SINGLE]
     if "single_single" in comparisons and only is not None and only not in singles:
         names = ", ".join(singles) or "none"
-        raise UsageError(f"--comp_single_single_model {only}: agents of one game are {names}")
+        raise UsageError(f"--comp_single_single_model {only}: single-task agents are {names}")
     read = functools.cache(read_checkpoint)  # Each once.
     pairs = []
     for comparison in comparisons:

@@ -75,7 +75,7 @@ def summarize(rows: list[Row], metric: str) -> Any:
     for row in rows:
         key = (row.match, row.game, row.comparison, row.agent_a, row.agent_b)
         pairs.setdefault(key, []).append(row)
-    # Two agents of one game are a control, not two agents of one game among others.
+    # Two single-task agents are a control, not two single-task agents among others.
     pairs = {
         key: of_pair
         for key, of_pair in pairs.items()

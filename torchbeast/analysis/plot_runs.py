@@ -45,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=named_paths,
         metavar="[NAME=]DIR[,DIR...]",
         help="A run, or a directory of runs. With NAME= these runs share a name and a colour, such "
-        "as agents of one game each.",
+        "as single-task agents.",
     )
     add("--output", type=Path, help="Directory for the pictures. (default: the first DIR)")
     add(

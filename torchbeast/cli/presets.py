@@ -35,5 +35,5 @@ DESCRIPTIONS = {
     "default": "the IMPALA ResNet, for many cores or a GPU.",
     "small": "a shallow network with small, frequent updates, 2 million steps; for two cores.",
     "many": "the same for many games, with PopArt, 6 million steps.",
-    "2019": "the learning rules of 2019.",
+    "2019": "some settings of 2019.",
 }

@@ -196,7 +196,7 @@ def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterato
     try:
         import pygame
     except ImportError as error:
-        raise UsageError("--mode test_render needs pygame: pip install pygame") from error
+        raise UsageError("--mode test_render needs pygame: pip install pygame-ce") from error
     from gymnasium.wrappers import HumanRendering
 
     actions = read_actions(config.actions, trained.agent.config.num_actions)

@@ -293,7 +293,7 @@ class Explainer:
 def check_game(trained: Trained, game: str) -> None:
     """Refuses a game whose value head and mean picture would be a guess.
 
-    An agent of one game has one of each: it can play another game, with a warning. An agent of
+    A single-task agent has one of each: it can play another game, with a warning. An agent of
     several games raises UsageError.
     """
     known = trained.games
