@@ -7,93 +7,16 @@ import shutil
 import subprocess
 
 import pytest
-import yaml
 
 from tests.conftest import ROOT
-from torchbeast import polybeast, polybeast_env
-from torchbeast.servers.addresses import check_basenames, server_addresses
-from torchbeast.train import TrainingConfig, prepare
+from torchbeast.polybeast import make_parser
 
 DEPLOY = ROOT / "deploy"
-PARSERS = {"polybeast": polybeast.make_parser, "polybeast_env": polybeast_env.make_parser}
 
 
 def parse(program, *arguments):
-    return PARSERS[program]().parse_args(arguments)
-
-
-def kubernetes_objects():
-    text = (DEPLOY / "kubernetes" / "torchbeast.yaml").read_text()
-    return {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text)}
-
-
-def container_of(workload):
-    (container,) = workload["spec"]["template"]["spec"]["containers"]
-    return container, parse(*container["command"], *container["args"])
-
-
-def check_plan(learner, servers, hosts):
-    """The learner connects to each server of each host, whose games are its own."""
-    config = TrainingConfig.from_flags(vars(learner))
-    assert not config.servers.start_servers
-    setup = prepare(config)
-    assert len(set(setup.shares)) == 1
-    num_servers = len(setup.servers)
-    servers_of = (config.servers.pipes_basename, num_servers, len(config.games))
-    check_basenames(*servers_of, config.servers.tls_dir)
-    assert num_servers == servers.num_servers * len(hosts)
-    assert learner.env == servers.env
-    addresses = server_addresses(config.servers.pipes_basename.split(","), num_servers)
-    port = int(servers.pipes_basename.rpartition(":")[2])
-    assert addresses == [f"{h}:{port + i}" for h in hosts for i in range(servers.num_servers)]
-
-
-def check_cluster(words):
-    """A learner's command line: the servers that it wants of a cluster are equal for its games."""
-    learner = parse(*words)
-    setup = prepare(TrainingConfig.from_flags(vars(learner)))
-    assert learner.ray_address == "auto"
-    assert len(setup.servers) == learner.num_servers
-    assert len({load.num_environments for load in setup.servers}) == 1
-    return setup
-
-
-def test_compose_has_a_cpu_for_each_server():
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    script = services["learner"]["command"][-1].split("exec ")[1]
-    setup = check_cluster(shlex.split(script))
-    worker = shlex.split(services["worker"]["command"])
-    cpus = int(worker[worker.index("--num-cpus") + 1])
-    assert cpus * services["worker"]["deploy"]["replicas"] == len(setup.servers)
-    for service in services.values():
-        assert service["environment"]["RAY_AUTH_MODE"] == "token"
-    build = services["learner"]["build"]
-    assert (DEPLOY / build["context"] / build["dockerfile"]).exists()
-
-
-def test_kubernetes_scales_to_a_cpu_for_each_server():
-    text = (DEPLOY / "kubernetes" / "rayjob.yaml").read_text()
-    _, job = yaml.safe_load_all(text)
-    setup = check_cluster(shlex.split(job["spec"]["entrypoint"]))
-    cluster = job["spec"]["rayClusterSpec"]
-    (workers,) = cluster["workerGroupSpecs"]
-    (worker,) = workers["template"]["spec"]["containers"]
-    cpus = int(worker["resources"]["limits"]["cpu"])
-    assert cpus * workers["maxReplicas"] == len(setup.servers)
-    assert cluster["enableInTreeAutoscaling"]
-    assert f"RAY_VERSION={cluster['rayVersion']}" in (DEPLOY / "Dockerfile").read_text()
-
-
-def test_kubernetes_connects_the_learner_with_all_replicas():
-    objects = kubernetes_objects()
-    envs = objects["StatefulSet", "envs"]
-    _, servers = container_of(envs)
-    _, learner = container_of(objects["Job", "learner"])
-    hosts = [f"envs-{i}.{envs['spec']['serviceName']}" for i in range(envs["spec"]["replicas"])]
-    check_plan(learner, servers, hosts)
-    # Without it a tag "latest" is pulled from a registry, also where the image is on the node.
-    for workload in (envs, objects["Job", "learner"]):
-        assert container_of(workload)[0]["imagePullPolicy"] == "IfNotPresent"
+    assert program == "polybeast"
+    return make_parser().parse_args(arguments)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
