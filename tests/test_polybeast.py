@@ -221,6 +221,7 @@ LONG = "unix:/tmp/" + "x" * 110
         (["--savedir=/dev/null/here"], "Cannot write to --savedir"),
         (["--mode=test", "--savedir=/nowhere"], "No checkpoint at /nowhere/latest/model.tar"),
         (["--preset=tiny"], "choose from"),
+        (["--agent_type=torchbeast.models:Agent"], "does not define encode()"),
         ([f"--pipes_basename={LONG}"], "the system allows 107"),
         (["--pipes_basename=:4000", "--no_start_servers"], "neither unix:PATH nor HOST:PORT"),
         (["--no_start_servers"], "needs --pipes_basename"),

@@ -1,3 +1,5 @@
+import random
+
 import gymnasium
 import numpy as np
 import pytest
@@ -37,12 +39,25 @@ class PaysLate(gymnasium.Env):
         return self._frame, self._payment * last, terminated, truncated, {}
 
 
+class Draws(PaysLate):
+    """Pays what Python's and NumPy's own generators draw."""
+
+    def step(self, action):
+        self._payment = random.random() + np.random.random()
+        return super().step(action)
+
+
 @pytest.fixture
 def pays_late():
-    variants = {"PaysLate": {}, "PaysNothing": {"payment": 0.0}, "Truncates": {"truncates": True}}
-    for name, kwargs in variants.items():
+    variants = {
+        "PaysLate": (PaysLate, {}),
+        "PaysNothing": (PaysLate, {"payment": 0.0}),
+        "Truncates": (PaysLate, {"truncates": True}),
+        "Draws": (Draws, {}),
+    }
+    for name, (game, kwargs) in variants.items():
         # The checker would complain about the buffer.
-        gymnasium.register(f"{name}-v0", PaysLate, kwargs=kwargs, disable_env_checker=True)
+        gymnasium.register(f"{name}-v0", game, kwargs=kwargs, disable_env_checker=True)
     yield
     for name in variants:
         del gymnasium.registry[f"{name}-v0"]
@@ -58,6 +73,11 @@ def test_measuring_in_other_processes_changes_nothing(measured):
     for game, expected in zip(found, measured.values(), strict=True):
         np.testing.assert_array_equal(game.frame_mean, expected.frame_mean)
         assert game[1:] == expected[1:]
+
+
+def test_a_game_of_the_global_generators_is_measured_the_same_again(pays_late):
+    first, again = (measure_game("torchbeast.envs.mock:Draws-v0", PLAY) for _ in range(2))
+    assert first[1:] == again[1:]
 
 
 def test_what_always_stands_still_is_in_the_mean_picture(measured):

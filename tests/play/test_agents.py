@@ -9,7 +9,6 @@ from torchbeast.play.agents import (
     load_trained,
     name_apart,
     read_agent,
-    read_observation_config,
 )
 from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.records import run_files
@@ -87,18 +86,6 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     (tmp_path / "latest").symlink_to("run")
     found = load_trained(TrainedAgentConfig(str(tmp_path), None, None, None))
     assert (found.xpid, found.directory) == ("run", tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("contents", "emulator_gray"),
-    [
-        ({"agent": {}}, True),  # Of a version that drew AirRaid wrong.
-        ({"agent": {}, "emulator_gray": False}, False),
-        ({}, False),  # Of 2019.
-    ],
-)
-def test_an_agent_sees_the_gray_that_it_learned_with(contents, emulator_gray):
-    assert read_observation_config(contents).emulator_gray == emulator_gray
 
 
 @pytest.mark.parametrize(

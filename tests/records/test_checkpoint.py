@@ -106,3 +106,15 @@ def test_shows_what_is_in_a_file(tmp_path, capsys):
     assert "10 numbers" in out
     assert checkpoint.main([str(tmp_path / "none.tar")]) == 2
     assert "No checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("contents", "emulator_gray"),
+    [
+        ({"agent": {}}, True),  # Of a version that drew AirRaid wrong.
+        ({"agent": {}, "emulator_gray": False}, False),
+        ({}, False),  # Of 2019.
+    ],
+)
+def test_an_agent_sees_the_gray_that_it_learned_with(contents, emulator_gray):
+    assert checkpoint.read_observation_config(contents).emulator_gray == emulator_gray

@@ -48,6 +48,15 @@ def test_calls_that_last_are_seen_from_outside(timeout_s):
     assert not watchdog.is_hung(1)
 
 
+def test_time_in_which_the_watching_process_was_stopped_does_not_count(monkeypatch):
+    watchdog = Watchdog(fork_context(), 1, timeout_s=30.0)
+    now = time.monotonic()
+    with watchdog.inside(0):
+        for seconds, is_hung in ((1000, False), (1015, False), (1029, False), (1031, True)):
+            monkeypatch.setattr(time, "monotonic", lambda s=seconds: now + s)
+            assert watchdog.is_hung(0) is is_hung
+
+
 def test_what_raises_is_not_hung():
     watchdog = Watchdog(fork_context(), 1, timeout_s=0.0)
     watched = watchdog.watch(0, Env(watchdog))

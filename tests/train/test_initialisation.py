@@ -10,13 +10,14 @@ from torchbeast.train.initialisation import initialise, match_actions, plan_init
 from torchbeast.train.start import make_learner, resume_or_start
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+AIR_RAID = "AirRaidNoFrameskip-v4"
 
 
 @pytest.fixture
 def save_agent(tmp_path):
     """Saves an agent as a run in ``tmp_path``."""
 
-    def save(name="trained", step=None, measured=False, **changes):
+    def save(name="trained", step=None, measured=False, emulator_gray=False, **changes):
         torch.manual_seed(1)
         config = AgentConfig(agent_type="atari", **changes)
         agent = make_agent(config)
@@ -25,7 +26,7 @@ def save_agent(tmp_path):
             agent.frame_scale.fill_(0.25)
             agent.baseline.set_statistics([(5.0, 2.0)] * len(config.tasks))
         path = run_files.model_path(tmp_path, name, step)
-        return checkpoints.save_agent(path, agent, steps=7)
+        return checkpoints.save_agent(path, agent, steps=7, emulator_gray=emulator_gray)
 
     return save
 
@@ -64,6 +65,17 @@ def test_new_games_are_measured_and_known_ones_stay_as_they_were(make_config, sa
     assert agent.baseline.mu[1] == 5.0
     assert 0 < agent.baseline.mu[0] < 1
     assert torch.equal(agent.baseline.weight[1], source.baseline.weight[0])
+
+
+@pytest.mark.parametrize("emulator_gray", [True, False])
+def test_a_game_that_was_learned_from_wrong_pictures_is_new(
+    make_config, save_agent, caplog, emulator_gray
+):
+    caplog.set_level("INFO")
+    save_agent(num_actions=18, tasks=(PONG, AIR_RAID), emulator_gray=emulator_gray)
+    begin_run(make_config(f"--env={PONG},{AIR_RAID}", "--init_from=trained"))
+    assert ("AirRaid counts as new: the agent" in caplog.text) is emulator_gray
+    assert ("New games: AirRaid" in caplog.text) is emulator_gray
 
 
 def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, save_agent):

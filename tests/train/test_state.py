@@ -8,7 +8,8 @@ from torchbeast.records import checkpoint
 from torchbeast.train import prepare
 from torchbeast.train.start import make_learner, resume_or_start
 
-HEADS = ("policy", "baseline")
+# What depends on the number of actions or games.
+HEADS = ("policy", "baseline", "core", "cell", "query", "answer")
 
 
 def make(plan, state):
@@ -33,9 +34,10 @@ def test_the_same_seed_makes_the_same_new_agent(make_config):
     assert not torch.equal(first["policy.weight"], other["policy.weight"])
 
 
-def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config):
-    flags = (["--env=Mock"], ["--env=Pong,Breakout"], ["--env=Pong,Breakout", "--use_popart"])
-    setups = [prepare(make_config(*games)) for games in flags]
+@pytest.mark.parametrize("network", [["atari"], ["atari", "--use_lstm"], ["resnet"], ["aaa"]])
+def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config, network):
+    flags = (["--env=Pong"], ["--env=Pong,Breakout"], ["--env=Pong,Breakout", "--use_popart"])
+    setups = [prepare(make_config(*games, "--agent_type", *network)) for games in flags]
     agents = [make(plan, resume_or_start(plan)).agent for plan in setups]
     encoders = [
         {name: x for name, x in agent.named_parameters() if not name.startswith(HEADS)}

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from torchbeast.core.types import ObservationConfig
+from torchbeast.envs.games import is_atari
 from torchbeast.runtime import kernels
 
 
@@ -123,6 +124,12 @@ FRAME_FORMATS = {
     "rgb_last": FrameFormat(colour=True, num_pictures=1),
     "rgb_stack": FrameFormat(colour=True, num_pictures=4),
 }
+
+
+def shows_wrong_gray(env_id: str, observation: ObservationConfig) -> bool:
+    """Whether the game ``env_id`` has wrong pictures with these settings, those of an old agent."""
+    is_gray = observation.emulator_gray and not FRAME_FORMATS[observation.frame_format].colour
+    return is_gray and is_atari(env_id) and gymnasium.spec(env_id).kwargs["game"] in WRONG_GRAY
 
 
 class AtariPreprocessing(gymnasium.Wrapper):

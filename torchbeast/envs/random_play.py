@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from torchbeast.core.types import EnvStep
-from torchbeast.envs.environment import ObservationConfig, make_env
+from torchbeast.envs.environment import ObservationConfig, derive_seed, make_env
 from torchbeast.envs.stream import EnvStream
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
@@ -87,6 +88,10 @@ def measure_game(
 
     ``alive`` is called at each step.
     """
+    # Custom environments may draw from these.
+    seed = derive_seed(config.seed)
+    random.seed(seed)
+    np.random.seed(seed)
     pictures, rewards, ends = [], [], []
     for step, row in enumerate(_play_at_random(env_id, config)):
         alive()

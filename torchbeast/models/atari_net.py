@@ -31,9 +31,10 @@ class AtariNet(Agent):
 
     def scale_initial_weights(self) -> None:
         """Sets the initial weights of the encoder; see :class:`Agent`."""
-        super().scale_initial_weights()
         for layer in (self.conv1, self.conv2, self.conv3, self.fc):
             orthogonal_(layer)
+        # Afterwards, because how many random numbers an LSTM takes depends on the games' actions.
+        super().scale_initial_weights()
 
     def encode(self, frames: Tensor) -> Tensor:
         """Encodes centred frames ``[N, C, H, W]`` to features ``[N, F]``."""

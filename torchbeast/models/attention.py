@@ -69,10 +69,10 @@ class AttentionNet(Agent):
     def scale_initial_weights(self) -> None:
         """Sets the initial weights of vision, queries and answers; see :class:`Agent`."""
         super().scale_initial_weights()
+        orthogonal_(self.memory.of_input, HALF_OPEN_GAIN)
         for layer in (*self.vision, *self.query, *self.answer):
             if not isinstance(layer, nn.ReLU):
                 orthogonal_(layer)
-        orthogonal_(self.memory.of_input, HALF_OPEN_GAIN)
         orthogonal_weight_(self.cell.weight_ih, HALF_OPEN_GAIN)
         asks, hears = self.query[2], self.answer[0]
         assert isinstance(asks, nn.Linear)

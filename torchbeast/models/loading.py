@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def find_agent_type(agent_type: str) -> type[Agent]:
         ) from error
     if not (isinstance(found, type) and issubclass(found, Agent)):
         raise UsageError(f"--agent_type {agent_type} is no torchbeast.models.Agent")
+    if inspect.isabstract(found):
+        raise UsageError(f"--agent_type {agent_type} does not define encode()")
     return found
 
 

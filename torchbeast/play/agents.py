@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, parse_games
@@ -123,20 +123,10 @@ def read_trained(path: Path, xpid: str, agent_type: str | None = None) -> Traine
         from_contents(contents, path, agent_type),
         xpid,
         "model" if steps is None else str(steps),
-        read_observation_config(contents),
+        checkpoint.read_observation_config(contents),
         run_files.run_of(path),
         intermediate_id,
     )
-
-
-def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
-    """Returns the observation settings in a checkpoint, with defaults for those it lacks.
-
-    Earlier versions of this program saved fewer settings; those had the default values, but for
-    AirRaid's gray. The program of 2019 drew it right.
-    """
-    fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
-    return ObservationConfig(**{"emulator_gray": "agent" in contents, **fields})
 
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from typing import Any
 
 # How long a hung process gets to show where it hangs.
 TRACEBACK_S = 1.0
+# After so long without a look the watching process was stopped.
+PAUSE_S = 20.0
 
 
 class Watchdog:
@@ -30,6 +32,7 @@ class Watchdog:
         """
         self.timeout_s = timeout_s
         self._entered = context.RawArray("d", count)  # By time.monotonic; 0: outside.
+        self._looked = self._awake_since = time.monotonic()
 
     @contextlib.contextmanager
     def inside(self, index: int) -> Iterator[None]:
@@ -49,9 +52,17 @@ class Watchdog:
         return _Watched(env, self, index)
 
     def is_hung(self, index: int) -> bool:
-        """Whether worker ``index`` has been inside for longer than ``timeout_s``."""
+        """Whether worker ``index`` has been inside for longer than ``timeout_s``.
+
+        To be called every few seconds: a long pause counts as one of the workers, too, such as
+        after Ctrl-Z.
+        """
+        now = time.monotonic()
+        if now - self._looked > PAUSE_S:
+            self._awake_since = now
+        self._looked = now
         entered = self._entered[index]
-        return entered > 0 and time.monotonic() - entered > self.timeout_s
+        return entered > 0 and now - max(entered, self._awake_since) > self.timeout_s
 
     def end(self, process: Any) -> None:
         """Ends a hung worker, a ``multiprocessing`` process, with a traceback.

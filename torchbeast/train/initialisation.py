@@ -14,6 +14,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.envs import GameStatistics, RandomPlayConfig, atari_actions, measure_games
 from torchbeast.envs.games import is_atari, short_name
+from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.envs.random_play import NUM_FRAME_STEPS, NUM_RETURN_STEPS
 from torchbeast.envs.specs import FULL_ACTIONS
 from torchbeast.models import Agent, AgentConfig
@@ -91,7 +92,8 @@ def load_source(plan: RunPlan, name: str) -> Source:
         # This run itself, which has no checkpoint yet, and the name of a shipped agent.
         shipped = run_files.find_agent(run_files.SHIPPED, name)
         path = shipped if shipped.exists() else path
-    agent = from_contents(checkpoint.load(path), path, plan.agent.agent_type)
+    contents = checkpoint.load(path)
+    agent = from_contents(contents, path, plan.agent.agent_type)
     try:
         check_transfer(agent.config, plan.agent)
     except UsageError as error:
@@ -102,6 +104,11 @@ def load_source(plan: RunPlan, name: str) -> Source:
         for task, game in enumerate(plan.config.games)
         if short_name(game) in names
     }
+    observation = checkpoint.read_observation_config(contents)
+    for task in [t for t in games if shows_wrong_gray(plan.config.games[t], observation)]:
+        game = short_name(plan.config.games[task])
+        log.warning("%s counts as new: the agent of --init_from saw wrong pictures of it", game)
+        del games[task]
     return Source(path, agent, games, match_actions(plan.agent, agent.config, bool(games)))
 
 

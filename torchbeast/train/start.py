@@ -21,6 +21,7 @@ from torchbeast.core.precision import choose_dtype
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
+from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
@@ -160,6 +161,7 @@ def resume_or_start(plan: RunPlan) -> RunState:
     config = plan.config
     path = run_files.model_path(config.output.savedir, plan.xpid)
     if not path.exists():
+        make_agent(plan.agent)  # If a custom agent cannot be made, there is no run.
         seed = _choose_seed(config, None)
         return RunState(seed, initialisation=plan_initialisation(plan, seed))
     if config.output.disable_checkpoint:
@@ -175,8 +177,10 @@ def resume_or_start(plan: RunPlan) -> RunState:
     changes = _list_changes(config._replace(seed=seed), saved_seed, path)
     if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
         changes.append("the optimizer, whose running averages start anew")
-    if contents.get("emulator_gray", True) and "AirRaid" in map(short_name, config.games):
-        changes.append("AirRaid's pictures, whose gray was wrong before")
+    observation = checkpoint.read_observation_config(contents)
+    wrong = [short_name(g) for g in config.games if shows_wrong_gray(g, observation)]
+    if wrong:
+        changes.append(f"the pictures of {' and '.join(wrong)}, whose gray was wrong before")
     return RunState(seed, contents, tuple(changes))
 
 
