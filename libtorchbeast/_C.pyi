@@ -209,10 +209,39 @@ class Server:
     def stop(self) -> None:
         """Makes :meth:`run` return. From any thread or a signal handler."""
 
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address, ``unix:PATH`` or ``HOST:PORT``.
+
+    Raises:
+        ValueError: it is neither, or a path too long for a socket, or one that gRPC would decode.
+    """
+
+def remove_dead_socket(path: str) -> None:
+    """Removes the socket file of a server that was killed; not one that somebody listens on.
+
+    Raises:
+        RuntimeError: this process may not open a socket to look.
+    """
+
 def has_kernels() -> bool:
     """Whether this processor can run the functions below (x86-64 with AVX-512).
 
     Else they raise ``RuntimeError``.
+    """
+
+def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
+    """Computes ``(stacks - means) * scales`` in float32, each stack with those of its game.
+
+    Args:
+        stacks: uint8 ``[N, 4, H, W]``, dense.
+        means: float32 ``[K, H, W, 4]``, dense.
+        scales: float32 ``[K]``.
+        games: int32 ``[N]``.
+        outputs: gets the results, int16 ``[N, H, W, 4]``: bits of bfloat16 numbers, rounded once.
+
+    Raises:
+        ValueError: shapes do not fit.
+        IndexError: a game is not one of K.
     """
 
 class AreaResize:
@@ -288,33 +317,4 @@ def residual_section_backward(
         input_gradients: gets those of the inputs, int16; None if C is 4, or if nobody needs them.
         weight_gradients: gets those of the weights, float32.
         bias_gradients: gets those of the biases, float32.
-    """
-
-def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address, ``unix:PATH`` or ``HOST:PORT``.
-
-    Raises:
-        ValueError: it is neither, or a path too long for a socket, or one that gRPC would decode.
-    """
-
-def remove_dead_socket(path: str) -> None:
-    """Removes the socket file of a server that was killed; not one that somebody listens on.
-
-    Raises:
-        RuntimeError: this process may not open a socket to look.
-    """
-
-def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
-    """Computes ``(stacks - means) * scales`` in float32, each stack with those of its game.
-
-    Args:
-        stacks: uint8 ``[N, 4, H, W]``, dense.
-        means: float32 ``[K, H, W, 4]``, dense.
-        scales: float32 ``[K]``.
-        games: int32 ``[N]``.
-        outputs: gets the results, int16 ``[N, H, W, 4]``: bits of bfloat16 numbers, rounded once.
-
-    Raises:
-        ValueError: shapes do not fit.
-        IndexError: a game is not one of K.
     """

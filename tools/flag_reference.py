@@ -34,8 +34,9 @@ INTRODUCTION = """\
 # Flags
 
 This page lists the flags of every program with their defaults, without a few that old scripts or
-`--preset 2019` need. `python tools/flag_reference.py` writes it from the programs' parsers, so `--help` says the same. `--help` of `polybeast` and
-`monobeast` shows the flags that matter in the `--mode` before it; `--help_all` shows all.
+`--preset 2019` need. `python tools/flag_reference.py` writes it from the programs' parsers, so
+`--help` says the same. `--help` of `polybeast` and `monobeast` shows the flags that matter in the
+`--mode` before it; `--help_all` shows all.
 
 - Flags cannot be abbreviated.
 - Whole numbers can be written as `3e8` or `300_000_000`, too.

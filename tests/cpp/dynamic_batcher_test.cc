@@ -143,6 +143,16 @@ TEST(DynamicBatcherTest, InputsAreACopy) {
   EXPECT_NE(batch->GetInputs().leaf().data, row.data);
 }
 
+TEST(DynamicBatcherTest, InputsThatDoNotFitTogetherAreRefusedAgain) {
+  DynamicBatcher batcher(Options(2, 2));
+  BufferPool pool;
+  Outcome one, other;
+  batcher.Submit({Submission(&one, {Row(pool, 0)})});
+  batcher.Submit({Submission(&other, {TensorNest(TensorNest::Sequence{Row(pool, 0)})})});
+  auto batch = batcher.NextBatch();
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(batch->GetInputs(), nest::NestError);
+}
+
 TEST(DynamicBatcherTest, OutputsOutOfBoundsRaiseInTheCallerWithoutChecks) {
   DynamicBatcher::Options options = Options(1, 1);
   options.check_outputs = false;

@@ -147,6 +147,24 @@ TEST_F(WireTest, RefusesNumbersThatAreNotFinite) {
   }
 }
 
+TEST_F(WireTest, RefusesRewardsAndReturnsThatAreNotFinite) {
+  const rpcenv::Reply reply = Send({Stack(pool_, {1})}, true);
+  for (const float number : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    rpcenv::Reply reward = reply, episode_return = reply;
+    reward.set_reward(0, number);
+    episode_return.set_episode_return(0, number);
+    EXPECT_THROW(decoder_->Check(reward), WireError);
+    EXPECT_THROW(decoder_->Check(episode_return), WireError);
+  }
+}
+
+TEST_F(WireTest, AServerRefusesWhatItsClientWould) {
+  TensorNest deep{Stack(pool_, {1})};
+  for (int depth = 0; depth < 40; ++depth) deep = TensorNest(TensorNest::Sequence{deep});
+  StepEncoder encoder(/*num_environments=*/1, /*newest_plane=*/true);
+  EXPECT_THROW(encoder.Check(deep), WireError);
+}
+
 TEST_F(WireTest, RefusesObservationsThatChange) {
   Send({Stack(pool_, {1, 1, 1, 1})}, true);
   EXPECT_THROW(encoder_->Check(Stack(pool_, {1, 1, 1})), WireError);

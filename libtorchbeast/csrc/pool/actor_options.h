@@ -13,7 +13,7 @@
 
 namespace torchbeast {
 
-enum class LogLevel { kInfo, kWarning, kError };
+enum class LogLevel { kWarning, kError };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 
 struct StreamOptions {

@@ -72,9 +72,10 @@ const TensorNest& DynamicBatcher::Batch::GetInputs() {
   if (!has_inputs_) {
     std::vector<TensorNest> inputs;
     inputs.reserve(entries_.size());
-    for (Entry& entry : entries_) inputs.push_back(std::move(entry.inputs));
+    for (const Entry& entry : entries_) inputs.push_back(entry.inputs);
     inputs_ = Concatenate(inputs, options_.batch_dim, *buffers_);
     has_inputs_ = true;
+    for (Entry& entry : entries_) entry.inputs = {};
   }
   return inputs_;
 }

@@ -7,9 +7,13 @@ namespace torchbeast {
 EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
                      bool newest_plane, int max_message_bytes, grpc::CompletionQueue* queue,
                      Handler* handler)
-    : num_environments_(num_environments), newest_plane_(newest_plane), queue_(queue) {
+    : queue_(queue) {
   for (int i = 0; i < kNumOperations; ++i) tags_[i] = {handler, static_cast<Operation>(i)};
   stub_ = rpcenv::EnvironmentService::NewStub(MakeChannel(address, tls, max_message_bytes));
+  auto* open = request_.mutable_open();
+  open->set_protocol_version(kProtocolVersion);
+  open->set_num_environments(static_cast<uint32_t>(num_environments));
+  open->set_newest_plane(newest_plane);
 }
 
 EnvStream::Tag* EnvStream::TagOf(Operation operation) {
@@ -19,11 +23,6 @@ EnvStream::Tag* EnvStream::TagOf(Operation operation) {
 }
 
 void EnvStream::Open() {
-  auto* open = request_.mutable_open();
-  open->set_protocol_version(kProtocolVersion);
-  open->set_num_environments(static_cast<uint32_t>(num_environments_));
-  open->set_newest_plane(newest_plane_);
-  num_pending_ = 1;
   stream_ = stub_->PrepareAsyncStep(&context_, queue_);
   stream_->StartCall(TagOf(Operation::kStart));
 }
@@ -40,10 +39,7 @@ void EnvStream::SendAndReceive() {
   stream_->Read(&reply_, TagOf(Operation::kRead));
 }
 
-void EnvStream::Finish() {
-  num_pending_ = 1;
-  stream_->Finish(&status_, TagOf(Operation::kFinish));
-}
+void EnvStream::Finish() { stream_->Finish(&status_, TagOf(Operation::kFinish)); }
 
 EnvStream::Event EnvStream::Advance(Operation operation, bool ok) {
   if (!ok) broken_ = true;

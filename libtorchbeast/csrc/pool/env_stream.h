@@ -71,14 +71,12 @@ class EnvStream {
   Tag* TagOf(Operation operation);
   void SendAndReceive();
 
-  const int64_t num_environments_;
-  const bool newest_plane_;
   grpc::CompletionQueue* const queue_;
   Tag tags_[kNumOperations];
   std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
-  // Operations that have not completed.
+  // Of a write and a read, those that have not completed.
   int num_pending_ = 0;
   bool broken_ = false;
   rpcenv::Request request_;

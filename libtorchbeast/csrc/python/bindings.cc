@@ -41,9 +41,7 @@ namespace {
 
 // Hands the pool's messages to logging.getLogger("libtorchbeast").
 void Log(LogLevel level, const std::string& message) {
-  const char* method = level == LogLevel::kInfo      ? "info"
-                       : level == LogLevel::kWarning ? "warning"
-                                                     : "error";
+  const char* method = level == LogLevel::kWarning ? "warning" : "error";
   WithGil([&]() {
     try {
       nb::module_::import_("logging")

@@ -34,12 +34,14 @@ bool SomebodyListens(const std::string& path) {
 }
 
 void CheckOwner(const std::string& path) {
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0) return;  // Nobody is there yet.
-  if (status.st_uid == geteuid() || status.st_uid == 0) return;
-  throw std::runtime_error("Socket " + path + " belongs to user " + std::to_string(status.st_uid) +
-                           ", not to user " + std::to_string(geteuid()) +
-                           " who runs this program: not connecting");
+  struct stat link, file;
+  if (lstat(path.c_str(), &link) != 0 || stat(path.c_str(), &file) != 0) return;  // Not there yet.
+  for (const uid_t owner : {link.st_uid, file.st_uid}) {
+    if (owner == geteuid() || owner == 0) continue;
+    throw std::runtime_error("Socket " + path + " belongs to user " + std::to_string(owner) +
+                             ", not to user " + std::to_string(geteuid()) +
+                             " who runs this program: not connecting");
+  }
 }
 
 void RemoveDeadSocket(const std::string& path) {

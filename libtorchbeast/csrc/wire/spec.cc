@@ -65,8 +65,7 @@ size_t KeyBytes(const SpecNest& spec) {
   return bytes;
 }
 
-}  // namespace
-
+// WireError unless there are 1 to kMaxLeaves arrays, and keys of at most kMaxKeyBytes.
 void CheckLimits(const SpecNest& spec) {
   const size_t count = spec.num_leaves();
   if (count == 0) throw WireError("observation without arrays");
@@ -78,6 +77,8 @@ void CheckLimits(const SpecNest& spec) {
                     " bytes");
   }
 }
+
+}  // namespace
 
 rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec) {
   rpcenv::ArraySpec result;

@@ -47,16 +47,13 @@ rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec);
 // where empty dimensions count as one.
 LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec);
 rpcenv::Spec EncodeSpec(const SpecNest& spec);
-// WireError also for what CheckLimits() refuses.
+// WireError also for no arrays, more than kMaxLeaves, or keys of more than kMaxKeyBytes.
 SpecNest DecodeSpec(const rpcenv::Spec& spec);
 // "uint8[4, 84, 84]".
 std::string ToString(const LeafSpec& spec);
 
 // The value of an integer array of one element; none for other arrays.
 std::optional<int64_t> SingleInteger(const LeafSpec& spec, const std::byte* data);
-
-// WireError unless there are 1 to kMaxLeaves arrays, and keys of at most kMaxKeyBytes.
-void CheckLimits(const SpecNest& spec);
 
 // V actions of one type and shape.
 struct Actions {

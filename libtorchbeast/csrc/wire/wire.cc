@@ -41,13 +41,10 @@ void StepEncoder::Begin(rpcenv::Reply* reply) {
 }
 
 void StepEncoder::FixSchema(const TensorNest& observation) {
-  spec_ = observation.map([](const Tensor& tensor) {
-    if (tensor.shape.rank() > kMaxSpecRank) {
-      throw WireError("observation of more than " + std::to_string(kMaxSpecRank) + " dimensions");
-    }
+  // Exactly what the client accepts.
+  spec_ = DecodeSpec(EncodeSpec(observation.map([](const Tensor& tensor) {
     return LeafSpec{tensor.dtype, tensor.shape};
-  });
-  CheckLimits(spec_);
+  })));
   leaf_specs_ = spec_.flatten();
   leaves_.resize(leaf_specs_.size());
   for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -156,8 +153,10 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
   expect(reply.episode_step_size(), "episode_step");
   expect(reply.episode_return_size(), "episode_return");
   // A number that is not finite would make the network's output no number, too.
-  for (float reward : reply.reward()) {
-    if (!std::isfinite(reward)) throw WireError("reward of " + std::to_string(reward));
+  for (const auto* numbers : {&reply.reward(), &reply.episode_return()}) {
+    for (float number : *numbers) {
+      if (!std::isfinite(number)) throw WireError("reward or return of " + std::to_string(number));
+    }
   }
   if (static_cast<size_t>(reply.leaves_size()) != leaf_specs_.size()) {
     throw WireError("expected " + std::to_string(leaf_specs_.size()) + " arrays, got " +

@@ -174,9 +174,6 @@ class Nest {
   }
 
  private:
-  template <typename U, typename OtherTag>
-  friend class Nest;
-
   // How two structures differ, and where: "['key'][0]".
   struct Difference {
     std::string text, path;

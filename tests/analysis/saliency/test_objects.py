@@ -19,7 +19,7 @@ def make_moment(*squares):
     for colour, row, column in squares:
         picture[row : row + SIZE, column : column + SIZE] = colour
         frame[:, row : row + SIZE, column : column + SIZE] = 255
-    return objects.Moment(picture, observe(frame), ())
+    return objects.Moment([picture], observe(frame), ())
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def test_objects_are_found_by_colour_where_something_moves(games):
     assert set(found) == {RED, BLUE}
     for j, places in enumerate(found[BLUE][1]):
         left = 5 + 3 * (j + 1)
-        assert places == ([] if j == 0 else [objects.Place(55, left, 61, left + SIZE)])
+        assert places == ([] if j == 0 else [[objects.Place(55, left, 61, left + SIZE)]])
 
 
 def test_a_cycling_background_is_no_object():
     def moment(t):
         picture = np.full((84, 84, 3), (t, 0, 90), np.uint8)
         picture[40:44, 2 * t : 2 * t + 4] = GREEN
-        return objects.Moment(picture, None, ())
+        return objects.Moment([picture], None, ())
 
     found = objects.find_kinds([[moment(t) for t in range(30)]])
     assert set(found) == {GREEN}
@@ -84,11 +84,31 @@ def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
     assert "nan" not in "".join(table)
 
 
-def test_a_place_of_the_picture_is_removed_with_its_margin_from_all_planes():
+def test_an_object_is_removed_from_each_plane_where_it_was():
+    def picture(row):
+        picture = np.full((84, 84, 3), SKY, np.uint8)
+        picture[row : row + SIZE, 20 : 20 + SIZE] = RED
+        return picture
+
+    def moment(row):
+        pictures = [picture(row + 8 * i) for i in range(4)]
+        frame = np.stack([(p == RED).all(axis=-1) for p in pictures]).astype(np.uint8)
+        return objects.Moment(pictures, observe(frame), ())
+
+    moments = [moment(row) for row in (50, 0, 30)]
+    found = objects.find_kinds([moments])
+    frame = moments[2].inputs.frame[0, 0].numpy()
+    assert (frame.sum(axis=(1, 2)) == SIZE * SIZE).all()
+    background = np.zeros_like(frame)
+    assert not objects.remove(frame, background, found[RED][0][2], (84, 84, 3)).any()
+
+
+def test_a_place_of_the_picture_is_removed_with_its_margin():
     frame = np.ones((4, 84, 84), np.uint8)
     place = objects.Place(100, 80, 105, 160)
-    without = objects.remove(frame, np.zeros_like(frame), [place], (210, 160, 3))
-    assert np.array_equal(without[0] == 0, without[3] == 0)
+    places = [[], [], [], [place]]
+    without = objects.remove(frame, np.zeros_like(frame), places, (210, 160, 3))
+    assert without[:3].all()
     rows, columns = np.nonzero(without[3] == 0)
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (38, 43, 40, 83)
     assert frame.all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +22,16 @@ from torch import Tensor
 from torchbeast.analysis.saliency.perturbation import evaluate
 from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
+from torchbeast.envs.preprocessing import FRAME_FORMATS
 from torchbeast.play.agents import Trained
 from torchbeast.play.games import watch_game
 from torchbeast.runtime.text import format_rows
 
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
+NUM_PICTURES = 4  # As many as any frame format has.
 SMALLEST = 4  # Pixels of an object.
 LARGEST_SHARE = 0.05  # Of the picture: more is scenery.
-MARGIN = 2  # Pixels around an object, in which it lies in the older planes, too.
+MARGIN = 2  # Pixels around an object, for what resizing and the maximum of two frames add.
 RAREST = 0.05  # Of the frames: objects that are seen in fewer are left out.
 MOST_KINDS = 8
 
@@ -39,9 +41,14 @@ Colour = tuple[int, int, int]
 class Moment(NamedTuple):
     """One step of a game, as an agent sees it."""
 
-    picture: np.ndarray  # uint8 [H, W, 3], what the game shows.
+    pictures: Sequence[np.ndarray]  # uint8 [H, W, 3], what the game showed, the newest last.
     inputs: EnvOutput  # What the agent sees, leaves [1, 1, ...].
     state: tuple[Tensor, ...]  # Its recurrent state before.
+
+    @property
+    def picture(self) -> np.ndarray:
+        """The newest picture."""
+        return self.pictures[-1]
 
 
 class Place(NamedTuple):
@@ -54,8 +61,10 @@ class Place(NamedTuple):
 
 
 Game = Sequence[Moment]
+# Of each picture of a moment, the newest last; empty if the newest shows no object of the kind.
+Places = Sequence[Sequence[Place]]
 # By colour: the places of the objects in each moment of each game.
-Kinds = Mapping[Colour, Sequence[Sequence[Sequence[Place]]]]
+Kinds = Mapping[Colour, Sequence[Sequence[Places]]]
 
 
 class Effect(NamedTuple):
@@ -79,12 +88,15 @@ def watch_moments(trained: Trained, game: str, *, first_frame: int, **options: A
     Raises UsageError if the game ends before them.
     """
     look = operator.attrgetter("inputs", "state")
-    watched = watch_game(trained, game, look, first_frame=first_frame, **options)
-    return [
-        Moment(picture, *seen)
-        for step, picture, seen, _ in watched
-        if (step - first_frame) % STEPS_APART == 0
-    ]
+    pictures: deque[np.ndarray] = deque(maxlen=NUM_PICTURES)
+    moments = []
+    for step, picture, seen, _ in watch_game(
+        trained, game, look, first_frame=first_frame, **options
+    ):
+        pictures.append(picture)
+        if (step - first_frame) % STEPS_APART == 0:
+            moments.append(Moment(tuple(pictures), *seen))
+    return moments
 
 
 def find_kinds(games: Sequence[Game]) -> Kinds:
@@ -95,20 +107,24 @@ def find_kinds(games: Sequence[Game]) -> Kinds:
     place. Its colour is the most frequent one in it.
     """
     median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
-    found: dict[Colour, list[list[list[Place]]]] = {}
+    found: dict[Colour, list[list[list[list[Place]]]]] = {}
     counts: Counter[Colour] = Counter()
     for i, game in enumerate(games):
         before: set[Place] = set()
         for j, moment in enumerate(game):
-            places = find_places(moment.picture, median)
-            for place, colour in places.items():
-                if place in before or j == 0:
-                    continue
+            by_picture = [find_places(picture, median) for picture in moment.pictures]
+            moved = [
+                [(place, colour) for place, colour in places.items() if place not in before]
+                for places in by_picture
+            ]
+            before = set(by_picture[-1])
+            if j == 0:
+                continue
+            for colour in dict.fromkeys(colour for _, colour in moved[-1]):
                 if colour not in found:
                     found[colour] = [[[] for _ in other] for other in games]
-                counts[colour] += not found[colour][i][j]
-                found[colour][i][j].append(place)
-            before = set(places)
+                counts[colour] += 1
+                found[colour][i][j] = [[p for p, c in places if c == colour] for places in moved]
     total = sum(map(len, games))
     kinds = [c for c, count in counts.most_common(MOST_KINDS) if count >= RAREST * total]
     if not kinds:
@@ -136,24 +152,27 @@ def find_places(picture: np.ndarray, median: np.ndarray) -> dict[Place, Colour]:
 
 
 def remove(
-    frame: np.ndarray, background: np.ndarray, places: Sequence[Place], picture: tuple[int, ...]
+    frame: np.ndarray, background: np.ndarray, places: Places, picture: tuple[int, ...]
 ) -> np.ndarray:
-    """Replaces places by the background, in all planes of an observation ``[C, H, W]``.
+    """Replaces places by the background in an observation ``[C, H, W]``.
 
     Args:
-        frame: the observation.
+        frame: the observation: of each picture as many planes, the newest last.
         background: of the same shape.
-        places: in the picture.
-        picture: the picture's shape.
+        places: in each picture.
+        picture: a picture's shape.
     """
     rows, columns = frame.shape[1] / picture[0], frame.shape[2] / picture[1]
     result = frame.copy()
-    for place in places:
-        top, left = int(place.top * rows), int(place.left * columns)
-        bottom, right = math.ceil(place.bottom * rows), math.ceil(place.right * columns)
-        down = slice(max(top - MARGIN, 0), bottom + MARGIN)
-        across = slice(max(left - MARGIN, 0), right + MARGIN)
-        result[:, down, across] = background[:, down, across]
+    for planes, old, in_picture in zip(
+        np.split(result, len(places)), np.split(background, len(places)), places, strict=True
+    ):
+        for place in in_picture:
+            top, left = int(place.top * rows), int(place.left * columns)
+            bottom, right = math.ceil(place.bottom * rows), math.ceil(place.right * columns)
+            down = slice(max(top - MARGIN, 0), bottom + MARGIN)
+            across = slice(max(left - MARGIN, 0), right + MARGIN)
+            planes[:, down, across] = old[:, down, across]
     return result
 
 
@@ -171,6 +190,7 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
         An effect for each kind, in their order.
     """
     head = trained.find_task(game) if trained.agent.config.num_heads > 1 else 0
+    num_pictures = FRAME_FORMATS[trained.observation.frame_format].num_pictures
     frames = [moment.inputs.frame[0, 0].numpy() for game_ in games for moment in game_]
     background = np.median(np.stack(frames), axis=0).astype(frames[0].dtype)
     values: list[float] = []
@@ -183,7 +203,7 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
             frame = moment.inputs.frame[0, 0].numpy()
             shown = [colour for colour in kinds if kinds[colour][i][j]]
             without = [
-                remove(frame, background, kinds[colour][i][j], moment.picture.shape)
+                remove(frame, background, kinds[colour][i][j][-num_pictures:], moment.picture.shape)
                 for colour in shown
             ]
             changed = torch.from_numpy(np.stack([frame, *without])).float()
@@ -268,13 +288,13 @@ def draw_effects(
     return figure
 
 
-def _example(games: Sequence[Game], places: Sequence[Sequence[Sequence[Place]]]) -> np.ndarray:
+def _example(games: Sequence[Game], places: Sequence[Sequence[Places]]) -> np.ndarray:
     """Cuts an object of middle size out of its picture, with a margin."""
     found = [
         (place, games[i][j].picture)
         for i, game in enumerate(places)
         for j, of_moment in enumerate(game)
-        for place in of_moment
+        for place in (of_moment[-1] if of_moment else ())
     ]
     found.sort(key=lambda x: (x[0].bottom - x[0].top) * (x[0].right - x[0].left))
     (top, left, bottom, right), picture = found[len(found) // 2]
