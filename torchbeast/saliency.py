@@ -182,8 +182,8 @@ def load_players(flags: argparse.Namespace) -> Players:
     others = [name.strip() for name in flags.compare.split(",")] if flags.compare else []
     if not all(others):
         raise UsageError(f"--compare {flags.compare}: the name of an agent is empty")
-    names = (config.xpid, *others)
-    agents = [load_trained(config._replace(xpid=name)) for name in names]
+    of_others = [config._replace(xpid=name, intermediate_model_id=None) for name in others]
+    agents = [load_trained(one) for one in (config, *of_others)]
     for other in agents[1:]:
         if other.observation.preprocessing != agents[0].observation.preprocessing:
             raise UsageError(

@@ -279,6 +279,9 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
     from torchbeast.analysis import filter_comp as comparison
     from torchbeast.analysis import filter_plots
 
+    pyplot.figure()  # Chooses Agg where no window can be opened after all.
+    pyplot.close()
+    is_shown = is_shown and matplotlib.get_backend().lower() != "agg"
     directory = results_directory(flags)
     rows = comparison.load(directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type

@@ -21,6 +21,7 @@ from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, Ru
 from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
+from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent
 from torchbeast.play.agents import Trained, allow, read_trained
 from torchbeast.play.games import PARALLEL_GAMES, GameLoop, open_games
@@ -170,6 +171,10 @@ class Responses:
             unknown = len(trained.games) > 1 and short_name(game) not in trained.games
             if tuple(trained.agent.config.observation_shape) != tuple(frames.shape[1:]):
                 self._leave_out(saved.agent, game, "sees other frames of")
+            elif shows_wrong_gray(game, trained.observation) != shows_wrong_gray(
+                game, player.observation
+            ):
+                self._leave_out(saved.agent, game, "sees other pictures of")
             elif unknown and saved.agent not in self._untrained:
                 self._leave_out(saved.agent, game, "does not know")
             else:

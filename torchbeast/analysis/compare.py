@@ -85,7 +85,8 @@ def name_group(runs: Sequence[RunRecords]) -> str:
     """Returns the names of runs without a seed's number, if they then agree, else the first."""
     names = [run.name for run in runs]
     bases = {re.sub(r"([-_. ](s|seed))?[-_. ]?\d+$", "", name) for name in names}
-    return bases.pop() if len(names) > 1 and len(bases) == 1 else names[0]
+    base = bases.pop() if len(names) > 1 and len(bases) == 1 else ""
+    return base or names[0]
 
 
 def describe_differences(groups: Sequence[Group]) -> list[str]:

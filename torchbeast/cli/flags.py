@@ -291,6 +291,6 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--movie_steps",
         type=positive,
-        help="Agent steps after which a film ends. A .gif ends after 3,000 at the latest. "
+        help="Agent steps after which a film ends. A .gif ends after 2,000 at the latest. "
         "(default: the whole game)",
     )

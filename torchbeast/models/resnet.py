@@ -38,7 +38,6 @@ class ResNet(Agent):
 
     def scale_initial_weights(self) -> None:
         """Sets the initial weights of the encoder; see :class:`Agent`."""
-        super().scale_initial_weights()
         for conv in _convolutions(self.feat_convs):
             orthogonal_(conv, gain=1.0)  # No ReLU before or behind it.
         blocks = [*self.resnet1, *self.resnet2]
@@ -48,6 +47,7 @@ class ResNet(Agent):
             # All branches together add about as much as there was.
             orthogonal_(second, gain=RELU_GAIN / len(blocks))
         orthogonal_(self.fc)
+        super().scale_initial_weights()  # Last: not every agent has an LSTM.
 
     def encode(self, frames: Tensor) -> Tensor:
         """Encodes centred frames ``[N, C, H, W]`` to features ``[N, 256]``."""

@@ -175,7 +175,7 @@ def render(config: EvaluationConfig, signals: StopSignals) -> None:
     """Runs ``--mode test_render``: games in a window; recorded where there is no display."""
     trained = load_trained(config.trained)
     games = choose_games(trained, config.env)
-    if not has_display():
+    if not _can_open_windows():
         print("No display: recording instead", file=sys.stderr)
         _record_games(config, trained, games, signals)
         return
@@ -193,10 +193,7 @@ class _WindowClosedError(Exception):
 
 def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Any]:
     """Yields episodes until there are enough. Raises _WindowClosedError."""
-    try:
-        import pygame
-    except ImportError as error:
-        raise UsageError("--mode test_render needs pygame: pip install pygame-ce") from error
+    import pygame
     from gymnasium.wrappers import HumanRendering
 
     actions = read_actions(config.actions, trained.agent.config.num_actions)
@@ -218,8 +215,26 @@ def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterato
                 yield episode
 
 
+def _can_open_windows() -> bool:
+    """Whether pygame can open a window here. Raises UsageError if there is a display, but no
+    pygame.
+    """
+    if not has_display():
+        return False
+    try:
+        import pygame
+    except ImportError as error:
+        raise UsageError("--mode test_render needs pygame: pip install pygame-ce") from error
+    try:
+        pygame.display.init()
+    except pygame.error:
+        return False
+    # Where the display does not answer, SDL draws into memory.
+    return "SDL_VIDEODRIVER" in os.environ or pygame.display.get_driver() != "offscreen"
+
+
 def has_display() -> bool:
-    """Whether a window can be opened here."""
+    """Whether there should be a display here."""
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

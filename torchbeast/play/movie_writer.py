@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from PIL import Image
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.play.config import check_movie_path
 
-# A GIF is kept in memory until its end. Of longer films an MP4 is a tenth as large.
-MAX_GIF_FRAMES = 3_000
+# A GIF is in memory until its end. Of longer films an MP4 is a tenth as large.
+MAX_GIF_FRAMES = 2_000
 
 
 class MovieWriter:
@@ -32,7 +33,8 @@ class MovieWriter:
         self._path = path
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps
-        self._gif: list[Image.Image] = []
+        self._gif: deque[Image.Image] = deque()
+        self._gif_frames = 0
         self._mp4: Any = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +61,7 @@ class MovieWriter:
     @property
     def is_full(self) -> bool:
         """Whether the film has its greatest length."""
-        return len(self._gif) >= MAX_GIF_FRAMES
+        return self._gif_frames >= MAX_GIF_FRAMES
 
     def append(self, picture: np.ndarray) -> None:
         """Adds a picture, uint8 ``[H, W, 3]``. Raises RunError if it cannot be written."""
@@ -78,6 +80,7 @@ class MovieWriter:
             # Exact up to 256 colours. Games have at most 128.
             image = Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)
             self._gif.append(image)
+            self._gif_frames += 1
             return
         if self._mp4 is None:
             # Even sizes, as the codec wants, without rescaling to multiples of 16.
@@ -88,15 +91,16 @@ class MovieWriter:
 
     def _save_gif(self) -> None:
         """Writes all pictures. Equal ones in a row become one that is shown longer."""
-        first, *others = self._gif
         # A GIF counts in hundredths of a second. Only these differences keep the film's speed.
         starts = [round(index * 100 / self._fps) for index in range(len(self._gif) + 1)]
         times = [10 * (end - start) for start, end in itertools.pairwise(starts)]
+        first = self._gif.popleft()
         first.save(
             self._file,
             "GIF",
             save_all=True,
-            append_images=others,
+            # Pillow copies them: the originals go meanwhile.
+            append_images=(self._gif.popleft() for _ in range(len(self._gif))),
             duration=times,
             loop=0,
             optimize=False,

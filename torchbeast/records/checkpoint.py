@@ -268,9 +268,10 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
         if "baseline.mu" in state:
             line += f", mu {state['baseline.mu'][i]:.4g}, sigma {state['baseline.sigma'][i]:.4g}"
         yield line
-    for name in ("preprocessing", "frame_format", "frame_height", "frame_width", "seed"):
-        if name in contents:
-            yield f"  {name}: {contents[name]}"
+    for name, value in read_observation_config(contents)._asdict().items():
+        yield f"  {name}: {value}"
+    if "seed" in contents:
+        yield f"  seed: {contents['seed']}"
     yield f"  optimizer: {'yes' if 'optimizer_state_dict' in contents else 'no'}"
     yield f"  parameters and buffers: {sum(t.numel() for t in state.values()):,} numbers"
     for name, tensor in state.items():
@@ -281,13 +282,17 @@ def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
 def make_parser() -> argparse.ArgumentParser:
     """Builds the parser of ``python -m torchbeast.records.checkpoint``."""
     parser = Parser("records.checkpoint", "Shows what is in checkpoints.")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="A checkpoint.")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="A checkpoint or a run."
+    )
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     for path in make_parser().parse_args(argv).files:
+        if path.is_dir():
+            path = path / "model.tar"
         try:
             contents = load(path)
         except UsageError as error:

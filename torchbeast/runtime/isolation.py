@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.watchdog import PAUSE_S
 from torchbeast.runtime.workers import begin_worker
 
 Result = TypeVar("Result")
@@ -99,11 +100,17 @@ def run_isolated(
     results: dict[str, Result] = {}
     with _start(min(num_processes, len(waiting))) as children:
         busy = set()
+        looked = time.monotonic()
         for child in children:
             task = waiting.pop(0)
             child.begin(task, tasks[task])
             busy.add(child)
         while busy:
+            now = time.monotonic()
+            if now - looked > PAUSE_S:  # This process was stopped, and so were they.
+                for child in busy:
+                    child.heard_at += now - looked
+            looked = now
             for child in _wait(busy, deadline_s):
                 message = child.hear()
                 if message.kind == "misuse":
