@@ -78,6 +78,7 @@ def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
         (("six-s1", "six-s2"), "six"),
         (("six_seed_1", "six_seed_12"), "six"),
         (("one", "other"), "one"),
+        (("1", "2"), "1"),
     ],
 )
 def test_a_group_is_named_without_the_seeds(tmp_path, names, expected):

@@ -100,8 +100,9 @@ def test_shows_what_is_in_a_file(tmp_path, capsys):
     state = {"w": torch.zeros(2, 3), **statistics}
     contents = {"model_state_dict": state, "agent": agent, "steps": 7, "task_steps": [3, 4]}
     checkpoint.save(path, contents)
-    assert checkpoint.main([str(path)]) == 0
+    assert checkpoint.main([str(path), str(tmp_path)]) == 0
     out = capsys.readouterr().out
+    assert out.count("emulator_gray: True") == 2  # The file, and its directory.
     assert "task 1: Breakout, 4 steps, mu 1, sigma 4" in out
     assert "10 numbers" in out
     assert checkpoint.main([str(tmp_path / "none.tar")]) == 2
