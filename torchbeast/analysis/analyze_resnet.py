@@ -279,8 +279,7 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
     from torchbeast.analysis import filter_comp as comparison
     from torchbeast.analysis import filter_plots
 
-    pyplot.figure()  # Chooses Agg where no window can be opened after all.
-    pyplot.close()
+    # matplotlib takes Agg where no window can be opened after all.
     is_shown = is_shown and matplotlib.get_backend().lower() != "agg"
     directory = results_directory(flags)
     rows = comparison.load(directory)
@@ -338,12 +337,12 @@ def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
     from torchbeast.analysis import filters
     from torchbeast.records import checkpoint
+    from torchbeast.records.run_files import checkpoint_at
 
     if flags.other is None:
         raise UsageError("--mode _filter_comp needs --other: the second checkpoint")
     layer = find_layer_name(flags.layer)
-    paths = [p.expanduser() for p in (flags.load_path, flags.other)]
-    states = [checkpoint.load(p / "model.tar" if p.is_dir() else p) for p in paths]
+    states = [checkpoint.load(checkpoint_at(path)) for path in (flags.load_path, flags.other)]
     try:
         a, b = (filters.read_weights(state["model_state_dict"])[layer] for state in states)
     except KeyError as error:

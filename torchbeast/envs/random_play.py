@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from torchbeast.core.types import EnvStep
 from torchbeast.envs.environment import ObservationConfig, derive_seed, make_env
 from torchbeast.envs.stream import EnvStream
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
+from torchbeast.runtime.workers import seed_generators
 
 # Steps whose frames are measured. Those before are left out: start-up pictures are partly blank.
 FRAME_STEPS = range(100, 500, 4)
@@ -88,10 +88,7 @@ def measure_game(
 
     ``alive`` is called at each step.
     """
-    # Custom environments may draw from these.
-    seed = derive_seed(config.seed)
-    random.seed(seed)
-    np.random.seed(seed)
+    seed_generators(derive_seed(config.seed))
     pictures, rewards, ends = [], [], []
     for step, row in enumerate(_play_at_random(env_id, config)):
         alive()

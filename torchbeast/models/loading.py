@@ -15,7 +15,7 @@ from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
 from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
-from torchbeast.records.run_files import run_of
+from torchbeast.records.run_files import checkpoint_at, run_of
 from torchbeast.records.validation import read
 from torchbeast.runtime.text import explain_import, first_line
 
@@ -63,9 +63,7 @@ def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:
     Raises:
         UsageError: there is no checkpoint, or it does not hold an agent.
     """
-    path = Path(path).expanduser()
-    if path.is_dir():
-        path = path / "model.tar"
+    path = checkpoint_at(Path(path))
     return from_contents(checkpoint.load(path), path, agent_type)
 
 

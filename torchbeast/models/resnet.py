@@ -47,7 +47,7 @@ class ResNet(Agent):
             # All branches together add about as much as there was.
             orthogonal_(second, gain=RELU_GAIN / len(blocks))
         orthogonal_(self.fc)
-        super().scale_initial_weights()  # Last: not every agent has an LSTM.
+        super().scale_initial_weights()  # Last: an LSTM takes random numbers.
 
     def encode(self, frames: Tensor) -> Tensor:
         """Encodes centred frames ``[N, C, H, W]`` to features ``[N, 256]``."""

@@ -92,8 +92,7 @@ def read_agent(path: Path, agent_type: str | None = None) -> Trained:
     Raises:
         UsageError: it cannot be read.
     """
-    path = path.expanduser()
-    file = path / "model.tar" if path.is_dir() else path
+    file = run_files.checkpoint_at(path)
     return read_trained(file, run_files.run_of(file).resolve().name, agent_type)
 
 

@@ -37,6 +37,7 @@ from torchbeast.core.types import (
 from torchbeast.records.run_files import (
     SHIPPED,
     TEMPORARY,
+    checkpoint_at,
     intermediate_paths,
     previous_path,
     replace_file,
@@ -291,8 +292,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     for path in make_parser().parse_args(argv).files:
-        if path.is_dir():
-            path = path / "model.tar"
+        path = checkpoint_at(path)
         try:
             contents = load(path)
         except UsageError as error:

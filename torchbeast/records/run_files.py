@@ -31,6 +31,12 @@ def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = Non
     return intermediate_path(run, intermediate_id)
 
 
+def checkpoint_at(path: Path) -> Path:
+    """Returns the checkpoint of a run's directory, and any other path as it is."""
+    path = path.expanduser()
+    return path / "model.tar" if path.is_dir() else path
+
+
 def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
     """Finds the checkpoint of a trained agent.
 

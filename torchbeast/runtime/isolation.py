@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.watchdog import PAUSE_S
+from torchbeast.runtime.watchdog import PauseDetector
 from torchbeast.runtime.workers import begin_worker
 
 Result = TypeVar("Result")
@@ -100,18 +100,13 @@ def run_isolated(
     results: dict[str, Result] = {}
     with _start(min(num_processes, len(waiting))) as children:
         busy = set()
-        looked = time.monotonic()
+        pauses = PauseDetector()
         for child in children:
             task = waiting.pop(0)
             child.begin(task, tasks[task])
             busy.add(child)
         while busy:
-            now = time.monotonic()
-            if now - looked > PAUSE_S:  # This process was stopped, and so were they.
-                for child in busy:
-                    child.heard_at += now - looked
-            looked = now
-            for child in _wait(busy, deadline_s):
+            for child in _wait(busy, deadline_s, pauses.awake_since()):
                 message = child.hear()
                 if message.kind == "misuse":
                     raise message.value
@@ -147,10 +142,10 @@ def _start(count: int) -> Iterator[list[_Child]]:
             child.pipe.close()
 
 
-def _wait(children: set[_Child], deadline_s: float) -> list[_Child]:
+def _wait(children: set[_Child], deadline_s: float, awake_since: float) -> list[_Child]:
     """Waits up to a second for messages. Returns who sent one. Raises RunError if a child hangs."""
     silent = min(children, key=lambda child: child.heard_at)
-    left = silent.heard_at + deadline_s - time.monotonic()
+    left = max(silent.heard_at, awake_since) + deadline_s - time.monotonic()
     if left <= 0 and not silent.pipe.poll():
         raise RunError(f"{silent.task}: it has hung for {deadline_s:g} seconds")
     by_pipe = {child.pipe: child for child in children}

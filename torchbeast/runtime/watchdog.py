@@ -19,6 +19,24 @@ TRACEBACK_S = 1.0
 PAUSE_S = 20.0
 
 
+class PauseDetector:
+    """Knows when this process last went on after it had been stopped, such as by Ctrl-Z.
+
+    The processes that it watches were stopped, too: that is no hang.
+    """
+
+    def __init__(self) -> None:
+        self._looked = self._awake_since = time.monotonic()
+
+    def awake_since(self) -> float:
+        """Returns the time.monotonic() of the last start. To be called every few seconds."""
+        now = time.monotonic()
+        if now - self._looked > PAUSE_S:
+            self._awake_since = now
+        self._looked = now
+        return self._awake_since
+
+
 class Watchdog:
     """Notes when each of some workers entered its environment. Can be sent to child processes."""
 
@@ -32,7 +50,7 @@ class Watchdog:
         """
         self.timeout_s = timeout_s
         self._entered = context.RawArray("d", count)  # By time.monotonic; 0: outside.
-        self._looked = self._awake_since = time.monotonic()
+        self._pauses = PauseDetector()
 
     @contextlib.contextmanager
     def inside(self, index: int) -> Iterator[None]:
@@ -54,15 +72,10 @@ class Watchdog:
     def is_hung(self, index: int) -> bool:
         """Whether worker ``index`` has been inside for longer than ``timeout_s``.
 
-        To be called every few seconds: a long pause counts as one of the workers, too, such as
-        after Ctrl-Z.
+        To be called every few seconds.
         """
-        now = time.monotonic()
-        if now - self._looked > PAUSE_S:
-            self._awake_since = now
-        self._looked = now
-        entered = self._entered[index]
-        return entered > 0 and now - max(entered, self._awake_since) > self.timeout_s
+        awake_since, entered = self._pauses.awake_since(), self._entered[index]
+        return entered > 0 and time.monotonic() - max(entered, awake_since) > self.timeout_s
 
     def end(self, process: Any) -> None:
         """Ends a hung worker, a ``multiprocessing`` process, with a traceback.

@@ -59,20 +59,28 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
-    """Makes a worker process end with its parent and leave a terminal's signals to the parent.
+def seed_generators(seed: int | None) -> None:
+    """Seeds the global generators of Python and NumPy, from which custom environments may draw.
 
-    Forks inherit one random state. So each worker seeds the global generators of Python and NumPy,
-    from which custom environments may draw. SIGABRT shows where each thread is.
-
-    Args:
-        niceness: how much lower than the parent's its priority is.
-        seed: of these generators, less than 2**32; None for one from the system.
+    ``seed`` is less than 2**32; None for one from the system.
     """
     import numpy as np
 
     random.seed(seed)
     np.random.seed(seed)
+
+
+def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
+    """Makes a worker process end with its parent and leave a terminal's signals to the parent.
+
+    Forks inherit one random state, so each worker seeds its generators. SIGABRT shows where each
+    thread is.
+
+    Args:
+        niceness: how much lower than the parent's its priority is.
+        seed: as of :func:`seed_generators`.
+    """
+    seed_generators(seed)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

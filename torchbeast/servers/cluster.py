@@ -16,7 +16,6 @@ import faulthandler
 import logging
 import multiprocessing
 import os
-import random
 import re
 import tempfile
 import threading
@@ -30,7 +29,7 @@ from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.allocation import ServerLoad, environments_per_task
 from torchbeast.runtime.text import counted, first_line
 from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import MAX_QUICK_DEATHS, Restarts, begin_worker
+from torchbeast.runtime.workers import MAX_QUICK_DEATHS, Restarts, begin_worker, seed_generators
 from torchbeast.servers.certificates import (
     SERVER_NAME,
     Authority,
@@ -101,15 +100,12 @@ class EnvServer:
         Raises:
             RuntimeError: there is none.
         """
-        import numpy as np
         import ray
 
         from libtorchbeast import Server
         from torchbeast.envs import derive_seed
 
-        seed = derive_seed(served.seed, *seeds)
-        random.seed(seed)
-        np.random.seed(seed)
+        seed_generators(derive_seed(served.seed, *seeds))
         self._watchdog = Watchdog(multiprocessing, 1, served.step_timeout_s)
         env_init = make_env_init(served, task, seeds, self._watchdog, 0)
         ip = ray.util.get_node_ip_address()

@@ -107,7 +107,7 @@ def find_kinds(games: Sequence[Game]) -> Kinds:
     place. Its colour is the most frequent one in it.
     """
     median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
-    found: dict[Colour, list[list[list[list[Place]]]]] = {}
+    found: dict[Colour, list[list[Places]]] = {}
     counts: Counter[Colour] = Counter()
     for i, game in enumerate(games):
         before: set[Place] = set()
