@@ -198,7 +198,7 @@ class Column(NamedTuple):
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.0f}"
+    return "" if share is None else str(round(100 * share))
 
 
 def _statistic(value: float | None) -> str:
