@@ -113,7 +113,7 @@ $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	@$(BUILD)
 	@touch $@
 
-CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h tests/cpp/fuzz/*.cc tests/cpp/fuzz/*.h)
+CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h)
 
 tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/system-test
 	@echo "Compiling the tests of the C++ part" >&2
@@ -166,14 +166,12 @@ sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 RUNS ?= 1000000
 FUZZ_BUILD := tests/cpp/build/fuzz
 
-# libFuzzer writes new inputs into the first directory only: the kept ones stay as they are.
 fuzz: $(STAMPS)/system-fuzz
-	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=fuzz fuzzers
 	for end in reply request; do \
-	    mkdir -p $(FUZZ_BUILD)/corpus/$$end && \
+	    $(MAKE) --silent --no-print-directory -C tests/cpp KIND=fuzz build/fuzz/$${end}_fuzzer && \
+	    mkdir -p $(FUZZ_BUILD)/$${end}_corpus && \
 	    $(FUZZ_BUILD)/$${end}_fuzzer -runs=$(RUNS) -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
-	        -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/$$end- \
-	        $(FUZZ_BUILD)/corpus/$$end tests/cpp/fuzz/corpus/$$end || exit 1; \
+	        -artifact_prefix=$(FUZZ_BUILD)/$$end- $(FUZZ_BUILD)/$${end}_corpus || exit 1; \
 	done
 
 bench: build $(STAMPS)/python-test
