@@ -4,7 +4,6 @@ They need a C++17 compiler, gRPC and protobuf (see MISSING_TOOLS). Everything el
 included, works without them: ``TORCHBEAST_PURE_PYTHON=1 pip install .`` leaves them out.
 """
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -30,8 +29,6 @@ MISSING_TOOLS = (
     "or leave PolyBeast out with TORCHBEAST_PURE_PYTHON=1."
 )
 PROTO = Path("libtorchbeast/proto/rpcenv.proto")
-# What libtorchbeast/__init__.py compares the built module with.
-INTERFACE = Path("libtorchbeast/_C.pyi")
 CSRC = Path("libtorchbeast/csrc")
 OBJECTS = Path("build/objects")
 # nanobind's source, included here: an object file has its source's path, and that of nanobind may
@@ -135,8 +132,6 @@ class BuildExtensions(build_ext):
             str(generated / name) for name in ("rpcenv.pb.cc", "rpcenv.grpc.pb.cc")
         ]
         extension.include_dirs += [str(generated), str(CSRC)]
-        digest = hashlib.sha256(INTERFACE.read_bytes()).hexdigest()
-        extension.define_macros.append(("TB_INTERFACE", f'"{digest}"'))
         extension.extra_compile_args += pkg_config("--cflags")
         extension.extra_link_args += pkg_config("--libs")
 
@@ -161,7 +156,6 @@ def extensions() -> list[Extension]:
             py_limited_api=STABLE_ABI,
             depends=[
                 str(PROTO),
-                str(INTERFACE),
                 *map(str, CSRC.rglob("*.h")),
                 *map(str, Path("nest/include").rglob("*.h")),
             ],

@@ -4,9 +4,6 @@ from typing import Any
 # A tensor, or a tuple, list or dict of nests.
 Nest = Any
 
-# SHA-256 of this file when the module was built.
-INTERFACE: str
-
 class ClosedBatchingQueue(RuntimeError):
     """An item was put into a closed queue or batcher, or its outputs were awaited at closing."""
 

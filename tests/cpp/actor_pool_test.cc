@@ -128,27 +128,6 @@ TEST_F(ActorPoolTest, RolloutsAreConsecutiveAndOverlapInOneRow) {
   WaitFor([&] { return run.pool.count() >= 5 * 2 * kUnrollLength; });
 }
 
-TEST_F(ActorPoolTest, AnEnvironmentThatFailsAfterWholeRolloutsEndsThePool) {
-  CountingServer server(directory_.Address(), [](int step) {
-    if (step == 4 * kUnrollLength) throw std::runtime_error("broken environment");
-  });
-  ActorOptions options;
-  options.max_environment_failures = 3;
-  PoolRun run({{directory_.Address(), 1}}, options);
-  const std::string error = run.WaitForError();
-  EXPECT_GE(run.pool.count(), 8 * kUnrollLength);
-  EXPECT_NE(error.find("3 times"), std::string::npos) << error;
-  EXPECT_NE(error.find("broken environment"), std::string::npos) << error;
-  EXPECT_NE(run.log().find("(2 of 3 failures within"), std::string::npos) << run.log();
-}
-
-TEST_F(ActorPoolTest, AMissingServerIsAnErrorAfterTheTimeout) {
-  ActorOptions options;
-  options.connect_timeout = std::chrono::milliseconds(300);
-  PoolRun run({{directory_.Address(), 1}}, options);
-  EXPECT_NE(run.WaitForError().find("No environment server answered at"), std::string::npos);
-}
-
 TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
   CountingServer first(directory_.Address("first"));
   CountingServer second(directory_.Address("second"));

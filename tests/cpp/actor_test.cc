@@ -163,22 +163,6 @@ TEST_F(ActorTest, MovesToANewAddressInTheMiddleOfAStep) {
   WaitFor([&] { return old_server.num_alive() == 0; });
 }
 
-TEST_F(ActorTest, MovesToANewAddressBetweenSteps) {
-  CountingServer old_server(directory_.Address("old"));
-  CountingServer new_server(directory_.Address("new"));
-  Start({directory_.Address("old"), 1});
-  Answer(*NextSubmission(), 0);
-  auto submission = NextSubmission();
-  actor_->SetAddress(directory_.Address("new"));
-  WaitFor([&] { return old_server.num_alive() == 0; });
-  Answer(*submission, 0);
-  submission = NextSubmission();
-  ASSERT_TRUE(submission) << error_;
-  EXPECT_EQ(Observation(submission->inputs[0].sequence()[0]), 0);
-  EXPECT_EQ(new_server.num_alive(), 1);
-  EXPECT_EQ(log_, "");
-}
-
 TEST_F(ActorTest, WaitsWithoutAnAddressAsLongAsItTakes) {
   CountingServer server(directory_.Address());
   options_.connect_timeout = std::chrono::milliseconds(0);

@@ -26,22 +26,6 @@ TEST(BatchingQueueTest, HandsItemsOutInOrder) {
   EXPECT_EQ(queue.size(), 0);
 }
 
-TEST(BatchingQueueTest, EnqueueBlocksWhileFull) {
-  BatchingQueue<int> queue({1, 1, {}, 2});
-  queue.Enqueue(0);
-  queue.Enqueue(1);
-  std::atomic<bool> entered{false};
-  std::thread producer([&] {
-    queue.Enqueue(2);
-    entered = true;
-  });
-  std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_FALSE(entered);
-  EXPECT_EQ(queue.DequeueMany(), std::vector<int>{0});
-  producer.join();
-  EXPECT_EQ(queue.size(), 2);
-}
-
 TEST(BatchingQueueTest, DequeueWaitsForMinimum) {
   BatchingQueue<int> queue({2, 2});
   std::atomic<bool> dequeued{false};

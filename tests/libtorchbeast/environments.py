@@ -73,21 +73,6 @@ class OldGym:
         return self.observe(), 0.5, self._steps == 3, {}
 
 
-class WrongSpace(OldGym):
-    """Its observations are not what its space says."""
-
-    def __init__(self):
-        import gymnasium  # Half a second that the other servers need not wait for.
-
-        super().__init__()
-        self.observation_space = gymnasium.spaces.Dict(
-            a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(0, 1, (2,), np.float32)
-        )
-
-    def observe(self):
-        return {"a": 0, "b": np.zeros(2)}
-
-
 def serve_mock(address, tls=None):
     """Serves environments that cost nothing."""
     from torchbeast.envs.mock import Mock
@@ -113,5 +98,5 @@ def serve(address, kind, behaviour, task, environment):
     def counting():
         return Counting(next(made), **behaviour)
 
-    kinds = {"counting": counting, "old": OldGym, "wrong_space": WrongSpace}
+    kinds = {"counting": counting, "old": OldGym}
     Server(kinds[kind], address, task, environment=environment).run()

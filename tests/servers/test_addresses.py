@@ -1,18 +1,12 @@
-import datetime
 import os
 import resource
-import shutil
 import socket
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from libtorchbeast import remove_dead_socket
 from torchbeast.core.types import UsageError
-from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
+from torchbeast.servers.addresses import check_basenames, server_addresses
 
 
 def bind(path):
@@ -87,30 +81,3 @@ def test_hosts_beyond_this_machine_need_certificates():
     with pytest.raises(UsageError, match="a:4000 is beyond this machine: it needs --tls_dir"):
         check_basenames("a:4000", 2, 2)
     check_basenames("127.0.0.1:4000", 2, 2)
-
-
-def make_certificate(directory, days_left):
-    """Writes key.pem and a certificate of its own, cert.pem."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=2))
-        .not_valid_after(now + datetime.timedelta(days=days_left))
-        .sign(key, hashes.SHA256())
-    )
-    (directory / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-    private = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (directory / "key.pem").write_bytes(key.private_bytes(*private))
-
-
-@pytest.mark.parametrize("days_left", [-1, 1])
-def test_a_certificate_that_has_expired_is_named_as_such(tmp_path, days_left):
-    make_certificate(tmp_path, days_left)
-    shutil.copy(tmp_path / "cert.pem", tmp_path / "root.pem")
-    if days_left > 0:
-        check_tls(str(tmp_path))
-    else:
-        with pytest.raises(UsageError, match=r"cert\.pem has expired: make new certificates"):
-            check_tls(str(tmp_path))

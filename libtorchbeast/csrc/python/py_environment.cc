@@ -80,38 +80,6 @@ bool ReadTruncated(nb::handle value) {
   return IsTrue(value);
 }
 
-// The items of a gymnasium Dict or Tuple space; none for other spaces.
-nb::object SubSpaces(nb::handle space) { return nb::getattr(space, "spaces", nb::none()); }
-
-// std::runtime_error, naming the array, if an array of `observation` has another element type than
-// `space`. What has no counterpart in the space is not checked.
-void CheckTypes(nb::handle space, const TensorNest& observation, const std::string& path) {
-  if (!observation.is_leaf()) {
-    const nb::object spaces = SubSpaces(space);
-    if (observation.is_mapping() && nb::hasattr(spaces, "get")) {
-      for (const auto& [key, item] : observation.mapping()) {
-        const nb::object sub = spaces.attr("get")(nb::str(key.data(), key.size()));
-        if (!sub.is_none()) CheckTypes(sub, item, path + "['" + key + "']");
-      }
-    } else if (observation.is_sequence() && nb::isinstance<nb::sequence>(spaces) &&
-               nb::len(spaces) == observation.size()) {
-      for (size_t i = 0; i < observation.size(); ++i) {
-        CheckTypes(nb::object(spaces[i]), observation.sequence()[i],
-                   path + "[" + std::to_string(i) + "]");
-      }
-    }
-    return;
-  }
-  const nb::object dtype = nb::getattr(space, "dtype", nb::none());
-  if (dtype.is_none() || !SubSpaces(space).is_none()) return;
-  const std::string expected = nb::str(dtype).c_str();
-  const Tensor& tensor = observation.leaf();
-  if (expected == Name(tensor.dtype)) return;
-  throw std::runtime_error("its observation" + path + " is " +
-                           ToString({tensor.dtype, tensor.shape}) +
-                           ", its observation_space says " + expected);
-}
-
 class PythonEnvironment final : public Environment {
  public:
   explicit PythonEnvironment(nb::object env) : env_(std::move(env)) {
@@ -148,11 +116,7 @@ class PythonEnvironment final : public Environment {
           nb::isinstance<nb::dict>(result[1])) {
         result = nb::object(result[0]);
       }
-      TensorNest observation = ReadTensors(result);
-      if (!checked_)
-        CheckTypes(nb::getattr(env_, "observation_space", nb::none()), observation, "");
-      checked_ = true;
-      return observation;
+      return ReadTensors(result);
     });
   }
 
@@ -197,8 +161,6 @@ class PythonEnvironment final : public Environment {
   nb::object env_;
   nb::object reset_;
   nb::object step_;
-  // Whether an observation has been compared with the space.
-  bool checked_ = false;
   BufferPool buffers_;
 };
 
