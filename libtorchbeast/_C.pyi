@@ -223,7 +223,7 @@ def remove_dead_socket(path: str) -> None:
 def has_kernels() -> bool:
     """Whether this processor can run the functions below (x86-64 with AVX-512).
 
-    Else they raise ``RuntimeError``.
+    Nothing else may call them: they are missing, or end the process.
     """
 
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
@@ -241,34 +241,8 @@ def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: 
         IndexError: a game is not one of K.
     """
 
-class AreaResize:
-    """Makes pictures smaller: each new pixel is the mean of the area that it covers.
-
-    Results are those of OpenCV's ``INTER_AREA`` to the bit, unless the sizes' ratio is a whole
-    number in both directions.
-    """
-
-    def __init__(self, height: int, width: int, new_height: int, new_width: int) -> None:
-        """Sizes are in pixels.
-
-        Raises:
-            ValueError: the new size is larger, or a size is beyond 8192.
-            RuntimeError: this machine cannot run the kernels.
-        """
-
-    def resize_maximum(self, pictures: Any, result: Any) -> None:
-        """Resizes the maximum of two pictures.
-
-        Args:
-            pictures: uint8 ``[2, height, width]``, dense.
-            result: gets the picture, uint8 ``[new_height, new_width]``, dense.
-
-        Raises:
-            ValueError: shapes do not fit.
-        """
-
 def has_bfloat16_kernels() -> bool:
-    """Whether this processor has AVX512-BF16; else the next two functions raise ``RuntimeError``.
+    """Whether this processor has AVX512-BF16, too, which the next two functions need.
 
     Matrix tiles (AMX) are used where the processor has them, too, and the operating system is
     Linux.

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 namespace torchbeast {
 namespace {

@@ -11,7 +11,7 @@
 #include "kernel_test.h"
 #include "kernels/convolution.h"
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 namespace torchbeast {
 

@@ -6,7 +6,7 @@
 
 #include "convolution_test.h"
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 namespace torchbeast {
 namespace {

@@ -5,8 +5,6 @@ import torch
 
 from libtorchbeast import _C, BatchingQueue
 
-needs_kernels = pytest.mark.skipif(not _C.has_kernels(), reason="needs AVX-512")
-
 
 @pytest.mark.parametrize("batch_dim", [-1, 2**31 + 7])
 def test_of_a_batch_dimension(batch_dim):
@@ -21,13 +19,6 @@ def test_of_an_array(sizes):
         BatchingQueue(batch_dim=0, check_inputs=False).enqueue(tensor)
 
 
-@needs_kernels
-@pytest.mark.parametrize("sizes", [(2**62, 160, 84, 84), (210, 0, 84, 0)])
-def test_of_a_picture_to_resize(sizes):
-    with pytest.raises(ValueError, match=r"a picture's .* must be from 1 to 8192"):
-        _C.AreaResize(*sizes)
-
-
 def bits(*size):
     return torch.zeros(size, dtype=torch.int16)
 
@@ -40,11 +31,8 @@ def bytes_of(*size):
     return torch.zeros(size, dtype=torch.uint8)
 
 
-@needs_kernels
+@pytest.mark.skipif(not _C.has_kernels(), reason="needs AVX-512")
 def test_of_arrays_that_do_not_fit_together():
-    resize = _C.AreaResize(210, 160, 84, 84).resize_maximum
-    with pytest.raises(ValueError, match="resize_maximum needs"):
-        resize(bytes_of(2, 209, 160).numpy(), bytes_of(84, 84).numpy())
     frames, mean, scale = bytes_of(2, 4, 6, 6), floats(3, 6, 6, 4), floats(3)
     for task in (-1, 3):
         task = torch.full((2,), task, dtype=torch.int32)
@@ -52,10 +40,14 @@ def test_of_arrays_that_do_not_fit_together():
             _C.normalize_frames(frames, mean, scale, task, bits(2, 6, 6, 4))
     with pytest.raises(ValueError, match=r"needs stacks \[N, 4, H, W\]"):
         _C.normalize_frames(frames, mean[:, :5].contiguous(), scale, task % 3, bits(2, 6, 6, 4))
+
+
+@pytest.mark.skipif(not _C.has_bfloat16_kernels(), reason="needs AVX512-BF16")
+def test_of_filters_and_pictures_that_do_not_fit_together():
     weights = [floats(16, 3, 3, 16)] * 5
-    with pytest.raises((ValueError, RuntimeError), match=r"pooled pictures must be|AVX512-BF16"):
+    with pytest.raises(ValueError, match="pooled pictures must be"):
         _C.residual_section(bits(1, 4, 4, 16), weights, [floats(16)] * 5, bits(1, 2, 3, 16), None)
     for last, bias, message in ((32, 16, "filters must be"), (16, 15, "biases")):
         arrays = [*weights[1:], floats(16, 3, 3, last)], [floats(bias)] * 5
-        with pytest.raises((ValueError, RuntimeError), match=f"{message}|AVX512-BF16"):
+        with pytest.raises(ValueError, match=message):
             _C.residual_section(bits(1, 4, 4, 16), *arrays, bits(1, 2, 2, 16), None)

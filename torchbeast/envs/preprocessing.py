@@ -15,22 +15,16 @@ import numpy as np
 
 from torchbeast.core.types import ObservationConfig
 from torchbeast.envs.games import is_atari
-from torchbeast.runtime import kernels
 
 
 class ScreenResizer:
-    """Makes pictures ``[channel, row, column]`` from a game's screens.
-
-    Gray screens go through a kernel of our own on CPUs with AVX-512. It takes a quarter of OpenCV's
-    time; results are the same to the bit.
-    """
+    """Makes pictures ``[channel, row, column]`` from a game's screens."""
 
     def __init__(
         self,
         screen_size: tuple[int, int],
         size: tuple[int, int],
         *,
-        colour: bool,
         luminance: bool = False,
     ) -> None:
         """Sizes are height and width.
@@ -38,12 +32,10 @@ class ScreenResizer:
         Args:
             screen_size: of a screen.
             size: of a picture.
-            colour: whether screens are ``[height, width, 3]``, else they are gray.
             luminance: whether pictures are the luminance of screens in colour.
         """
         self._screen_size, self._size = screen_size, size
         self._luminance = luminance
-        self._kernel = _make_kernel(screen_size, size, colour)
 
     def resize(self, screen: np.ndarray) -> np.ndarray:
         """Resizes one screen; the result may share its memory."""
@@ -60,22 +52,8 @@ class ScreenResizer:
         Sprites that a game draws in every second frame only are in one of two screens. ``screens``
         may be changed.
         """
-        if self._kernel is not None:
-            self._kernel.resize_maximum(screens, picture[0])
-        else:
-            cv2.max(screens[0], screens[1], dst=screens[0])
-            picture[:] = self.resize(screens[0])
-
-
-def _make_kernel(screen_size: tuple[int, int], size: tuple[int, int], colour: bool) -> Any:
-    module = kernels.compiled()
-    (height, width), (new_height, new_width) = screen_size, size
-    if module is None or colour or new_height > height or new_width > width:
-        return None
-    # Here OpenCV takes the mean of whole numbers and rounds otherwise.
-    if height % new_height == 0 and width % new_width == 0:
-        return None
-    return module.AreaResize(*screen_size, *size)
+        cv2.max(screens[0], screens[1], dst=screens[0])
+        picture[:] = self.resize(screens[0])
 
 
 class Preprocessing(NamedTuple):
@@ -172,7 +150,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         luminance = wrong_gray and not observation.emulator_gray and not self._format.colour
         colour = self._format.colour or luminance
         self._screens = np.zeros((2, height, width, 3)[: 3 + colour], np.uint8)
-        self._resizer = ScreenResizer((height, width), size, colour=colour, luminance=luminance)
+        self._resizer = ScreenResizer((height, width), size, luminance=luminance)
         self._get_screen = self._ale.getScreenRGB if colour else self._ale.getScreenGrayscale
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0

@@ -9,7 +9,7 @@
 
 #include "kernels/avx512.h"
 
-#if TB_HAS_AVX512_BF16 && defined(__linux__) && defined(__has_include)
+#if TB_HAS_AVX512 && defined(__linux__) && defined(__has_include)
 // GCC's header, clang's.
 #if __has_include(<amxbf16intrin.h>) || __has_include(<amxintrin.h>)
 #define TB_HAS_AMX 1

@@ -16,20 +16,11 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
-#else
-#define TB_HAS_AVX512 0
-#endif
-
 // Products of bfloat16 numbers, which AMD's processors have since 2022 and most of Intel's
 // servers since 2023.
-#if TB_HAS_AVX512 && defined(__has_include)
-#if __has_include(<avx512bf16intrin.h>)
-#define TB_HAS_AVX512_BF16 1
 #define AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#endif
-#endif
-#ifndef TB_HAS_AVX512_BF16
-#define TB_HAS_AVX512_BF16 0
+#else
+#define TB_HAS_AVX512 0
 #endif
 
 namespace torchbeast {
@@ -40,14 +31,8 @@ constexpr int64_t kVectorFloats = 16, kVectorBfloats = 32;
 // Whether this processor can run the kernels (x86-64 with AVX-512).
 bool HasAvx512();
 
-// Throws std::runtime_error if it cannot.
-void RequireAvx512();
-
 // Whether it can run those that multiply bfloat16 numbers, too.
 bool HasAvx512Bf16();
-
-// Throws std::runtime_error if it cannot.
-void RequireAvx512Bf16();
 
 #if TB_HAS_AVX512
 

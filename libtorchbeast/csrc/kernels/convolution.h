@@ -31,7 +31,7 @@ struct Filters {
   const float* bias;    // [outputs]
 };
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 class Convolution {
  public:

@@ -3,7 +3,7 @@
 
 #include "kernels/convolution_backend.h"
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 namespace torchbeast {
 

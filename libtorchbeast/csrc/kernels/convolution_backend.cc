@@ -2,12 +2,9 @@
 
 namespace torchbeast {
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
-const ConvolutionBackend& ConvolutionBackend::Best() {
-  RequireAvx512Bf16();
-  return Amx() ? *Amx() : *Avx512();
-}
+const ConvolutionBackend& ConvolutionBackend::Best() { return Amx() ? *Amx() : *Avx512(); }
 
 #endif
 

@@ -11,7 +11,7 @@
 
 namespace torchbeast {
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 constexpr int64_t kFilterSide = 3;
 constexpr int64_t kTaps = kFilterSide * kFilterSide;
@@ -84,7 +84,7 @@ class ConvolutionBackend {
   static const ConvolutionBackend* Amx();
   static const ConvolutionBackend* Avx512();
 
-  // The fastest. Throws std::runtime_error if there is none.
+  // The fastest. Needs HasAvx512Bf16().
   static const ConvolutionBackend& Best();
 };
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 namespace torchbeast {
 

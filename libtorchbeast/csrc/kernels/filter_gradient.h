@@ -10,7 +10,7 @@
 
 namespace torchbeast {
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 // Sums the gradients of filters over pictures. An object serves one thread at a time.
 class FilterGradient {

@@ -204,14 +204,6 @@ void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places, uint16_t*
   Backward(gradients, places, input_gradients, shape);
 }
 
-#else
-
-void MaxPool(const uint16_t*, uint16_t*, uint8_t*, const PoolShape&) { RequireAvx512(); }
-
-void MaxPoolBackward(const uint16_t*, const uint8_t*, uint16_t*, const PoolShape&) {
-  RequireAvx512();
-}
-
 #endif
 
 }  // namespace torchbeast

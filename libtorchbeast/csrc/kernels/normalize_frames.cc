@@ -61,13 +61,6 @@ void NormalizeFrames(const uint8_t* stacks, const float* means, const float* sca
   }
 }
 
-#else
-
-void NormalizeFrames(const uint8_t*, const float*, const float*, const int32_t*, uint16_t*,
-                     const StackShape&) {
-  RequireAvx512();
-}
-
 #endif
 
 }  // namespace torchbeast

@@ -6,7 +6,7 @@
 
 namespace torchbeast {
 
-#if TB_HAS_AVX512_BF16
+#if TB_HAS_AVX512
 
 namespace {
 
@@ -97,20 +97,6 @@ void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>& fi
   for (size_t i = 0; i < kSectionConvolutions; ++i) {
     sums[i]->Write(results[i].weight, results[i].bias);
   }
-}
-
-#else
-
-void ResidualSection(const std::array<Filters, kSectionConvolutions>&,
-                     const SectionNumbers<uint16_t, uint8_t>&, uint16_t*, const SectionShape&) {
-  RequireAvx512Bf16();
-}
-
-void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>&,
-                             const SectionNumbers<const uint16_t, const uint8_t>&, const uint16_t*,
-                             uint16_t*, const std::array<FilterGradients, kSectionConvolutions>&,
-                             const SectionShape&) {
-  RequireAvx512Bf16();
 }
 
 #endif

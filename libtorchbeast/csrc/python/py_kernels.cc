@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "kernels/area_resize.h"
 #include "kernels/avx512.h"
 #include "kernels/max_pool.h"
 #include "kernels/normalize_frames.h"
@@ -22,6 +21,8 @@
 namespace nb = nanobind;
 
 namespace torchbeast {
+
+#if TB_HAS_AVX512
 
 namespace {
 
@@ -47,7 +48,6 @@ using Array = nb::ndarray<Number, nb::ndim<kAxes>, nb::c_contig, nb::device::cpu
 void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const float, 4>& means,
                        const Array<const float, 1>& scales, const Array<const int32_t, 1>& games,
                        const Array<int16_t, 4>& outputs) {
-  RequireAvx512();
   const size_t count = stacks.shape(0), height = stacks.shape(2), width = stacks.shape(3);
   const auto has_shape = [&](const auto& array, size_t first) {
     return array.shape(0) == first && array.shape(1) == height && array.shape(2) == width &&
@@ -68,30 +68,6 @@ void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const 
   NormalizeFrames(stacks.data(), means.data(), scales.data(), games.data(),
                   reinterpret_cast<uint16_t*>(outputs.data()),
                   {static_cast<int64_t>(count), static_cast<int64_t>(height * width)});
-}
-
-void InitAreaResize(AreaResize* self, int64_t height, int64_t width, int64_t new_height,
-                    int64_t new_width) {
-  RequireAvx512();
-  CheckPictureSize(height, width);
-  if (new_height < 1 || new_height > height || new_width < 1 || new_width > width) {
-    throw std::invalid_argument("AreaResize makes pictures smaller, to at least 1 x 1");
-  }
-  new (self) AreaResize({height, width}, {new_height, new_width});
-}
-
-void PyResizeMaximum(AreaResize& self, const Array<const uint8_t, 3>& pictures,
-                     const Array<uint8_t, 2>& result) {
-  const auto has_size = [](const auto& array, size_t axis, const PictureSize& size) {
-    return static_cast<int64_t>(array.shape(axis)) == size.height &&
-           static_cast<int64_t>(array.shape(axis + 1)) == size.width;
-  };
-  if (pictures.shape(0) != 2 || !has_size(pictures, 1, self.from()) ||
-      !has_size(result, 0, self.to())) {
-    throw std::invalid_argument("resize_maximum needs pictures [2, H, W] and a result [h, w]");
-  }
-  const uint8_t* first = pictures.data();
-  self.ResizeMaximum(first, first + self.from().height * self.from().width, result.data());
 }
 
 template <typename Number>
@@ -115,7 +91,6 @@ SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
         "residual_section needs 4 or 16 channels for 16 of the outputs, or 16 or 32 for 32");
   }
   CheckPooled(outputs, shape.pool(shape.count));
-  RequireAvx512Bf16();
   return shape;
 }
 
@@ -199,18 +174,16 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
 
 }  // namespace
 
+#endif
+
 void BindKernels(nb::module_& m) {
   m.def("has_kernels", &HasAvx512);
+  m.def("has_bfloat16_kernels", &HasAvx512Bf16);
+#if TB_HAS_AVX512
   // A converted argument would be a copy, and results would be lost with it.
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),
         nb::arg("means").noconvert(), nb::arg("scales").noconvert(), nb::arg("games").noconvert(),
         nb::arg("outputs").noconvert());
-  nb::class_<AreaResize>(m, "AreaResize")
-      .def("__init__", &InitAreaResize, nb::arg("height"), nb::arg("width"), nb::arg("new_height"),
-           nb::arg("new_width"))
-      .def("resize_maximum", &PyResizeMaximum, nb::arg("pictures").noconvert(),
-           nb::arg("result").noconvert());
-  m.def("has_bfloat16_kernels", &HasAvx512Bf16);
   m.def("residual_section", &PyResidualSection, nb::arg("inputs").noconvert(),
         nb::arg("weights").noconvert(), nb::arg("biases").noconvert(),
         nb::arg("outputs").noconvert(), nb::arg("kept").noconvert() = nb::none());
@@ -218,6 +191,7 @@ void BindKernels(nb::module_& m) {
         nb::arg("weights").noconvert(), nb::arg("biases").noconvert(), nb::arg("kept").noconvert(),
         nb::arg("gradients").noconvert(), nb::arg("input_gradients").noconvert().none(),
         nb::arg("weight_gradients").noconvert(), nb::arg("bias_gradients").noconvert());
+#endif
 }
 
 }  // namespace torchbeast
