@@ -16,7 +16,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # compiled in parallel all the same.
 .NOTPARALLEL:
 
-.PHONY: train test test-quick test-cluster build lint docs docs-serve pdf figures report format sanitize fuzz bench models wheel fresh clean help
+.PHONY: train test test-quick test-cluster build lint docs docs-serve figures report format sanitize fuzz bench models wheel clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -27,15 +27,13 @@ help:
 	@echo "make lint      check style, types and who imports whom"
 	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make docs-serve  the same, as a server on this machine"
-	@echo "make pdf       a page of the documentation as PDF, into build (PAGE=docs/popart.md)"
 	@echo "make figures   make the figures and films of the pages whose inputs changed"
-	@echo "make report    make the figures of docs/report.md whose inputs changed, and the report as PDF"
+	@echo "make report    make the figures of docs/report.md whose inputs changed"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed both ends of the protocol damaged messages (RUNS=1000000 each)"
 	@echo "make bench     run all benchmarks"
 	@echo "make models    train the agents of models/models.toml, one after the other (ARGS=\"Pong\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
-	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
 	@echo "make clean     remove everything that the above made"
 
 train: build
@@ -61,7 +59,7 @@ build: $(STAMPS)/build
 # Else make removes what stands between a target and its sources, and looks for packages each time.
 .SECONDARY:
 
-# The packages of the system that a target needs: train, test, lint, fuzz or pdf.
+# The packages of the system that a target needs: train, test, lint or fuzz.
 $(STAMPS)/system-%: tools/install_system_packages.sh
 	@sh tools/install_system_packages.sh $*
 	@mkdir -p $(STAMPS)
@@ -114,6 +112,7 @@ $(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
 	@touch $@
 
 CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h)
+FUZZERS := $(wildcard tests/cpp/fuzz/*.cc)
 
 tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/system-test
 	@echo "Compiling the tests of the C++ part" >&2
@@ -127,13 +126,13 @@ lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports --no-cache --no-logo
-	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS)
+	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS) $(FUZZERS)
 	$(MAKE) --silent --no-print-directory -C tests/cpp annotations
 
 format: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
-	clang-format -i $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS)
+	clang-format -i $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS) $(FUZZERS)
 
 # The variable silences an advertisement of the theme. mkdocs.yml turns warnings into errors.
 docs: build $(STAMPS)/python-docs
@@ -143,21 +142,12 @@ docs: build $(STAMPS)/python-docs
 docs-serve: build $(STAMPS)/python-docs
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
 
-PAGE ?= docs/popart.md
-
-pdf: $(STAMPS)/system-pdf
-	@mkdir -p build
-	cd "$(dir $(PAGE))" && pandoc "$(notdir $(PAGE))" --from=gfm --standalone --shift-heading-level-by=-1 \
-	    --metadata document-css=false --pdf-engine=weasyprint --css="$(CURDIR)/tools/pdf.css" \
-	    --output="$(CURDIR)/build/$(notdir $(PAGE:.md=.pdf))"
-
 include docs/figures.mk
 
 # All films together take an hour on two cores.
 figures: build $(FIGURES)
 
 report: build $(REPORT_FIGURES)
-	$(MAKE) --no-print-directory pdf PAGE=docs/report.md
 
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1
@@ -185,9 +175,6 @@ WITH ?= $(PYTHON)
 
 wheel: build
 	$(PYTHON) tools/build_wheel.py --python $(WITH)
-
-fresh:
-	sh tools/try_fresh.sh bookworm trixie
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info nest/*.so libtorchbeast/*.so tests/cpp/build

@@ -5,7 +5,6 @@
 #   install_system_packages.sh test     the same and GoogleTest
 #   install_system_packages.sh lint     those of train, GoogleTest, clang and clang-format
 #   install_system_packages.sh fuzz     those of train, GoogleTest, clang and libFuzzer
-#   install_system_packages.sh pdf      those of train, pandoc and WeasyPrint
 #
 # Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
 set -eu
@@ -52,9 +51,6 @@ find_missing() {
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
         require "clang" clang clang llvm have clang++
         require "libFuzzer" libclang-rt-dev compiler-rt llvm have_libfuzzer
-    elif [ "$target" = pdf ]; then
-        require "pandoc" pandoc pandoc pandoc have pandoc
-        require "WeasyPrint" weasyprint weasyprint weasyprint have weasyprint
     fi
 }
 

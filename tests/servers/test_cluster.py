@@ -1,6 +1,7 @@
 """Environment servers on a real Ray cluster, all of whose machines are this one."""
 
 import contextlib
+import csv
 import re
 import signal
 import subprocess
@@ -9,7 +10,6 @@ import sys
 import psutil
 import pytest
 
-from tests.clusters import MOCK, SMALL, wait_for_hosts
 from tests.conftest import ROOT
 from tests.processes import all_end, family, kill_family, last_step, wait_until
 from torchbeast.runtime.allocation import ServerLoad, allocate
@@ -20,8 +20,28 @@ pytest.importorskip("cryptography")
 # The warnings are Ray's.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
+SMALL = ["--fixed_input_scale", "--unroll_length=10", "--batch_size=2"]
+MOCK = [*SMALL, "--agent_type=atari", "--env=Mock"]
 # Seconds until Ray believes that its head is lost: 60 by default.
 RECONNECT_S = 5
+
+
+def hosts(run):
+    """The last rows of hosts.csv, by host: environments and steps."""
+    path = run / "hosts.csv"
+    if not path.exists():
+        return {}
+    with open(path) as file:
+        rows = list(csv.DictReader(file))
+    return {row["name"]: (int(row["environments"]), int(row["steps"])) for row in rows}
+
+
+def wait_for_hosts(learner, run, condition):
+    """Waits until hosts.csv is so. Returns it."""
+    wait_until(lambda: learner.process.poll() is not None or condition(hosts(run)), 120)
+    if learner.process.poll() is not None:
+        pytest.fail(learner.finish()[2])
+    return hosts(run)
 
 
 @pytest.fixture(scope="module")
