@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -42,34 +43,6 @@ class Episode(NamedTuple):
     episode_step: int
 
 
-class GameLimit(gymnasium.Wrapper):
-    """Ends games of a custom environment that last too long.
-
-    An environment's own time limit may be longer. Unlike Gymnasium's TimeLimit, it counts the steps
-    of a full game, over the ends of episodes at which the game is not over.
-    """
-
-    def __init__(self, env: gymnasium.Env, env_id: str) -> None:
-        super().__init__(env)
-        self._env_id = env_id
-        own = env.spec.max_episode_steps if env.spec is not None else None
-        self._limit = max(MAX_GAME_STEPS, own or 0)
-        self._steps = 0
-
-    def step(self, action: Any) -> Any:
-        """Takes one step; see gymnasium.Env."""
-        frame, reward, terminated, truncated, info = self.env.step(action)
-        self._steps += 1
-        is_over = (terminated or truncated) and info.get("game_over", True)
-        if not is_over and self._steps >= self._limit:
-            _report_limit(self._env_id, self._limit)
-            is_over = truncated = True
-            info = {**info, "game_over": True}
-        if is_over:
-            self._steps = 0
-        return frame, reward, terminated, truncated, info
-
-
 @functools.cache  # Once is enough.
 def _report_limit(env_id: str, limit: int) -> None:
     log.warning(
@@ -85,12 +58,10 @@ def open_games(
 ) -> Iterator[list[gymnasium.Env]]:
     """Makes environments with the agent's preprocessing and actions, and closes them in the end.
 
-    Their episodes end where those of training do, so that the agent's memory is reset likewise;
-    and their games end after ``MAX_GAME_STEPS``, if not before.
+    Their episodes end where those of training do, so that the agent's memory is reset likewise.
     Raises UsageError if the game's pictures or actions are not what the agent knows.
     """
     config = trained.agent.config
-    game = find_game(env_id)
     with contextlib.ExitStack() as stack:
         envs = []
         for i in range(count):
@@ -102,8 +73,8 @@ def open_games(
                 render_mode=render_mode,
             )
             stack.callback(env.close)
-            envs.append(env if is_atari(game) else GameLimit(env, env_id))
-        if is_custom(game):
+            envs.append(env)
+        if is_custom(find_game(env_id)):
             check_first_observation(env_id, envs[0])
         num_actions = check_actions(env_id, envs[0])
         if num_actions != config.num_actions:
@@ -125,7 +96,8 @@ class GameLoop:
 
     ``inputs`` (leaves ``[1, B, ...]``) and ``state`` are what the agent is about to see;
     ``actions`` are played first, at the start of every game, instead of the agent's. A game
-    continues over its lives, and the agent's memory is reset where it was in training.
+    continues over its lives, and the agent's memory is reset where it was in training. A game of a
+    custom environment ends after ``MAX_GAME_STEPS``, or after its own limit if that is more.
     """
 
     def __init__(
@@ -143,9 +115,12 @@ class GameLoop:
         self._env_id = env_id
         self._greedy = greedy
         self._actions = actions
-        task = trained.find_task(env_id)
-        self._streams = [EnvStream(env, task) for env in envs]
+        self._task = trained.find_task(env_id)
+        self._streams = [EnvStream(env, self._task) for env in envs]
         self._rows = [stream.initial() for stream in self._streams]
+        own = envs[0].spec.max_episode_steps if envs[0].spec is not None else None
+        is_limited = not is_atari(find_game(env_id))  # An emulator limits its games itself.
+        self._limit = max(MAX_GAME_STEPS, own or 0) if is_limited else math.inf
         self.state = self._agent.initial_state(len(envs))
         self.last_actions = np.zeros(len(envs), np.int64)
 
@@ -189,7 +164,12 @@ class GameLoop:
             if row.truncated:  # Nobody learns from the final observation: on to the next episode.
                 row = self._streams[i].step(int(self.last_actions[i]))
             self._rows[i] = row
-            if row.game_over:
+            is_endless = not row.game_over and row.episode_step >= self._limit
+            if is_endless:
+                _report_limit(self._env_id, row.episode_step)
+                self._streams[i] = EnvStream(self._streams[i].env, self._task)
+                self._rows[i] = self._streams[i].initial()
+            if row.game_over or is_endless:
                 ended.append((i, Episode(self._env_id, row.episode_return, row.episode_step)))
         return ended
 
