@@ -287,6 +287,7 @@ OF_OBJECTS = {"num_games"}
 
 def show_objects(flags: argparse.Namespace) -> None:
     """Prints and draws what agents do without objects. Raises UsageError."""
+    from torchbeast.analysis.panels import save_figure
     from torchbeast.analysis.results import check_suffix, make_directory
     from torchbeast.analysis.saliency import objects
     from torchbeast.analysis.saliency.maps import check_game
@@ -317,8 +318,7 @@ def show_objects(flags: argparse.Namespace) -> None:
         for trained, games in zip(agents, seen, strict=True)
     }
     print("\n".join(objects.format_table(found, effects)))
-    objects.save_effects(path, objects.draw_effects(seen[0], found, effects))
-    print(path)
+    print(save_figure(objects.draw_effects(seen[0], found, effects), path))
 
 
 def show(flags: argparse.Namespace, signals: StopSignals) -> None:

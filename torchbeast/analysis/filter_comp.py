@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import csv
 import functools
+import io
 import itertools
 import logging
 from collections.abc import Callable, Iterable
@@ -17,7 +18,6 @@ from threadpoolctl import threadpool_limits
 
 from torchbeast.analysis import filters
 from torchbeast.analysis.filters import Distance, Weights, read_weights
-from torchbeast.analysis.results import make_directory, write_table
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import GROUPS, short_name
 from torchbeast.models import Agent, config_from_state, make_agent
@@ -369,10 +369,12 @@ def compare_all(pairs: list[Pair], measures: dict[str, Measure], workers: int) -
 
 
 def save(rows: list[Row], directory: Path) -> Path:
-    """Writes ``filter_comp.csv``, a row per layer."""
-    make_directory(directory)
+    """Writes ``filter_comp.csv``, a row per layer, or leaves what was there."""
     path = directory / "filter_comp.csv"
-    write_table(path, Row._fields, rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([Row._fields, *rows])
+    run_files.replace_file(path, text.getvalue().encode())
     return path
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +46,6 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
         game: the game.
     """
     return (root if intermediate_id is None else root / f"model.{intermediate_id:09d}") / game
-
-
-def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Writes a CSV file, or leaves what was there."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    replace_file(path, text.getvalue().encode())
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from scipy.special import softmax
 from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
 from torchbeast.analysis.results import write_arrays
 from torchbeast.analysis.saliency.maps import Explainer, Score, Step
-from torchbeast.core.types import UsageError
 from torchbeast.play.movie_writer import MovieWriter, caption, magnify, side_by_side
 from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import counted
@@ -267,11 +266,7 @@ def write_movie(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None
 
 
 def write_sheet(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None:
-    """Writes a picture with a row of evenly spread overlays per agent, and the scales below.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Writes a picture with a row of evenly spread overlays per agent, and the scales below."""
     length = min(len(film.steps) for film in films)
     chosen = np.linspace(0, length - 1, min(length, SHEET_COLUMNS)).round().astype(int)
     rows = []
@@ -281,11 +276,7 @@ def write_sheet(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None
         steps = ", ".join(str(film.steps[i].step) for i in chosen)
         rows.append(caption(magnify(side_by_side(overlays), factor), f"{film.name}   {steps}"))
     sheet = np.concatenate([*rows, overlay_bars(films, peaks, rows[0].shape[1])])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(sheet).save(path)
-    except OSError as error:
-        raise UsageError(f"--sheet {path}: {error}") from error
+    Image.fromarray(sheet).save(path)
 
 
 class Watcher(NamedTuple):

@@ -10,7 +10,6 @@ import math
 import operator
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
@@ -300,13 +299,3 @@ def _example(games: Sequence[Game], places: Sequence[Sequence[Places]]) -> np.nd
     (top, left, bottom, right), picture = found[len(found) // 2]
     margin = 3
     return picture[max(top - margin, 0) : bottom + margin, max(left - margin, 0) : right + margin]
-
-
-def save_effects(path: Path, figure: Any) -> None:
-    """Writes the figure. Raises UsageError."""
-    from torchbeast.analysis.panels import save_figure
-
-    try:
-        save_figure(figure, path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--objects {path}: {error}") from error
