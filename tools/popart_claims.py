@@ -33,7 +33,6 @@ CLAIMS = (
     ("clipped-popart", "clipped-heads"),
 )
 SINGLE = "single"
-SEEDS = 3  # As many as a claim needs in each arm.
 RESAMPLES = 10_000
 AHEAD = 4  # Of six games.
 POINTS = 50
@@ -92,10 +91,7 @@ def random_score(game: str) -> float:
 
 
 def read_references(runs: Runs, games: Sequence[str]) -> References:
-    """Returns what scores are normalised with. UsageError if a single-task agent has no record."""
-    for game in games:
-        if f"{SINGLE}-{game}" not in runs:
-            raise UsageError(f"there is no record of {SINGLE}-{game}")
+    """Returns what scores are normalised with."""
     return {
         game: (random_score(game), mean_score(runs[f"{SINGLE}-{game}"], game)) for game in games
     }
@@ -118,8 +114,7 @@ def figures_of(runs: Sequence[RunRecords], references: References) -> np.ndarray
 def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: References) -> Claim:
     """Tests whether the runs ``one`` are ahead of the runs ``other``.
 
-    The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement. It is
-    not a number where an arm has one seed.
+    The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement.
     """
     a, b = (figures_of(runs, references) for runs in (one, other))
     low, high = percentiles(resample_means(a, RESAMPLES, 0) - resample_means(b, RESAMPLES, 1))
@@ -140,36 +135,24 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 def format_table(runs: Runs, references: References) -> list[str]:
     """Returns the lines of a table with a row for each game and a column for each arm."""
-    arms = [arm for arm in ARMS if arm in runs]
-    seeds = [f"{arm} ({len(runs[arm])})" for arm in arms]
-    rows = [["mean score (seeds)", "random", *seeds, SINGLE]]
+    rows = [["mean score", "random", *ARMS, SINGLE]]
     for game, (random, single) in references.items():
-        means = [mean_score(runs[arm], game) for arm in arms]
+        means = [mean_score(runs[arm], game) for arm in ARMS]
         rows.append([game, *(f"{value:.4g}" for value in (random, *means, single))])
-    figures = [figures_of(runs[arm], references).mean() for arm in arms]
+    figures = [figures_of(runs[arm], references).mean() for arm in ARMS]
     rows.append(["median, normalised", "0", *(f"{x:.2f}" for x in figures), "1"])
     return format_rows(rows)
 
 
 def format_claim(one: str, other: str, runs: Runs, references: References) -> str:
     """Returns a line with the outcome of a claim."""
-    counts = [len(runs.get(arm, ())) for arm in (one, other)]
-    text = f"{one} against {other}:"
-    if not min(counts):
-        return f"{text} waits for records"
     claim = judge(runs[one], runs[other], references)
+    difference = f"{claim.difference:+.2f} [{claim.low:.2f}, {claim.high:.2f}]"
     ahead = f"ahead in {len(claim.ahead)} of {len(references)} games"
-    a, b = claim.one, claim.other
-    if min(counts) < SEEDS:
-        # The bootstrap of fewer seeds returns the extremes: no interval of 95 %.
-        pairs = f"pairs of seeds {a.min() - b.max():+.2f} to {a.max() - b.min():+.2f}"
-        seeds = f"{counts[0]} and {counts[1]} of {SEEDS} seeds"
-        return f"{text} {claim.difference:+.2f} ({pairs}), {ahead}; open, with {seeds}"
-    interval = f"[{claim.low:.2f}, {claim.high:.2f}]"
     outcome = "passes" if claim.holds else "fails"
-    low, high = welch_interval(a, b)
+    low, high = welch_interval(claim.one, claim.other)
     wide = f"Welch's t interval [{low:.2f}, {high:.2f}]"
-    return f"{text} {claim.difference:+.2f} {interval}, {ahead}; {outcome} ({wide})"
+    return f"{one} against {other}: {difference}, {ahead}; {outcome} ({wide})"
 
 
 def draw(runs: Runs, references: References, path: Path) -> None:
@@ -183,11 +166,10 @@ def draw(runs: Runs, references: References, path: Path) -> None:
 
     titles = ["Median of the games, normalised", *references]
     figure, panels = make_panels(titles, height=2.6)
-    arms = [arm for arm in ARMS if arm in runs]
-    end = max(run.length("steps") for arm in arms for run in runs[arm])
+    end = max(run.length("steps") for arm in ARMS for run in runs[arm])
     points = np.linspace(end / POINTS, end, POINTS)
     for panel, title in zip(panels, titles, strict=True):
-        for arm in arms:
+        for arm, colour in zip(ARMS, PALETTE, strict=False):
             of_seeds = [
                 [
                     score(run, title, x) if title in references else figure_of(run, references, x)
@@ -195,7 +177,6 @@ def draw(runs: Runs, references: References, path: Path) -> None:
                 ]
                 for run in runs[arm]
             ]
-            colour = PALETTE[ARMS.index(arm)]
             for line in of_seeds:
                 panel.plot(points, line, lw=0.6, alpha=0.6, color=colour)
             panel.plot(points, np.mean(of_seeds, axis=0), color=colour, label=arm)
@@ -207,16 +188,13 @@ def draw(runs: Runs, references: References, path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=Path, default=RECORDS, help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, help="a picture of the arms' curves")
     parser.add_argument("--without", metavar="GAME", help="leaves this game out")
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        runs = read_runs(flags.records)
-        games = next((runs[arm][0].games for arm in ARMS if arm in runs), None)
-        if games is None:
-            raise UsageError(f"{flags.records} has no record of {', '.join(ARMS)}")
+        runs = read_runs(RECORDS)
+        games = runs[ARMS[0]][0].games
         if flags.without is not None:
             if flags.without not in games:
                 raise UsageError(f"--without {flags.without}: the games are {', '.join(games)}")

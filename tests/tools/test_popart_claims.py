@@ -80,16 +80,17 @@ def test_a_claim_fails_with_three_games_ahead(records):
 def test_prints_scores_and_outcomes_and_draws(records, monkeypatch, capsys, tmp_path):
     records("raw-popart", 0.6, 0.7, 0.8)
     records("raw", 0.1, 0.2, 0.3)
-    records("clipped-popart", 0.4, 0.5)
-    records("clipped", 0.5)
+    records("raw-heads", 0.1, 0.2, 0.3)
+    for arm in ("clipped", "clipped-heads"):
+        records(arm, 0.3, 0.4, 0.5)
+    records("clipped-popart", 0.2, 0.3, 0.4)
     picture = tmp_path / "arms.png"
-    monkeypatch.setattr(
-        "sys.argv", ["popart_claims", "--records", str(tmp_path), "--output", str(picture)]
-    )
+    monkeypatch.setattr(popart_claims, "RECORDS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["popart_claims", "--output", str(picture)])
     assert popart_claims.main() == 0
     out = capsys.readouterr().out
     assert "raw-popart against raw: +0.50" in out
     assert "ahead in 6 of 6 games; passes" in out
-    assert "-0.05 (pairs of seeds -0.10 to +0.00), ahead in 0 of 6 games" in out
-    assert "open, with 2 and 1 of 3 seeds" in out
+    assert "clipped-popart against clipped: -0.10" in out
+    assert "ahead in 0 of 6 games; fails" in out
     assert picture.stat().st_size > 10_000

@@ -52,8 +52,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--reference",
         type=Path,
         action="append",
-        help="CSV file with env, agent_steps and return_mean: curves to draw beside the runs. May "
-        "be given several times. (default: none)",
+        help="CSV file with env, agent_steps and return_mean: curves to draw beside the runs, up "
+        "to their end. May be given several times. (default: none)",
     )
     add("--games", help="Games to draw, separated by commas. (default: all)")
     return parser
@@ -124,33 +124,15 @@ def plot_returns(
 
 
 def draw_references(panel: Any, references: Sequence[Curve], end: float) -> None:
-    """Draws references up to step ``end``: behind it, they would flatten the runs.
-
-    Where one begins later, its first value is told in words.
-    """
-    later = []
+    """Draws references up to step ``end``: behind it, they would flatten the runs."""
     for reference, style in zip(references, itertools.cycle(REFERENCE_STYLES), strict=False):
-        last_step = end or float(reference.steps[-1])
-        if reference.steps[0] > last_step:
-            steps = EngFormatter()(reference.steps[0])
-            later.append(f"{reference.name}: {reference.mean[0]:.4g} after {steps} steps")
-            continue
-        curve = cut(reference, last_step)._replace(name=f"reference: {reference.name}")
-        draw_curve(panel, curve.steps, curve, color="gray", linestyle=style, zorder=1)
-    if later:
-        text = "\n".join(later)
-        panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize="small")
-
-
-def cut(curve: Curve, last_step: float) -> Curve:
-    """Returns a curve up to a step, which is not before its first one."""
-    inside = curve.steps <= last_step
-    x, mean, std = (a[inside] for a in (curve.steps, curve.mean, curve.std))
-    if x[-1] < last_step and not inside.all():  # The part of a segment that ends beyond.
-        x = np.append(x, last_step)
-        mean = np.append(mean, np.interp(last_step, curve.steps, curve.mean))
-        std = np.append(std, np.interp(last_step, curve.steps, curve.std))
-    return curve._replace(steps=x, mean=mean, std=std)
+        steps = reference.steps
+        last_step = min(end or np.inf, steps[-1])  # Without a run, the whole reference.
+        x = np.append(steps[steps < last_step], last_step)
+        mean, std = (np.interp(x, steps, y) for y in (reference.mean, reference.std))
+        curve = reference._replace(name=f"reference: {reference.name}", mean=mean, std=std)
+        if x[0] >= steps[0]:
+            draw_curve(panel, x, curve, color="gray", linestyle=style, zorder=1)
 
 
 def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
