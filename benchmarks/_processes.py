@@ -33,15 +33,6 @@ def thread_seconds(process: int) -> dict[str, float]:
     return seconds
 
 
-def proportional_set_size(process: int) -> int:
-    """In bytes; 0 if the process is gone."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-
-
 def _stat(path: Path) -> list[str]:
     """The fields from the state on; none if the process is gone."""
     try:
