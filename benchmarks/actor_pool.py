@@ -2,15 +2,13 @@
 
     python benchmarks/actor_pool.py
     python benchmarks/actor_pool.py --transports     unix sockets, TCP and TLS instead
-    python benchmarks/actor_pool.py --threads 1 2 4 --envs 64 [--baseline CHECKOUT]
+    python benchmarks/actor_pool.py --threads 1 2 4    numbers of event threads instead, in turns
 
 Constant environments that cost nothing, constant actions instead of a network; real server
 processes, real streams. Printed are CPU microseconds per agent step, servers and actor pool
 together, and those of the pool's event threads alone. The floor beside them is one environment in
 shared memory: what it costs to copy each observation into a rollout and an inference batch and to
 wake two processes once per step.
-
---threads: numbers of event threads, in turns. --baseline: another checkout, built, beside them.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, os.environ.get("TORCHBEAST_CHECKOUT", str(Path(__file__).parent.parent)))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 import torch
@@ -38,7 +36,6 @@ from _processes import thread_seconds
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 
-ROOT = Path(__file__).parent.parent
 UNROLL_LENGTH = 80
 FRAME = (4, 84, 84)
 TRANSPORTS = ("unix", "tcp", "tls")
@@ -257,13 +254,12 @@ def compare_with_floor(flags: argparse.Namespace) -> None:
         )
 
 
-def measure_apart(variant: str, flags: argparse.Namespace) -> Cost:
-    """In a process, which imports the baseline if that is the variant; else a number of threads."""
-    checkout = flags.baseline.resolve() if variant == "baseline" else ROOT
-    command = [sys.executable, __file__, "--apart", variant, "--envs", str(flags.envs)]
+def measure_apart(threads: str, flags: argparse.Namespace) -> Cost:
+    """Measures a number of event threads, in a process: gRPC reads its environment once."""
+    command = [sys.executable, __file__, "--apart", threads, "--envs", str(flags.envs)]
     command += ["--servers", str(flags.servers), "--seconds", str(flags.seconds)]
-    environment = {**os.environ, "TORCHBEAST_CHECKOUT": str(checkout)}
-    if variant not in ("baseline", "1"):
+    environment = dict(os.environ)
+    if threads != "1":
         environment["GRPC_POLL_STRATEGY"] = "poll"  # As PolyBeast has it with several threads.
     result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return Cost(*map(float, result.stdout.split()))
@@ -278,9 +274,8 @@ def main() -> None:
         "--transports", action="store_true", help="Compare unix sockets, TCP and TLS, in turns."
     )
     parser.add_argument("--threads", nargs="+", default=[], metavar="N")
-    parser.add_argument("--baseline", type=Path, metavar="CHECKOUT")
     parser.add_argument("--repeats", type=int, default=3, help="Of a comparison.")
-    parser.add_argument("--apart", help=argparse.SUPPRESS)
+    parser.add_argument("--apart", type=int, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     flags.envs = flags.envs or (64 if flags.threads else 16)
 
@@ -288,15 +283,12 @@ def main() -> None:
         sizes = flags.envs, PER_STREAM, True, flags.servers, flags.seconds
         return measure_pool(*sizes, transport, **options)
 
-    if flags.apart == "baseline":
-        print(*measure())
-    elif flags.apart:
-        print(*measure(num_threads=int(flags.apart)))
+    if flags.apart:
+        print(*measure(num_threads=flags.apart))
     elif flags.transports:
         compare(TRANSPORTS, measure, flags.repeats)
     elif flags.threads:
-        variants = [*(["baseline"] if flags.baseline else []), *flags.threads]
-        compare(variants, lambda variant: measure_apart(variant, flags), flags.repeats)
+        compare(flags.threads, lambda threads: measure_apart(threads, flags), flags.repeats)
     else:
         compare_with_floor(flags)
 

@@ -1,6 +1,6 @@
 """Training end to end beside the network alone.
 
-    python benchmarks/train.py [--baseline CHECKOUT | --against FLAGS] [--beside_work] [FLAGS]
+    python benchmarks/train.py [--baseline CHECKOUT | --against FLAGS] [FLAGS]
 
 FLAGS are those of torchbeast.polybeast.
 
@@ -19,16 +19,12 @@ Ray cluster are not among the run's processes, so their time is not counted:
 
     ray start --head --num-cpus 2
     python benchmarks/train.py --agent_type atari --num_servers 2 --against "--ray_address auto"
-
---beside_work: PolyBeast runs beside a busy process of the lowest priority on every core, as it does
-where other work waits in the background.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import csv
 import logging
 import os
@@ -39,7 +35,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,40 +164,21 @@ def steps_per_second(run: Path) -> float:
     return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
 
 
-@contextlib.contextmanager
-def low_priority_work(count: int) -> Iterator[list[int]]:
-    """Busy processes of the lowest priority. Yields their ids."""
-    code = "import os\nos.nice(19)\nwhile True: pass"
-    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
-    try:
-        yield [process.pid for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def end_to_end(
     arguments: list[str],
     savedir: str,
-    beside: Sequence[int] = (),
     checkout: Path = ROOT,
     seconds: float = TRAINING_SECONDS,
 ) -> EndToEnd:
-    """PolyBeast of a checkout from the end of the warm-up on, ``beside`` other processes."""
-
-    def used() -> dict[str, float]:
-        others = sum(sum(thread_seconds(pid).values()) for pid in beside)
-        return {**cpu_seconds(process.pid), "beside": others}
-
+    """PolyBeast of a checkout from the end of the warm-up on."""
     command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
     command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=checkout, stdout=quiet, stderr=quiet)
     time.sleep(WARM_UP_SECONDS)
-    start, before = time.monotonic(), used()
+    start, before = time.monotonic(), cpu_seconds(process.pid)
     time.sleep(seconds)
-    elapsed, after = time.monotonic() - start, used()
+    elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
     process.terminate()
     process.wait()
     speed = steps_per_second(Path(savedir) / "run")
@@ -222,7 +198,6 @@ def print_breakdown(seconds: dict[str, float], environment: float, total: float)
         "actor pool: wire, copies into rollouts, batches": seconds["pool"],
         "actor pool: delivery of rollouts": seconds["delivery"],
         "all other threads": seconds["other"],
-        "low-priority work beside it": seconds["beside"],
         "waiting": total - sum(seconds.values()),
     }
     print(f"\n{'CPU time per step':50}{'us':>8}{'share':>8}")
@@ -243,9 +218,7 @@ class Variant(NamedTuple):
     arguments: list[str]
 
 
-def compare(
-    baseline: Variant, variant: Variant, environment: float, beside: Sequence[int], rounds: int
-) -> None:
+def compare(baseline: Variant, variant: Variant, environment: float, rounds: int) -> None:
     """Prints how fast a variant is beside the baseline, both in turn.
 
     Each round has the other order of the one before: a machine that becomes slower all the time
@@ -256,7 +229,7 @@ def compare(
         order = (baseline, variant) if i % 2 == 0 else (variant, baseline)
         for name, checkout, arguments in order:
             with tempfile.TemporaryDirectory() as savedir:
-                end = end_to_end(arguments, savedir, beside, checkout, ROUND_SECONDS)
+                end = end_to_end(arguments, savedir, checkout, ROUND_SECONDS)
                 runs[name].append(end)
     for name, ends in runs.items():
         typical = median(ends)
@@ -292,7 +265,6 @@ def main() -> None:
     parser.add_argument("--baseline", type=Path, metavar="CHECKOUT")
     parser.add_argument("--against", type=shlex.split, metavar="FLAGS")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--beside_work", action="store_true")
     flags, arguments = parser.parse_known_args()
     logging.basicConfig(level=logging.WARNING)
     if "TORCHBEAST_NETWORK_ALONE" in os.environ:
@@ -300,16 +272,14 @@ def main() -> None:
             print(network_alone(arguments, savedir))
         return
     environment = environment_alone(arguments)
-    work = low_priority_work(available_cores() if flags.beside_work else 0)
     if flags.baseline or flags.against:
         first = Variant("baseline", (flags.baseline or ROOT).resolve(), arguments)
         second = Variant("this", ROOT, [*arguments, *(flags.against or [])])
-        with work as beside:
-            compare(first, second, environment, beside, flags.rounds)
+        compare(first, second, environment, flags.rounds)
         return
     network = network_alone_in_a_child(arguments)
-    with work as beside, tempfile.TemporaryDirectory() as savedir:
-        training = end_to_end(arguments, savedir, beside)
+    with tempfile.TemporaryDirectory() as savedir:
+        training = end_to_end(arguments, savedir)
     speed = training.steps_per_second
     print(f"network alone: {network:7.0f} steps/s")
     print(f"end to end:    {speed:7.0f} steps/s, {speed / network:.2f} of it")
