@@ -9,7 +9,6 @@ from tests import checkpoints
 from tests.interrupting import Interrupt
 from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing
-from torchbeast.analysis.saliency import drawing as files
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
 from torchbeast.play.games import action_names
@@ -93,13 +92,13 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
     make_run, tmp_path, monkeypatch
 ):
     films = []
-    write_movie = files.write_movie
+    write_movie = drawing.write_movie
 
     def keep(path, shown, peaks):
         films.extend(shown)
         write_movie(path, shown, peaks)
 
-    monkeypatch.setattr(files, "write_movie", keep)
+    monkeypatch.setattr(drawing, "write_movie", keep)
     make_run("one")
     make_run("both", tasks=(BREAKOUT, PONG), num_actions=18, use_popart=True)
     code = run(tmp_path, "--xpid=one", "--env", PONG, "--compare=both", "--movie=two.mp4",

@@ -290,7 +290,7 @@ def show_objects(flags: argparse.Namespace) -> None:
     from torchbeast.analysis.panels import save_figure
     from torchbeast.analysis.results import check_suffix, make_directory
     from torchbeast.analysis.saliency import objects
-    from torchbeast.analysis.saliency.maps import check_game
+    from torchbeast.play.agents import check_game
     from torchbeast.runtime.progress_bar import track
 
     log.info("Loading the agents")
@@ -347,19 +347,18 @@ def save(
     signals: StopSignals,
 ) -> None:
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""
-    from torchbeast.analysis.saliency import drawing as files
-    from torchbeast.analysis.saliency import report, viewer
-    from torchbeast.analysis.saliency.drawing import find_peaks
+    from torchbeast.analysis.results import remove_earlier
+    from torchbeast.analysis.saliency import drawing, report, viewer
     from torchbeast.runtime.threads import StopRequestedError
 
-    peaks = find_peaks(films, flags.peak)
+    peaks = drawing.find_peaks(films, flags.peak)
     checks: list[list[Check]] = []
     for (explainer, _, _, directory), film in zip(watchers, films, strict=True):
-        files.remove_earlier(directory)
-        files.save_scores(
+        remove_earlier(directory)
+        drawing.save_scores(
             directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
         )
-        files.save_pictures(directory, film, peaks, flags.resolution)
+        drawing.save_pictures(directory, film, peaks, flags.resolution)
         print(f"{len(film.steps)} frames in {directory}")
         checks.append([])
         if not flags.check:
@@ -372,10 +371,10 @@ def save(
         report.save_checks(directory, checks[-1])
         print(report.format_table(checks[-1]))
     if outputs.movie:
-        files.write_movie(outputs.movie, films, peaks)
+        drawing.write_movie(outputs.movie, films, peaks)
         print(outputs.movie)
     if outputs.sheet:
-        files.write_sheet(outputs.sheet, films, peaks)
+        drawing.write_sheet(outputs.sheet, films, peaks)
         print(outputs.sheet)
     if outputs.page:
         viewer.write_page(outputs.page, watchers[0].explainer.game, films, peaks, checks)

@@ -10,9 +10,7 @@ from matplotlib import pyplot
 from PIL import Image
 
 from tests import checkpoints
-from torchbeast.analysis import analyze_resnet, filter_plots
-from torchbeast.analysis import filter_comp as comparison
-from torchbeast.analysis import filters as excitation
+from torchbeast.analysis import analyze_resnet, filter_comp, filter_plots, filters
 from torchbeast.analysis.filter_comp import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
@@ -45,6 +43,8 @@ def directory(tmp_path_factory):
     # What must not stop the rest.
     save_agent(path / "Shallow", (100,), agent_type="atari")
     (path / "Empty").mkdir()
+    (path / "NoRows").mkdir()
+    (path / "NoRows" / "filter_comp.csv").write_text("comparison\n")
     (path / "Pong" / "intermediate" / "model.best.tar").write_text("a copy under a name of its own")
     (path / "Corrupt" / "intermediate").mkdir(parents=True)
     (path / "Corrupt" / "intermediate" / "model.000000100.tar").write_text("nonsense")
@@ -63,9 +63,9 @@ def read(path):
 @pytest.fixture(scope="module")
 def results(directory, tmp_path_factory):
     path = tmp_path_factory.mktemp("results")
-    few = functools.partial(excitation.match_weights, starts=2)  # Many make it better, and slow.
+    few = functools.partial(filters.match_weights, starts=2)  # Many make it better, and slow.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(excitation, "match_weights", few)
+        patch.setattr(filters, "match_weights", few)
         assert run("--model_load_path", directory, "--comp_num_models=2", "--save_dir", path) == 0
     return path
 
@@ -138,7 +138,7 @@ def test_figures(results, capsys):
 
 
 def test_a_summary_has_a_point_for_each_pair_at_the_end_of_training(results):
-    rows = comparison.load(results)
+    rows = filter_comp.load(results)
     figure = filter_plots.summarize(rows, "relative")
     (panel,) = (p for p in figure.axes if p.get_title() == "distance (default, relative)")
     drawn = sorted(float(line.get_xdata()[0]) for line in panel.lines)
@@ -159,10 +159,10 @@ def test_a_summary_has_a_point_for_each_pair_at_the_end_of_training(results):
 def test_excitation_climbs():
     torch.manual_seed(0)
     agent = make_agent(AgentConfig(tasks=("A", "B"))).eval()
-    pictures = excitation.excite(agent, "resnet1_0_1", [0, 5])
+    pictures = filters.excite(agent, "resnet1_0_1", [0, 5])
     assert pictures.shape == (2, 4, 84, 84)
     activation = []
-    module = excitation.find_layer(agent, "resnet1_0_1")
+    module = filters.find_layer(agent, "resnet1_0_1")
     module.register_forward_hook(lambda _, __, output: activation.append(output))
     task = torch.zeros(2, dtype=torch.int64)
     with torch.no_grad():
@@ -187,6 +187,7 @@ def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
         (["--load_path=/nowhere"], "/nowhere is no directory"),
         (["--mode=filter_comp_plot", "--load_path=/nowhere"], "run --mode filter_comp first"),
         (["--models=Pong"], "--models wants name=directory"),
+        (["--mode=filter_comp_plot", "--plot_summary", "--save_dir={}/NoRows"], "has no rows"),
         (["--mode=filter_vis", "--load_path=/nowhere"], "No checkpoint at"),
         (
             ["--load_path={}", "--models=Pong=Pong", "--comp_between", "single_single"],
@@ -223,7 +224,7 @@ def test_flags_of_another_mode_are_named(tmp_path, caplog):
 )
 def test_steps_of_two_agents_are_chosen_evenly(a, b, count, match_steps, expected):
     a, b = (RunAgent(n, "single", dict.fromkeys(s, Path())) for n, s in (("a", a), ("b", b)))
-    assert comparison.choose_steps(a, b, count, match_steps=match_steps) == expected
+    assert filter_comp.choose_steps(a, b, count, match_steps=match_steps) == expected
 
 
 def test_the_newest_checkpoint_of_a_run_counts_beside_its_copies(tmp_path):
@@ -243,7 +244,7 @@ def test_agents_that_began_alike_are_told_from_others(tmp_path):
     agents = find_agents(tmp_path)
 
     def compare(seeds):
-        pairs = comparison.make_pairs(agents, ["single_single"], 1, seeds=seeds)
+        pairs = filter_comp.make_pairs(agents, ["single_single"], 1, seeds=seeds)
         return {pair.a.agent + pair.b.agent for pair in pairs}
 
     assert compare("same") == {"ab"}

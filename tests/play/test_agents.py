@@ -73,7 +73,7 @@ def test_an_agent_is_known_by_its_steps(tmp_path, recorded, model_id):
     ],
 )
 def test_a_game_finds_its_own_value_head(tasks, env, expected):
-    assert make(tasks=tasks).find_task(env) == expected
+    assert make(tasks=tasks).task_or_first(env) == expected
 
 
 def test_checkpoints_of_one_run_are_told_apart(tmp_path):

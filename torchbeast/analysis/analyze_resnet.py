@@ -15,8 +15,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
 
 if TYPE_CHECKING:
-    from torchbeast.analysis import filter_comp as comparison
-    from torchbeast.analysis.filter_comp import RunAgent
+    from torchbeast.analysis.filter_comp import Measure, Pair, RunAgent
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 CONTROLS = ("same_games", "untrained")
@@ -213,19 +212,18 @@ def results_directory(flags: argparse.Namespace) -> Path:
     return save_dir.expanduser()
 
 
-def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
-    from torchbeast.analysis import filter_comp as comparison
-    from torchbeast.analysis.filter_comp import find_agents, save_untrained
+    from torchbeast.analysis import filter_comp
 
-    agents = find_agents(flags.load_path.expanduser(), flags.models)
+    agents = filter_comp.find_agents(flags.load_path.expanduser(), flags.models)
     for agent in agents:
         print(f"{agent.name}: {agent.kind}, {len(agent.checkpoints)} checkpoints")
     comparisons = flags.comp_between or COMPARISONS[:3]
     with tempfile.TemporaryDirectory(prefix="untrained-") as temporary:
         if "untrained" in comparisons:
-            agents += save_untrained(agents[0], Path(temporary))
-        pairs = comparison.make_pairs(
+            agents += filter_comp.save_untrained(agents[0], Path(temporary))
+        pairs = filter_comp.make_pairs(
             agents,
             comparisons,
             flags.comp_num_models,
@@ -236,22 +234,22 @@ def filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
         measures = choose_measures(flags, agents, pairs)
         directory = results_directory(flags)
         make_directory(directory)  # Before the work.
-        rows = comparison.compare_all(pairs, measures, flags.cores or available_cores())
-    print(comparison.save(rows, directory))
+        rows = filter_comp.compare_all(pairs, measures, flags.cores or available_cores())
+    print(filter_comp.save(rows, directory))
 
 
 def choose_measures(
-    flags: argparse.Namespace, agents: list[RunAgent], pairs: list[comparison.Pair]
-) -> dict[str, comparison.Measure]:
+    flags: argparse.Namespace, agents: list[RunAgent], pairs: list[Pair]
+) -> dict[str, Measure]:
     """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
-    from torchbeast.analysis import filter_comp as comparison
+    from torchbeast.analysis import filter_comp
 
     metrics = dict.fromkeys(flags.metric)
     if flags.comp_no_optimal:
-        metrics = {name: None for name in metrics if name not in comparison.MATCHED}
+        metrics = {name: None for name in metrics if name not in filter_comp.MATCHED}
     if not metrics:
         raise UsageError(f"--comp_no_optimal leaves nothing of --metric {' '.join(flags.metric)}")
-    measures = {name: comparison.MEASURES[name] for name in metrics if name != "cka"}
+    measures = {name: filter_comp.MEASURES[name] for name in metrics if name != "cka"}
     if "cka" in metrics:
         from torchbeast.analysis.cka import Responses
         from torchbeast.envs import parse_games
@@ -265,7 +263,7 @@ def choose_measures(
     return measures
 
 
-def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
     import matplotlib
 
@@ -276,24 +274,23 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
         matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from torchbeast.analysis import filter_comp as comparison
-    from torchbeast.analysis import filter_plots
+    from torchbeast.analysis import filter_comp, filter_plots
 
     # matplotlib takes Agg where no window can be opened after all.
     is_shown = is_shown and matplotlib.get_backend().lower() != "agg"
     directory = results_directory(flags)
-    rows = comparison.load(directory)
+    rows = filter_comp.load(directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type
     if flags.plot_summary:
-        figures = {"summary": filter_plots.summarize(rows, metric)} if rows else {}
+        figures = {"summary": filter_plots.summarize(rows, metric)}
         suffix = metric
     else:
         figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
         suffix = f"{match}_{metric}" + ("_heatmap" if flags.plot_heatmaps else "")
-    if not figures:
-        raise UsageError(
-            f"The results have no {match}: run --mode filter_comp --metric {match} first"
-        )
+        if not figures:
+            raise UsageError(
+                f"The results have no {match}: run --mode filter_comp --metric {match} first"
+            )
     if flags.save_figures or not is_shown:
         for path in filter_plots.save(figures, directory, suffix):
             print(path)
@@ -302,12 +299,11 @@ def filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
     pyplot.close("all")
 
 
-def filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.analysis import filters as excitation
-    from torchbeast.analysis.filters import LAYER_NAMES
+    from torchbeast.analysis import filters
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
     from torchbeast.play.movie_writer import magnify
@@ -316,24 +312,24 @@ def filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     if not isinstance(agent, ResNet):
         raise UsageError(f"{flags.load_path} is no ResNet")
     layer = find_layer_name(flags.layer)
-    count = excitation.find_layer(agent, layer).out_channels
+    count = filters.find_layer(agent, layer).out_channels
     if flags.filter is not None and flags.filter >= count:
         raise UsageError(f"--filter: {layer} has filters 0 to {count - 1}")
     chosen = list(range(count)) if flags.filter is None else [flags.filter]
     directory = (flags.save_dir or Path("filters")).expanduser()
     make_directory(directory)
-    pictures = excitation.excite(agent, layer, chosen)
+    pictures = filters.excite(agent, layer, chosen)
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
-    Image.fromarray(magnify(excitation.sheet(pictures))).save(directory / f"{name}.png")
+    Image.fromarray(magnify(filters.sheet(pictures))).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
-    if layer == LAYER_NAMES[0]:  # Its inputs are pixels: the weights can be looked at.
-        weights = excitation.find_layer(agent, layer).weight.detach().numpy()[chosen]
+    if layer == filters.LAYER_NAMES[0]:  # Its inputs are pixels: the weights can be looked at.
+        weights = filters.find_layer(agent, layer).weight.detach().numpy()[chosen]
         path = directory / f"{name}_weights.png"
-        Image.fromarray(excitation.draw_weights(weights)).save(path)
+        Image.fromarray(filters.draw_weights(weights)).save(path)
         print(path)
 
 
-def compare_two(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_pairwise(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
     from torchbeast.analysis import filters
     from torchbeast.records import checkpoint
@@ -372,10 +368,10 @@ def find_layer_name(text: str) -> str:
 
 
 MODES = {
-    "filter_comp": filter_comp,
-    "filter_comp_plot": filter_comp_plot,
-    "filter_vis": filter_vis,
-    "_filter_comp": compare_two,
+    "filter_comp": run_filter_comp,
+    "filter_comp_plot": run_filter_comp_plot,
+    "filter_vis": run_filter_vis,
+    "_filter_comp": run_pairwise,
 }
 
 

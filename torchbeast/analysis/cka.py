@@ -165,7 +165,7 @@ class Responses:
         if key not in self._grams:
             player, frames = self._show(game)
             trained = self._read(saved)
-            task = trained.find_task(game)
+            task = trained.task_or_first(game)
             self._grams[key] = {}
             # It has a mean picture for each of its games, and none for another one.
             unknown = len(trained.games) > 1 and short_name(game) not in trained.games
@@ -181,7 +181,7 @@ class Responses:
                 if saved.agent in self._untrained:  # It sees the game as the player does.
                     for name in ("frame_mean", "frame_scale"):
                         own, of_player = (getattr(x.agent, name) for x in (trained, player))
-                        own[task] = of_player[player.find_task(game)]
+                        own[task] = of_player[player.task_or_first(game)]
                 self._grams[key] = grams(trained.agent, frames, task)
         return self._grams[key]
 

@@ -384,6 +384,8 @@ def load(directory: Path) -> list[Row]:
     try:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
+        if not rows:
+            raise UsageError(f"{path} has no rows: run --mode filter_comp first")
         return [Row(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows]
     except OSError as error:
         raise UsageError(f"No {path}: run --mode filter_comp first") from error

@@ -48,6 +48,13 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
     return (root if intermediate_id is None else root / f"model.{intermediate_id:09d}") / game
 
 
+def remove_earlier(directory: Path) -> None:
+    """Removes the pictures and checks of an earlier game, which would stay among the new ones."""
+    for pattern in ("[0-9]*.png", "check.json", "check.png"):
+        for path in directory.glob(pattern):
+            path.unlink()
+
+
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Writes an NPZ file, or leaves what was there."""
     import numpy as np

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchbeast.analysis.results import checkpoint_directory, make_directory
+from torchbeast.analysis.results import checkpoint_directory, make_directory, remove_earlier
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
@@ -114,10 +114,8 @@ def visualize(flags: argparse.Namespace) -> None:
     """Writes pictures and the film, all under one scale. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.analysis.saliency.drawing import remove_earlier
-    from torchbeast.analysis.saliency.maps import check_game
     from torchbeast.models.attention import AttentionNet
-    from torchbeast.play.agents import choose_game, load_trained
+    from torchbeast.play.agents import check_game, choose_game, load_trained
     from torchbeast.play.config import TrainedAgentConfig
     from torchbeast.play.movie_writer import MovieWriter
 

@@ -37,9 +37,9 @@ class Trained(NamedTuple):
         """The short names of the games that the agent knows, in the order of its tasks."""
         return tuple(map(short_name, self.agent.config.tasks))
 
-    def find_task(self, env_id: str) -> int:
-        """Returns the game's index among the agent's, whatever the spelling of its id; 0 for any
-        other.
+    def task_or_first(self, env_id: str) -> int:
+        """Returns the game's index among the agent's, whatever the spelling of its id; for any
+        other game that of the first one, 0.
         """
         games, name = self.games, short_name(env_id)
         return games.index(name) if name in games else 0
@@ -158,6 +158,21 @@ def warn_of_unknown(trained: Trained, game: str) -> None:
             short_name(game),
             trained.games[0],
         )
+
+
+def check_game(trained: Trained, game: str) -> None:
+    """Refuses a game whose value head and mean picture would be a guess.
+
+    A single-task agent has one of each: it can play another game, with a warning. An agent of
+    several games raises UsageError.
+    """
+    known = trained.games
+    if len(known) > 1 and short_name(game) not in known:
+        raise UsageError(
+            f"{trained.xpid} was not trained on {short_name(game)}: it has value heads and mean "
+            f"pictures of {', '.join(known)} only"
+        )
+    warn_of_unknown(trained, game)
 
 
 def choose_game(trained: Trained, env: str | None) -> str:

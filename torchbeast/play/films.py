@@ -191,7 +191,7 @@ class _WindowClosedError(Exception):
     """The user has seen enough."""
 
 
-def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Any]:
+def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Episode]:
     """Yields episodes until there are enough. Raises _WindowClosedError."""
     import pygame
     from gymnasium.wrappers import HumanRendering

@@ -115,7 +115,7 @@ class GameLoop:
         self._env_id = env_id
         self._greedy = greedy
         self._actions = actions
-        self._task = trained.find_task(env_id)
+        self._task = trained.task_or_first(env_id)
         self._streams = [EnvStream(env, self._task) for env in envs]
         self._rows = [stream.initial() for stream in self._streams]
         own = envs[0].spec.max_episode_steps if envs[0].spec is not None else None

@@ -244,13 +244,6 @@ def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> Non
     write_arrays(path, arrays)
 
 
-def remove_earlier(directory: Path) -> None:
-    """Removes the pictures and checks of an earlier game, which would stay among the new ones."""
-    for pattern in ("[0-9]*.png", "check.json", "check.png"):
-        for path in directory.glob(pattern):
-            path.unlink()
-
-
 def save_pictures(directory: Path, film: SaliencyFilm, peaks: Peaks, resolution: int) -> None:
     """Writes ``<step>.png`` for each step."""
     for index, step in enumerate(track(film.steps, total=len(film.steps), unit="pictures")):

@@ -17,7 +17,7 @@ from torchbeast.analysis.saliency.perturbation import Outputs, Perturbation, Sal
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.play.agents import Trained, choose_game, read_agent, warn_of_unknown
+from torchbeast.play.agents import Trained, check_game, choose_game, read_agent
 from torchbeast.play.games import GameLoop, action_names, watch_game
 
 log = logging.getLogger("torchbeast")
@@ -221,7 +221,7 @@ class Explainer:
         self.subject = Subject(
             names,
             agent.config.tasks,
-            trained.find_task(game) if has_heads else 0,
+            trained.task_or_first(game) if has_heads else 0,
             has_heads,
             "sigma²/2" if agent.config.use_popart else "returns²/2",
         )
@@ -288,21 +288,6 @@ class Explainer:
                 self.subject,
                 self.perturbation.grid,
             )
-
-
-def check_game(trained: Trained, game: str) -> None:
-    """Refuses a game whose value head and mean picture would be a guess.
-
-    A single-task agent has one of each: it can play another game, with a warning. An agent of
-    several games raises UsageError.
-    """
-    known = trained.games
-    if len(known) > 1 and short_name(game) not in known:
-        raise UsageError(
-            f"{trained.xpid} was not trained on {short_name(game)}: it has value heads and mean "
-            f"pictures of {', '.join(known)} only"
-        )
-    warn_of_unknown(trained, game)
 
 
 def saliency(

@@ -188,7 +188,7 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
     Returns:
         An effect for each kind, in their order.
     """
-    head = trained.find_task(game) if trained.agent.config.num_heads > 1 else 0
+    head = trained.task_or_first(game) if trained.agent.config.num_heads > 1 else 0
     num_pictures = FRAME_FORMATS[trained.observation.frame_format].num_pictures
     frames = [moment.inputs.frame[0, 0].numpy() for game_ in games for moment in game_]
     background = np.median(np.stack(frames), axis=0).astype(frames[0].dtype)
