@@ -15,7 +15,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
 
 if TYPE_CHECKING:
-    from torchbeast.analysis.filter_comp import Measure, Pair, RunAgent
+    from torchbeast.analysis.filter_comp import Measure, RunAgent
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 CONTROLS = ("same_games", "untrained")
@@ -131,14 +131,14 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--cka_game",
         "--game",
-        help="Game whose frames the layers respond to. (default: the first that both agents know)",
+        help="Game whose frames the layers respond to. (default: the first agent's first)",
     )
     add(
         "--cka_frames",
         "--frames",
         type=positive,
         default=256,
-        help="Number of frames of each game. (default: %(default)s)",
+        help="Number of frames. (default: %(default)s)",
     )
     add("--cores", type=positive, help="Pairs that are compared in parallel. (default: all cores)")
 
@@ -231,16 +231,14 @@ def run_filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
             only=flags.comp_single_single_model,
             seeds=flags.comp_seeds,
         )
-        measures = choose_measures(flags, agents, pairs)
+        measures = choose_measures(flags, agents)
         directory = results_directory(flags)
         make_directory(directory)  # Before the work.
         rows = filter_comp.compare_all(pairs, measures, flags.cores or available_cores())
     print(filter_comp.save(rows, directory))
 
 
-def choose_measures(
-    flags: argparse.Namespace, agents: list[RunAgent], pairs: list[Pair]
-) -> dict[str, Measure]:
+def choose_measures(flags: argparse.Namespace, agents: list[RunAgent]) -> dict[str, Measure]:
     """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
     from torchbeast.analysis import filter_comp
 
@@ -259,7 +257,7 @@ def choose_measures(
         games = parse_games(flags.cka_game) if flags.cka_game else (None,)
         if len(games) > 1:
             raise UsageError("--cka_game takes one game")
-        measures["cka"] = Responses(agents, pairs, flags.cka_frames, games[0])
+        measures["cka"] = Responses(agents, flags.cka_frames, games[0])
     return measures
 
 

@@ -111,105 +111,74 @@ def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
 
 
 class Responses:
-    """CKA of pairs of checkpoints. Plays each game once and runs each checkpoint once per game.
+    """CKA of pairs of checkpoints, from their responses to the same frames of one game.
 
-    The frames of a game are the same for all pairs: the first agent that knows the game plays it
-    with its last checkpoint. A pair gets frames of ``game``, else of the first game that both
-    agents know, else of the first game of ``a``. An agent of several games that does not know the
-    game is left out. Untrained networks get the frames of every game that other pairs get.
+    The game is ``game``, else the first one of the first agent. The first agent that knows it plays
+    it with its last checkpoint, once. An agent of several games that does not know it is left out.
+    Untrained networks see it as the player does.
     """
 
-    def __init__(
-        self, agents: Sequence[RunAgent], pairs: Sequence[Pair], num_frames: int, game: str | None
-    ) -> None:
+    def __init__(self, agents: Sequence[RunAgent], num_frames: int, game: str | None) -> None:
         self._newest = {agent.name: agent.checkpoints[max(agent.checkpoints)] for agent in agents}
         self._untrained = {agent.name for agent in agents if agent.kind == UNTRAINED}
-        self._num_frames = num_frames
-        self._game = game
-        self._tasks: dict[str, tuple[str, ...]] = {}
-        # By the game's short name: spellings of one game are the same.
-        self._shown: dict[str, tuple[Trained, Tensor]] = {}
-        self._grams: dict[tuple[Path, str], dict[str, np.ndarray]] = {}
-        self._left_out: set[tuple[str, str]] = set()
+        if game is None:
+            tasks = self._read_newest(agents[0].name).agent.config.tasks
+            (game,) = allow(tasks[:1], "--cka_game")
+        self.game = game
+        knowing = (agent.name for agent in agents if short_name(game) in agent.games)
+        self._player = self._read_newest(next(knowing, agents[0].name))
+        try:
+            self._frames = play_frames(self._player, game, num_frames)
+        except UsageError as error:
+            raise UsageError(f"cka: {error}; choose a game with --cka_game") from error
+        self._grams: dict[Path, dict[str, np.ndarray]] = {}
+        self._left_out: set[str] = set()
         # One forward pass uses all cores already.
         self._lock = threading.Lock()
-        chosen = [self._choose_game(pair) for pair in pairs if pair.a.agent not in self._untrained]
-        self._games = {short_name(name): name for name in chosen or map(self._choose_game, pairs)}
 
-    def __call__(self, pair: Pair) -> dict[str, dict[str, Distance]]:
-        """The measure ``cka``, by game and layer. Raises UsageError if a game cannot be played."""
-        is_control = pair.a.agent in self._untrained
-        result = {}
-        for game in self._games.values() if is_control else [self._choose_game(pair)]:
-            with self._lock:
-                a, b = (self._respond(saved, game) for saved in (pair.a, pair.b))
-            values = {name: debiased_cka(a[name], b[name]) for name in a if name in b}
-            result[short_name(game)] = {name: Distance(v, v, v) for name, v in values.items()}
-        return result
+    def __call__(self, pair: Pair) -> dict[str, Distance]:
+        """The measure ``cka``, by layer."""
+        with self._lock:
+            a, b = map(self._respond, (pair.a, pair.b))
+        values = {name: debiased_cka(a[name], b[name]) for name in a if name in b}
+        return {name: Distance(v, v, v) for name, v in values.items()}
 
-    def _choose_game(self, pair: Pair) -> str:
-        if self._game is not None:
-            return self._game
-        games, others = (self._known(saved.agent) for saved in (pair.a, pair.b))
-        shared = set(map(short_name, others))
-        game = next((game for game in games if short_name(game) in shared), games[0])
-        return allow((game,), "--cka_game")[0]
-
-    def _known(self, agent: str) -> tuple[str, ...]:
-        if agent not in self._tasks:
-            self._tasks[agent] = read_trained(self._newest[agent], agent).agent.config.tasks
-        return self._tasks[agent]
-
-    def _respond(self, saved: AgentCheckpoint, game: str) -> dict[str, np.ndarray]:
-        key = (saved.path, short_name(game))
-        if key not in self._grams:
-            player, frames = self._show(game)
-            trained = self._read(saved)
-            task = trained.task_or_first(game)
-            self._grams[key] = {}
+    def _respond(self, saved: AgentCheckpoint) -> dict[str, np.ndarray]:
+        if saved.path not in self._grams:
+            trained, player = self._read(saved), self._player
+            task = trained.task_or_first(self.game)
+            self._grams[saved.path] = {}
             # It has a mean picture for each of its games, and none for another one.
-            unknown = len(trained.games) > 1 and short_name(game) not in trained.games
-            if tuple(trained.agent.config.observation_shape) != tuple(frames.shape[1:]):
-                self._leave_out(saved.agent, game, "sees other frames of")
-            elif shows_wrong_gray(game, trained.observation) != shows_wrong_gray(
-                game, player.observation
+            unknown = len(trained.games) > 1 and short_name(self.game) not in trained.games
+            if tuple(trained.agent.config.observation_shape) != tuple(self._frames.shape[1:]):
+                self._leave_out(saved.agent, "sees other frames of")
+            elif shows_wrong_gray(self.game, trained.observation) != shows_wrong_gray(
+                self.game, player.observation
             ):
-                self._leave_out(saved.agent, game, "sees other pictures of")
+                self._leave_out(saved.agent, "sees other pictures of")
             elif unknown and saved.agent not in self._untrained:
-                self._leave_out(saved.agent, game, "does not know")
+                self._leave_out(saved.agent, "does not know")
             else:
                 if saved.agent in self._untrained:  # It sees the game as the player does.
                     for name in ("frame_mean", "frame_scale"):
                         own, of_player = (getattr(x.agent, name) for x in (trained, player))
-                        own[task] = of_player[player.task_or_first(game)]
-                self._grams[key] = grams(trained.agent, frames, task)
-        return self._grams[key]
+                        own[task] = of_player[player.task_or_first(self.game)]
+                self._grams[saved.path] = grams(trained.agent, self._frames, task)
+        return self._grams[saved.path]
+
+    def _read_newest(self, agent: str) -> Trained:
+        return read_trained(self._newest[agent], agent)
 
     def _read(self, saved: AgentCheckpoint) -> Trained:
         """Reads the agent with the filters of a checkpoint, which may hold nothing else."""
-        newest = self._newest[saved.agent]
-        trained = read_trained(newest, saved.agent)
-        if saved.path != newest:
+        trained = self._read_newest(saved.agent)
+        if saved.path != self._newest[saved.agent]:
             state = checkpoint.load(saved.path)["model_state_dict"]
             trained.agent.load_state_dict(only_filters(state), strict=False)
         return trained
 
-    def _leave_out(self, agent: str, game: str, reason: str) -> None:
-        """Says once of an agent why it is not compared on a game."""
-        if (agent, game) not in self._left_out:
-            self._left_out.add((agent, game))
-            log.warning("%s %s %s: no cka", agent, reason, game)
-
-    def _show(self, game: str) -> tuple[Trained, Tensor]:
-        """The agent that plays a game, and the frames."""
-        name = short_name(game)
-        if name not in self._shown:
-            agents = list(self._newest)
-            knowing = (agent for agent in agents if name in map(short_name, self._known(agent)))
-            chosen = next(knowing, agents[0])
-            player = read_trained(self._newest[chosen], chosen)
-            try:
-                self._shown[name] = player, play_frames(player, game, self._num_frames)
-            except UsageError as error:
-                raise UsageError(f"cka: {error}; choose a game with --cka_game") from error
-        return self._shown[name]
+    def _leave_out(self, agent: str, reason: str) -> None:
+        """Says once of an agent why it is not compared."""
+        if agent not in self._left_out:
+            self._left_out.add(agent)
+            log.warning("%s %s %s: no cka", agent, reason, self.game)

@@ -197,9 +197,8 @@ class Pair(NamedTuple):
     """``same`` if both began with the same weights, ``other`` if not; empty for controls."""
 
 
-# From a pair to its layers' distances, by game and layer; "" where no game matters. A layer that
-# cannot be compared is left out.
-Measure = Callable[[Pair], dict[str, dict[str, Distance]]]
+# From a pair to its layers' distances, by name. A layer that cannot be compared is left out.
+Measure = Callable[[Pair], dict[str, Distance]]
 
 
 class Row(NamedTuple):
@@ -318,16 +317,16 @@ def make_pairs(
 def in_each_layer(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
     """Makes a measure that compares each layer separately."""
 
-    def measure(pair: Pair) -> dict[str, dict[str, Distance]]:
+    def measure(pair: Pair) -> dict[str, Distance]:
         a, b = filters.comparable(pair.a.weights, pair.b.weights)
-        return {"": {name: function(a[name], b[name]) for name in filters.LAYER_NAMES if name in a}}
+        return {name: function(a[name], b[name]) for name in filters.LAYER_NAMES if name in a}
 
     return measure
 
 
-def carried(pair: Pair) -> dict[str, dict[str, Distance]]:
+def carried(pair: Pair) -> dict[str, Distance]:
     """Measures the layers of a pair with permutations carried through the network."""
-    return {"": filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))}
+    return filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
 
 
 def of_kernels(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Measure:
@@ -350,10 +349,9 @@ def compare(pair: Pair, measures: dict[str, Measure]) -> list[Row]:
     """Measures all layers of a pair with all ``measures``."""
     key = (pair.comparison, pair.a.agent, pair.b.agent, pair.a.step, pair.b.step)
     return [
-        Row(*key, layer, name, game, pair.seeds, *distance)
+        Row(*key, layer, name, short_name(getattr(measure, "game", "")), pair.seeds, *distance)
         for name, measure in measures.items()
-        for game, distances in measure(pair).items()
-        for layer, distance in distances.items()
+        for layer, distance in measure(pair).items()
     ]
 
 

@@ -49,13 +49,13 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
     figures = {}
     for comparison in dict.fromkeys(row.comparison for row in rows):
         chosen = [row for row in rows if row.comparison == comparison and row.match == match]
-        panels: dict[tuple[str, str, str], list[Row]] = {}
+        panels: dict[tuple[str, str], list[Row]] = {}
         for row in chosen:
-            panels.setdefault((row.agent_a, row.agent_b, row.game), []).append(row)
+            panels.setdefault((row.agent_a, row.agent_b), []).append(row)
         if panels:
             title = f"{comparison}: squared filter differences ({metric}), {match} matching"
             if match == "cka":
-                title = f"{comparison}: similarity of responses (debiased CKA)"
+                title = f"{comparison}: similarity of responses in {chosen[0].game} (debiased CKA)"
             figures[comparison] = _figure(panels, title, metric, heatmaps)
     return figures
 
@@ -68,31 +68,30 @@ def summarize(rows: list[Row], metric: str) -> Any:
         metric: sum, mean or relative.
 
     Returns:
-        matplotlib's figure: a panel for each matching, of ``cka`` for each game. The position is
-        the mean over all layers.
+        matplotlib's figure: a panel for each matching. The position is the mean over all layers.
     """
-    pairs: dict[tuple[str, str, str, str, str], list[Row]] = {}
+    pairs: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
-        key = (row.match, row.game, row.comparison, row.agent_a, row.agent_b)
+        key = (row.match, row.comparison, row.agent_a, row.agent_b)
         pairs.setdefault(key, []).append(row)
     # Two single-task agents are a control, not two single-task agents among others.
     pairs = {
         key: of_pair
         for key, of_pair in pairs.items()
-        if key[2] != "single_single" or (*key[:2], "same_games", *key[3:]) not in pairs
+        if key[1] != "single_single" or (key[0], "same_games", *key[2:]) not in pairs
     }
-    subjects = list(dict.fromkeys(key[:2] for key in pairs))
-    kinds = [kind for kind in KINDS if kind in {key[2] for key in pairs}]
+    games = {row.match: row.game for row in rows}
+    kinds = [kind for kind in KINDS if kind in {key[1] for key in pairs}]
     titles = [
         f"similarity of responses in {game} ({match})" if game else f"distance ({match}, {metric})"
-        for match, game in subjects
+        for match, game in games.items()
     ]
     figure, panels = make_panels(titles, height=0.8 + 0.35 * len(kinds))
-    for (match, game, kind, _, _), of_pair in pairs.items():
+    for (match, kind, _, _), of_pair in pairs.items():
         values = _table(of_pair, metric)[1]
         seeds = of_pair[0].seeds
         colour, offset, label = SEEDS[seeds]
-        panels[subjects.index((match, game))].plot(
+        panels[list(games).index(match)].plot(
             np.nanmean(values[:, -1]), kinds.index(kind) + offset, "o", ms=5, alpha=0.6, mew=0,
             color=colour, label=label,
         )  # fmt: skip
@@ -105,9 +104,9 @@ def summarize(rows: list[Row], metric: str) -> Any:
 
 
 def _figure(
-    panels: dict[tuple[str, str, str], list[Row]], title: str, metric: str, heatmaps: bool
+    panels: dict[tuple[str, str], list[Row]], title: str, metric: str, heatmaps: bool
 ) -> Any:
-    titles = [(a if a == b else f"{a} - {b}") + (game and f", {game}") for a, b, game in panels]
+    titles = [a if a == b else f"{a} - {b}" for a, b in panels]
     figure, axes = make_panels(titles, title)
     tables = [_table(rows, metric) for rows in panels.values()]
     low = min(np.nanmin(table) for _, table in tables)
@@ -119,7 +118,7 @@ def _figure(
             _lines(axis, table)
             margin = MARGIN * max(high - low, 1e-12)
             axis.set_ylim(low - margin, high + margin)
-        _label_steps(axis, steps, *names[:2])
+        _label_steps(axis, steps, *names)
     if heatmaps:
         figure.colorbar(image, ax=axes)
     else:
