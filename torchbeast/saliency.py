@@ -59,12 +59,6 @@ def make_parser() -> Parser:
         "peaks)",
     )
     add(
-        "--resolution",
-        type=positive,
-        default=75,
-        help="Dots per inch of the PNG files. (default: %(default)s)",
-    )
-    add(
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="float32",
@@ -279,7 +273,7 @@ def check_outputs(flags: argparse.Namespace) -> OutputFiles:
 
 # What is read without --objects only, and with it only.
 OF_MAPS = {
-    *("score", "density", "radius", "peak", "resolution", "precision", "batch_size"),
+    *("score", "density", "radius", "peak", "precision", "batch_size"),
     *("disable_cuda", "saliencydir", "check", "html", "sheet", "movie"),
 }
 OF_OBJECTS = {"num_games"}
@@ -358,7 +352,7 @@ def save(
         drawing.save_scores(
             directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
         )
-        drawing.save_pictures(directory, film, peaks, flags.resolution)
+        drawing.save_pictures(directory, film, peaks)
         print(f"{len(film.steps)} frames in {directory}")
         checks.append([])
         if not flags.check:

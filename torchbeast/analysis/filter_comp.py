@@ -161,13 +161,12 @@ def make_untrained(like: Agent, seed: int) -> Agent:
     return agent
 
 
-def save_untrained(like: RunAgent, directory: Path, count: int = 3) -> list[RunAgent]:
-    """Saves untrained networks, to be compared like trained agents.
+def save_untrained(like: RunAgent, directory: Path) -> list[RunAgent]:
+    """Saves three untrained networks, to be compared like trained agents.
 
     Args:
         like: an agent whose configuration and mean pictures they have.
         directory: where their checkpoints go.
-        count: how many.
 
     Raises:
         UsageError: the agent cannot be read.
@@ -178,7 +177,7 @@ def save_untrained(like: RunAgent, directory: Path, count: int = 3) -> list[RunA
     trained = from_contents(contents, newest)
     contents |= {"agent": trained.config._asdict(), "steps": 0}
     agents = []
-    for seed in range(count):
+    for seed in range(3):
         name = f"untrained{seed}"
         path = run_files.model_path(directory, name)
         state = make_untrained(trained, seed).state_dict()

@@ -239,6 +239,7 @@ STEPS = 60
 LEARNING_RATE = 8.0
 JITTER = 2  # Pixels.
 SILENT_SLOPE = 0.01
+WEIGHT_SIZE, GAP = 8, 2  # Pixels: of a weight in its picture, and between filters.
 
 
 def find_layer(agent: Agent, name: str) -> nn.Conv2d:
@@ -249,20 +250,16 @@ def find_layer(agent: Agent, name: str) -> nn.Conv2d:
     return module
 
 
-def excite(
-    agent: Agent, layer: str, filters: list[int], *, task: int = 0, seed: int = 0
-) -> np.ndarray:
+def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
     """Climbs, from noise, the mean square of each filter's positive responses.
 
     The mean itself would have the same gradient everywhere in a linear layer. In every step all
     pictures are shifted by a few pixels, so that no detail depends on the grid of pooling.
 
     Args:
-        agent: whose filters.
+        agent: whose filters. It sees pictures of the first of its games.
         layer: name in ``LAYER_NAMES``.
         filters: indices.
-        task: the agent sees pictures of this one of its games.
-        seed: of the noise and the shifts.
 
     Returns:
         Pictures ``[filters, C, H, W]``, one per filter, pixels from 0 to 255.
@@ -271,11 +268,11 @@ def excite(
     activation: list[Tensor] = []
     # A copy: what follows may work in place.
     hook = module.register_forward_hook(lambda _, __, output: activation.append(output.clone()))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     shape = (len(filters), *agent.config.observation_shape)
     pictures = 128 + 20 * torch.randn(shape, generator=generator)
     rows = torch.arange(len(filters))
-    tasks = torch.full((len(filters),), task)
+    tasks = torch.zeros(len(filters), dtype=torch.int64)
     try:
         for _ in range(STEPS):
             shift = torch.randint(-JITTER, JITTER + 1, (2,), generator=generator).tolist()
@@ -297,13 +294,11 @@ def excite(
     return pictures.detach().numpy()
 
 
-def draw_weights(weights: np.ndarray, pixel: int = 8, gap: int = 2) -> np.ndarray:
+def draw_weights(weights: np.ndarray) -> np.ndarray:
     """Draws the weights of a convolution, all under one scale.
 
     Args:
         weights: ``[O, I, k, k]``.
-        pixel: side of a weight in the picture.
-        gap: pixels between filters.
 
     Returns:
         uint8 ``[H, W, 3]``: a column per filter, a row per input channel; blue is negative, red
@@ -313,22 +308,22 @@ def draw_weights(weights: np.ndarray, pixel: int = 8, gap: int = 2) -> np.ndarra
 
     scaled = weights / max(float(np.abs(weights).max()), 1e-12)
     colours = (colormaps["RdBu_r"]((scaled + 1) / 2)[..., :3] * 255).round().astype(np.uint8)
-    return _tile(colours.swapaxes(0, 1).repeat(pixel, axis=2).repeat(pixel, axis=3), gap)
+    return _tile(colours.swapaxes(0, 1).repeat(WEIGHT_SIZE, axis=2).repeat(WEIGHT_SIZE, axis=3))
 
 
-def sheet(pictures: np.ndarray, gap: int = 2) -> np.ndarray:
+def sheet(pictures: np.ndarray) -> np.ndarray:
     """Draws a contact sheet uint8 of the newest planes of ``[N, C, H, W]``, contrast stretched."""
     planes = pictures[:, -1]
     low, high = (f(planes, axis=(1, 2), keepdims=True) for f in (np.min, np.max))
     stretched = ((planes - low) / np.maximum(high - low, 1e-6) * 255).astype(np.uint8)
     columns = math.ceil(math.sqrt(len(planes)))
     cells = np.pad(stretched, [(0, -len(planes) % columns), (0, 0), (0, 0)])
-    return _tile(cells.reshape(-1, columns, *planes.shape[1:]), gap)
+    return _tile(cells.reshape(-1, columns, *planes.shape[1:]))
 
 
-def _tile(cells: np.ndarray, gap: int) -> np.ndarray:
+def _tile(cells: np.ndarray) -> np.ndarray:
     """Puts pictures ``[R, C, H, W, ...]`` into R rows of C, with black pixels between them."""
-    axes = [(0, 0), (0, 0), (0, gap), (0, gap), *[(0, 0)] * (cells.ndim - 4)]
+    axes = [(0, 0), (0, 0), (0, GAP), (0, GAP), *[(0, 0)] * (cells.ndim - 4)]
     rows, columns, height, width, *colours = (padded := np.pad(cells, axes)).shape
     picture = padded.swapaxes(1, 2).reshape(rows * height, columns * width, *colours)
-    return picture[: rows * height - gap, : columns * width - gap]
+    return picture[: rows * height - GAP, : columns * width - GAP]

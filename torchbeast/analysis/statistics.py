@@ -54,7 +54,6 @@ def bootstrap(
     statistic: Callable[[Scores], np.ndarray],
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
-    seed: int = 0,
 ) -> Interval | None:
     """Computes a percentile interval by a bootstrap over seeds, stratified by games.
 
@@ -67,14 +66,13 @@ def bootstrap(
         statistic: one of this module's, from scores ``[resamples, S]`` to ``[resamples]``.
         resamples: how many.
         confidence: the interval's share of the resamples.
-        seed: of the draws. The same one gives the same interval.
 
     Returns:
         None where no game has ``MIN_SEEDS`` seeds.
     """
     if max(len(game) for game in scores) < MIN_SEEDS:
         return None
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = [game[generator.integers(len(game), size=(resamples, len(game)))] for game in scores]
     low, high = percentiles(statistic(drawn), confidence)
     return Interval(float(low), float(high))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -112,7 +112,6 @@ class AttentionNet(Agent):
         # What is seen does not depend on what is asked: the memory of all steps comes first.
         with self.precision(pictures.device):
             seen, vision_state = self.memory(pictures, starts, (core_state[0][0], core_state[1][0]))
-        places = self._places(seen)
         parts = [self.reward_input(reward), self.one_hot_last_action(fields)]
         extra = torch.cat([part.to(pictures) for part in parts], dim=1)
         extra = extra.view(num_steps, batch_size, -1)
@@ -121,7 +120,7 @@ class AttentionNet(Agent):
         keeps = (~starts).to(pictures).unsqueeze(-1)
         outputs, maps = [], []
         # Taken apart once: the gradient of each index would be as large as the whole.
-        steps = (x.unbind() for x in (places.keys, places.values, extra, keeps))
+        steps = (x.unbind() for x in (*self._places(seen), extra, keeps))
         for keys, values, known, keep in zip(*steps, strict=True):
             hidden, cell = hidden * keep, cell * keep
             queries = self.query(hidden)
@@ -134,20 +133,15 @@ class AttentionNet(Agent):
         state = tuple(part.unsqueeze(0) for part in (*vision_state, hidden, cell))
         return torch.cat(outputs), state
 
-    def _places(self, seen: Tensor) -> Places:
-        """Splits the memory ``[T, B, C, H, W]`` into keys and values, each with the basis."""
+    def _places(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits the memory ``[T, B, C, H, W]`` of ``N`` places, each with the basis, into keys
+        ``[T, B, N, K]`` and values ``[T, B, N, V]``.
+        """
         num_steps, batch_size = seen.shape[:2]
         flat = seen.flatten(3).transpose(2, 3)  # [T, B, H * W, C]
         basis = self.basis.expand(num_steps, batch_size, -1, -1)
         keys, values = flat.split([KEY_SIZE, VALUE_SIZE], dim=-1)
-        return Places(torch.cat([keys, basis], dim=-1), torch.cat([values, basis], dim=-1))
-
-
-class Places(NamedTuple):
-    """Keys ``[T, B, N, K]`` and values ``[T, B, N, V]`` of the ``N`` places of a picture."""
-
-    keys: Tensor
-    values: Tensor
+        return torch.cat([keys, basis], dim=-1), torch.cat([values, basis], dim=-1)
 
 
 def attend(keys: Tensor, values: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:

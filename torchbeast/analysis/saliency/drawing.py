@@ -244,11 +244,11 @@ def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> Non
     write_arrays(path, arrays)
 
 
-def save_pictures(directory: Path, film: SaliencyFilm, peaks: Peaks, resolution: int) -> None:
+def save_pictures(directory: Path, film: SaliencyFilm, peaks: Peaks) -> None:
     """Writes ``<step>.png`` for each step."""
     for index, step in enumerate(track(film.steps, total=len(film.steps), unit="pictures")):
         image = Image.fromarray(draw_step(film, index, peaks))
-        image.save(directory / f"{step.step:06d}.png", dpi=(resolution, resolution))
+        image.save(directory / f"{step.step:06d}.png")
 
 
 def write_movie(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None:
