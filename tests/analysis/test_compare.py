@@ -114,6 +114,10 @@ def test_a_run_that_ended_before_has_no_return(savedir):
     table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
     assert table["Pong"][1:] == ["14.60", "-"]
     assert table["mean"][1:] == ["100.0%", "-"]
+    assert table["games ahead of random play"][-4:] == ["2", "of", "2", "-"]
+    lines = compare.format_comparison(common, 200)
+    ahead = [line.split()[-3:] for line in lines if "ahead of popart" in line]
+    assert ahead == [["1", "of", "2"]]  # Breakout: 30.5 against the mean of 1.7 and 30.5.
     # A run may end a little before it should.
     assert common.returns(clipped, "Pong", 252).tolist() == [14.6]
 

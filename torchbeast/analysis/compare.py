@@ -354,6 +354,20 @@ def format_value(
     return text
 
 
+def format_ahead(scores: Sequence[np.ndarray], others: Sequence[np.ndarray] | None = None) -> str:
+    """Formats in how many games the mean score is higher than another: ``41 of 57``.
+
+    Args:
+        scores: human-normalised arrays ``[S]``, one per game.
+        others: likewise; by default random play, whose score is 0.
+    """
+    others = others or [np.zeros(1)] * len(scores)
+    if not all(map(len, [*scores, *others])):
+        return "-"
+    ahead = sum(a.mean() > b.mean() for a, b in zip(scores, others, strict=True))
+    return f"{ahead} of {len(scores)}"
+
+
 def format_comparison(common: CommonScores, point: float) -> list[str]:
     """Returns the lines of the table, and what has to be said about it."""
     groups = common.groups
@@ -367,6 +381,10 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
         rows.append([f"human-normalised, {len(games)} games", *("" for _ in groups)])
         for name, statistic in STATISTICS.items():
             rows.append([f"  {name}", *(format_value(s, statistic, ".1%") for s in scores)])
+        rows.append(["  games ahead of random play", *map(format_ahead, scores)])
+        if len(groups) > 1:
+            cells = ["", *(format_ahead(s, scores[0]) for s in scores[1:])]
+            rows.append([f"  games ahead of {groups[0]}", *cells])
     at = f"{point:,.0f} agent steps" if common.unit == "steps" else f"{point:.2f} hours"
     lines = [f"At {at}: {common.source}", "", *format_rows(rows), ""]
     left_out = [game for game in common.games if game not in games]
