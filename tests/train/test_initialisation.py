@@ -6,7 +6,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.train import prepare
-from torchbeast.train.initialisation import initialise, match_actions, plan_initialisation
+from torchbeast.train.initialisation import initialise, plan_initialisation
 from torchbeast.train.start import make_learner, resume_or_start
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -17,14 +17,14 @@ AIR_RAID = "AirRaidNoFrameskip-v4"
 def save_agent(tmp_path):
     """Saves an agent as a run in ``tmp_path``."""
 
-    def save(name="trained", step=None, measured=False, emulator_gray=False, **changes):
+    def save(name="trained", step=None, measured=False, emulator_gray=False, **config):
         torch.manual_seed(1)
-        config = AgentConfig(agent_type="atari", **changes)
-        agent = make_agent(config)
+        agent = make_agent(AgentConfig(**{"agent_type": "atari", **config}))
         if measured:
             agent.frame_mean.fill_(7.0)
             agent.frame_scale.fill_(0.25)
-            agent.baseline.set_statistics([(5.0, 2.0)] * len(config.tasks))
+            if agent.config.use_popart:
+                agent.baseline.set_statistics([(5.0, 2.0)] * len(agent.config.tasks))
         path = run_files.model_path(tmp_path, name, step)
         return checkpoints.save_agent(path, agent, steps=7, emulator_gray=emulator_gray)
 
@@ -37,45 +37,77 @@ def begin_run(config):
     return make_learner(plan, state, lambda _: None, lambda: None).agent
 
 
-def test_weights_of_a_run_are_taken_and_told(make_config, save_agent, caplog):
+@pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])
+def test_an_agent_of_the_same_games_is_taken_whole(make_config, save_agent, caplog, agent_type):
     caplog.set_level("INFO")
-    source = save_agent(num_actions=6)
-    agent = begin_run(make_config(f"--env={PONG},{BREAKOUT}", "--init_from=trained"))
-    assert torch.equal(agent.conv1.weight, source.conv1.weight)
-    assert agent.config.num_actions == 18
-    # NOOP and FIRE are 0 and 1 in both; RIGHT is 2 of Pong's own and 3 of all.
-    assert torch.equal(agent.policy.bias[[0, 1, 3]], source.policy.bias[[0, 1, 2]])
-    text = caplog.text
-    assert "conv1, conv2, conv3, fc, policy" in text
-    assert "Known actions: 6 of 18" in text
-    assert "Known games: Pong" in text
-    assert "New games: Breakout" in text
-    assert "Initialised anew: baseline" in text
+    source = save_agent(
+        agent_type=agent_type,
+        measured=True,
+        use_popart=True,
+        num_actions=18,
+        tasks=(PONG, BREAKOUT),
+    )
+    agent = begin_run(
+        make_config(
+            f"--env={PONG},{BREAKOUT}", "--use_popart", "--init_from=trained",
+            f"--agent_type={agent_type}",
+        )
+    )  # fmt: skip
+    for name, value in source.state_dict().items():
+        assert torch.equal(agent.state_dict()[name], value), name
+    assert "trained/model.tar: the whole agent" in caplog.text
 
 
-def test_new_games_are_measured_and_known_ones_stay_as_they_were(make_config, save_agent, caplog):
-    source = save_agent(measured=True, use_popart=True, num_actions=18, tasks=(PONG, "Other"))
-    games = f"--env={BREAKOUT},{PONG}"
-    agent = begin_run(make_config(games, "--use_popart", "--init_from=trained"))
-    breakout, pong = agent.frame_mean
-    assert (pong == 7).all()
-    assert len(breakout.unique()) > 100
-    assert agent.frame_scale[1] == 0.25
-    assert agent.frame_scale[0] < 1
-    assert agent.baseline.mu[1] == 5.0
-    assert 0 < agent.baseline.mu[0] < 1
-    assert torch.equal(agent.baseline.weight[1], source.baseline.weight[0])
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ([f"--env={PONG},{BREAKOUT}"], {"tasks": (PONG, "Other")}),
+        ([f"--env={PONG}"], {"use_popart": False, "num_actions": 6, "tasks": (PONG,)}),
+    ],
+)
+def test_of_an_agent_of_other_games_or_heads_the_encoder_is_taken(
+    make_config, save_agent, caplog, options, changes
+):
+    caplog.set_level("INFO")
+    source = save_agent(**{"measured": True, "use_popart": True, "num_actions": 18, **changes})
+    agent = begin_run(make_config(*options, "--use_popart", "--init_from=trained"))
+    for name in ("conv1.weight", "conv2.bias", "fc.weight"):
+        assert torch.equal(agent.get_parameter(name), source.get_parameter(name)), name
+    assert not torch.equal(agent.policy.weight, source.policy.weight)
+    assert not torch.equal(agent.baseline.weight[0], source.baseline.weight[0])
+    # All games are measured anew.
+    assert all(len(mean.unique()) > 100 for mean in agent.frame_mean)
+    assert (agent.baseline.mu.abs() < 5).all()
+    assert "anew: frame_mean, frame_scale, policy, baseline" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("agent_type", "anew"), [("atari", "core"), ("resnet", None), ("aaa", "answer")]
+)
+def test_weights_that_depend_on_the_number_of_actions_start_anew(
+    make_config, save_agent, caplog, agent_type, anew
+):
+    caplog.set_level("INFO")
+    memory = {"agent_type": agent_type, "use_lstm": agent_type != "aaa"}
+    source = save_agent(num_actions=4, tasks=(BREAKOUT,), **memory).state_dict()
+    options = ["--use_lstm"] if memory["use_lstm"] else []
+    agent = begin_run(
+        make_config(f"--env={PONG}", f"--agent_type={agent_type}", "--init_from=trained", *options)
+    )
+    equal = {name for name, value in agent.state_dict().items() if value.equal(source[name])}
+    left = {name.partition(".")[0] for name in source.keys() - equal}
+    assert left == {"policy", "baseline"} | ({anew} if anew else set())
 
 
 @pytest.mark.parametrize("emulator_gray", [True, False])
-def test_a_game_that_was_learned_from_wrong_pictures_is_new(
+def test_an_agent_that_learned_from_wrong_pictures_gives_its_encoder_alone(
     make_config, save_agent, caplog, emulator_gray
 ):
-    caplog.set_level("INFO")
-    save_agent(num_actions=18, tasks=(PONG, AIR_RAID), emulator_gray=emulator_gray)
-    begin_run(make_config(f"--env={PONG},{AIR_RAID}", "--init_from=trained"))
-    assert ("AirRaid counts as new: the agent" in caplog.text) is emulator_gray
-    assert ("New games: AirRaid" in caplog.text) is emulator_gray
+    source = save_agent(num_actions=6, tasks=(PONG, AIR_RAID), emulator_gray=emulator_gray)
+    agent = begin_run(make_config(f"--env={PONG},{AIR_RAID}", "--init_from=trained"))
+    assert ("saw wrong pictures of AirRaid" in caplog.text) is emulator_gray
+    assert agent.policy.weight.equal(source.policy.weight) is not emulator_gray
+    assert agent.conv1.weight.equal(source.conv1.weight)
 
 
 def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, save_agent):
@@ -85,14 +117,14 @@ def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, sav
         config=plan.config._replace(network=plan.config.network._replace(fixed_input_scale=False))
     )
     initialisation = plan_initialisation(plan, seed=0)
-    assert initialisation.statistics == {}
+    assert initialisation.statistics == []
     agent = make_agent(plan.agent)
     initialise(agent, plan, initialisation)
     assert not agent.frame_mean.any()
 
 
 def test_a_trained_agent_decides_about_its_input_and_that_is_told(make_config, save_agent, caplog):
-    source = save_agent(measured=True, use_popart=True, num_actions=4, tasks=("Mock",))
+    source = save_agent(measured=True, num_actions=4, tasks=("Mock",))
     agent = begin_run(make_config("--fixed_input_scale", "--init_from=trained"))
     assert torch.equal(agent.frame_scale, source.frame_scale)
     assert "--fixed_input_scale changes nothing" in caplog.text
@@ -138,16 +170,3 @@ def test_an_agent_that_does_not_fit_is_refused_in_one_line(
         resume_or_start(prepare(make_config(*arguments)))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["trained"]
-
-
-def test_actions_are_common_by_name_or_in_a_common_game():
-    pong = AgentConfig(num_actions=6, tasks=(PONG,))
-    breakout = AgentConfig(num_actions=4, tasks=(BREAKOUT,))
-    custom = AgentConfig(num_actions=4, tasks=("a:B-v0",))
-    # NOOP, FIRE, RIGHT, LEFT of both.
-    assert match_actions(breakout, pong, common_game=False) == {0: 0, 1: 1, 2: 2, 3: 3}
-    full = match_actions(breakout._replace(num_actions=18), pong, common_game=False)
-    assert full == {0: 0, 1: 1, 3: 2, 4: 3, 11: 4, 12: 5}
-    assert match_actions(custom, breakout, common_game=False) == {}
-    assert match_actions(custom, custom, common_game=True) == {i: i for i in range(4)}
-    assert match_actions(custom, custom._replace(tasks=("a:C-v0",)), common_game=False) == {}

@@ -262,16 +262,6 @@ class Agent(nn.Module, abc.ABC):
         # In the place of an environment that failed a new one begins, and no game was over.
         return game_over if step is None else game_over | (done & (step == 0))
 
-    def last_action_columns(self) -> dict[str, int]:
-        """Returns the weights that see the last action's one-hot: by name, the first of its
-        columns.
-        """
-        if not self.uses_last_action:
-            return {}
-        names = ("core.weight_ih_l0",) if self.core else ("policy.weight", "baseline.weight")
-        width = self.get_parameter(names[0]).shape[1]
-        return dict.fromkeys(names, width - 1 - self.config.num_actions)
-
     def one_hot_last_action(self, fields: dict[str, Any]) -> Tensor:
         """Returns the last action one-hot, ``[T * B, A]``. Raises ValueError if it is missing."""
         last_action = fields.get("last_action")

@@ -88,12 +88,6 @@ class AttentionNet(Agent):
         """Encodes centred frames ``[N, C, H, W]`` to features ``[N, C', H', W']``."""
         return self.vision(frames)
 
-    def last_action_columns(self) -> dict[str, int]:
-        """Returns where the last action enters, by parameter; see :class:`Agent`."""
-        first = self.answer[0]
-        assert isinstance(first, nn.Linear)
-        return {"answer.0.weight": first.in_features - self.config.num_actions}
-
     def initial_state(self, batch_size: int = 1) -> CoreState:
         """Returns zeros: of the vision, ``[1, B, C, H, W]`` twice, and of the policy, ``[1, B, F]``
         twice.

@@ -12,14 +12,12 @@ import torch
 
 from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
-from torchbeast.envs import GameStatistics, RandomPlayConfig, atari_actions, measure_games
-from torchbeast.envs.games import is_atari, short_name
+from torchbeast.envs import GameStatistics, RandomPlayConfig, measure_games
+from torchbeast.envs.games import short_name
 from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.envs.random_play import NUM_FRAME_STEPS, NUM_RETURN_STEPS
-from torchbeast.envs.specs import FULL_ACTIONS
-from torchbeast.models import Agent, AgentConfig
+from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
-from torchbeast.models.transfer import check_transfer, has_fixed_input, transfer
 from torchbeast.records import checkpoint, run_files
 from torchbeast.train.plan import RunPlan
 
@@ -30,17 +28,17 @@ log = logging.getLogger("torchbeast")
 NEWS_INTERVAL_S, REPORT_INTERVAL_S = 1.0, 10.0
 # With more games than this, each is played for fewer steps before a run starts.
 MAX_LONG_GAMES = 16
+# Parts of an agent that mean nothing in other games or with other actions.
+GAME_PARTS = ("policy", "baseline", "frame_mean", "frame_scale")
 
 
 class Source(NamedTuple):
-    """The trained agent of ``--init_from``, and what the new agent has in common with it."""
+    """The trained agent of ``--init_from``."""
 
     path: Path
     agent: Agent
-    games: dict[int, int]
-    """Common games, index in the new agent to index in the trained one."""
-    actions: dict[int, int]
-    """Common actions, likewise."""
+    is_complete: bool
+    """Whether all of it is copied: it knows the games of the new agent, and no others."""
 
 
 class Initialisation(NamedTuple):
@@ -48,12 +46,12 @@ class Initialisation(NamedTuple):
 
     source: Source | None
     """The agent whose weights it takes; None for none."""
-    statistics: dict[int, GameStatistics]
-    """What was measured, by the index of the game."""
+    statistics: list[GameStatistics]
+    """What was measured of each game; empty if nothing was."""
 
 
 def plan_initialisation(plan: RunPlan, seed: int) -> Initialisation:
-    """Loads the agent of ``--init_from`` and measures the games that it does not know.
+    """Loads the agent of ``--init_from``, and measures the games unless that agent knows them.
 
     Args:
         plan: the run.
@@ -73,16 +71,16 @@ def plan_initialisation(plan: RunPlan, seed: int) -> Initialisation:
             "--fixed_input_scale changes nothing: the agent of --init_from keeps the input that it "
             "knows"
         )
-    tasks = list(range(len(plan.config.games)))
-    if not (network.use_popart and not network.torch_initial_weights):
-        # Frames alone: a trained agent knows those of its games.
-        known = () if source is None else source.games
-        tasks = [i for i in tasks if i not in known] if _measures_frames(plan, source) else []
-    return Initialisation(source, _measure(plan, tasks, seed))
+    if source is not None and source.is_complete:
+        return Initialisation(source, [])
+    measures = _measures_frames(plan, source) or (
+        network.use_popart and not network.torch_initial_weights
+    )
+    return Initialisation(source, _measure(plan, seed) if measures else [])
 
 
 def load_source(plan: RunPlan, name: str) -> Source:
-    """Loads the agent that ``--init_from`` names and finds what the run has in common with it.
+    """Loads the agent that ``--init_from`` names.
 
     Raises:
         UsageError: there is no such agent, or it does not fit the run.
@@ -94,51 +92,47 @@ def load_source(plan: RunPlan, name: str) -> Source:
         path = shipped if shipped.exists() else path
     contents = checkpoint.load(path)
     agent = from_contents(contents, path, plan.agent.agent_type)
-    try:
-        check_transfer(agent.config, plan.agent)
-    except UsageError as error:
-        raise UsageError(f"--init_from {name} cannot be used: {error}") from None
-    names = [short_name(task) for task in agent.config.tasks]
-    games = {
-        task: names.index(short_name(game))
-        for task, game in enumerate(plan.config.games)
-        if short_name(game) in names
-    }
+    old, new, games = agent.config, plan.agent, plan.config.games
+    if (old.agent_type, old.use_lstm) != (new.agent_type, new.use_lstm):
+        memory = "with --use_lstm" if old.use_lstm else "without --use_lstm"
+        message = f"it is of another network: --agent_type {old.agent_type}, {memory}"
+    elif old.observation_shape != new.observation_shape:
+        message = (
+            f"it looks at pictures {old.observation_shape}, these games show "
+            f"{new.observation_shape}"
+        )
+    else:
+        message = ""
+    if message:
+        raise UsageError(f"--init_from {name} cannot be used: {message}")
+    is_complete = (
+        [short_name(task) for task in old.tasks] == [short_name(game) for game in games]
+        and old.num_actions == new.num_actions
+        and (old.use_popart, old.num_heads) == (new.use_popart, new.num_heads)
+    )
     observation = checkpoint.read_observation_config(contents)
-    for task in [t for t in games if shows_wrong_gray(plan.config.games[t], observation)]:
-        game = short_name(plan.config.games[task])
-        log.warning("%s counts as new: the agent of --init_from saw wrong pictures of it", game)
-        del games[task]
-    return Source(path, agent, games, match_actions(plan.agent, agent.config, bool(games)))
+    wrong = [short_name(game) for game in games if shows_wrong_gray(game, observation)]
+    if is_complete and wrong:
+        log.warning("The agent of --init_from saw wrong pictures of %s", ", ".join(wrong))
+    return Source(path, agent, is_complete and not wrong)
 
 
-def match_actions(new: AgentConfig, old: AgentConfig, common_game: bool) -> dict[int, int]:
-    """Finds the actions that two agents have in common.
-
-    Those of Atari games are compared by name. Those of custom environments are the same if the
-    agents have as many, and a game in common.
-
-    Args:
-        new: one agent.
-        old: the other one.
-        common_game: whether they have a game in common.
-
-    Returns:
-        The index of each common action in ``new``, to that in ``old``.
-    """
-    new_names, old_names = _action_names(new), _action_names(old)
-    if new_names and old_names:
-        return {i: old_names.index(n) for i, n in enumerate(new_names) if n in old_names}
-    same = common_game and new.num_actions == old.num_actions
-    return {i: i for i in range(new.num_actions)} if same else {}
+def has_fixed_input(agent: Agent) -> bool:
+    """Whether the input of an agent's network is x / 255, as in 2019."""
+    scales = torch.full_like(agent.frame_scale, 1.0 / 255.0)
+    return not agent.frame_mean.any() and torch.equal(agent.frame_scale, scales)
 
 
 def initialise(agent: Agent, plan: RunPlan, initialisation: Initialisation) -> None:
     """Gives a new agent its weights, and statistics of its games."""
-    network, measured = plan.config.network, initialisation.statistics
-    if _measures_frames(plan, initialisation.source):
+    network, (source, measured) = plan.config.network, initialisation
+    if source is not None and source.is_complete:
+        agent.load_state_dict(source.agent.state_dict())
+        log.info("Initialised from %s: the whole agent", source.path)
+        return
+    if _measures_frames(plan, source):
         mean, std = torch.zeros_like(agent.frame_mean), torch.ones_like(agent.frame_scale)
-        for task, statistics in measured.items():
+        for task, statistics in enumerate(measured):
             mean[task] = torch.from_numpy(statistics.frame_mean)
             std[task] = statistics.frame_std
         agent.set_frame_statistics(mean, std)
@@ -147,26 +141,34 @@ def initialise(agent: Agent, plan: RunPlan, initialisation: Initialisation) -> N
         if isinstance(agent.baseline, PopArtLayer):
             # Else a game that pays in hundreds has advantages of hundreds until --beta has moved
             # its statistics, thousands of updates later; no policy survives that.
-            games = (measured[task] for task in range(len(measured)))
-            agent.baseline.set_statistics([(x.return_mean, x.return_std) for x in games])
-    if initialisation.source is not None:
-        _take_weights(agent, plan, initialisation.source)
+            agent.baseline.set_statistics([(x.return_mean, x.return_std) for x in measured])
+    if source is not None:
+        left = copy_encoder(source.agent, agent)
+        log.info("Initialised from %s, anew: %s", source.path, ", ".join(left))
 
 
-def _take_weights(agent: Agent, plan: RunPlan, source: Source) -> None:
-    """Copies the weights of the trained agent and logs which."""
-    transferred = transfer(source.agent, agent, source.games, source.actions)
-    games = [short_name(plan.config.games[task]) for task in source.games]
-    log.info("Initialised from %s: %s", source.path, ", ".join(transferred.copied))
-    if "policy" in transferred.copied:
-        log.info("Known actions: %d of %d", len(source.actions), agent.config.num_actions)
-    if games:
-        log.info("Known games: %s", ", ".join(games))
-    new = [short_name(g) for i, g in enumerate(plan.config.games) if i not in source.games]
-    if new:
-        log.info("New games: %s", ", ".join(new))
-    if transferred.new:
-        log.info("Initialised anew: %s", ", ".join(transferred.new))
+def copy_encoder(source: Agent, target: Agent) -> list[str]:
+    """Copies the encoder and the memory of an agent to one of other games or actions.
+
+    Policy, values and the statistics of the games are left as they are, as are weights of another
+    shape: those that depend on the number of actions.
+
+    Args:
+        source: the trained agent.
+        target: the new one, of the same type.
+
+    Returns:
+        The names of the parts that were left.
+    """
+    known = source.state_dict()
+    left: dict[str, None] = {}
+    for name, value in target.state_dict().items():
+        part = name.partition(".")[0]
+        if part not in GAME_PARTS and name in known and known[name].shape == value.shape:
+            value.copy_(known[name])
+        else:
+            left[part] = None
+    return list(left)
 
 
 def _measures_frames(plan: RunPlan, source: Source | None) -> bool:
@@ -176,9 +178,7 @@ def _measures_frames(plan: RunPlan, source: Source | None) -> bool:
     return not plan.config.network.fixed_input_scale
 
 
-def _measure(plan: RunPlan, tasks: list[int], seed: int) -> dict[int, GameStatistics]:
-    if not tasks:
-        return {}
+def _measure(plan: RunPlan, seed: int) -> list[GameStatistics]:
     config = plan.config
     play = RandomPlayConfig(
         config.observation,
@@ -186,16 +186,15 @@ def _measure(plan: RunPlan, tasks: list[int], seed: int) -> dict[int, GameStatis
         seed,
         config.learning.discounting,
         config.learning.clip_rewards,
-        _choose_num_steps(len(tasks), config.network.use_popart),
+        _choose_num_steps(len(config.games), config.network.use_popart),
     )
-    measured = measure_games(
-        tuple(config.games[task] for task in tasks),
+    return measure_games(
+        config.games,
         play,
         num_processes=plan.cores,
         deadline_s=config.step_timeout_s,
-        on_progress=_Reporter(len(tasks)),
+        on_progress=_Reporter(len(config.games)),
     )
-    return dict(zip(tasks, measured, strict=True))
 
 
 def _choose_num_steps(num_games: int, use_popart: bool) -> int:
@@ -217,13 +216,3 @@ class _Reporter:
         if time.monotonic() - self._told_at >= interval:
             log.info("Measuring games by random play: %d of %d done", done, self._total)
             self._told, self._told_at = done, time.monotonic()
-
-
-def _action_names(config: AgentConfig) -> tuple[str, ...] | None:
-    """Names of an agent's actions; None if its games do not tell them."""
-    if not all(is_atari(task) for task in config.tasks):
-        return None
-    if config.num_actions == len(FULL_ACTIONS):
-        return FULL_ACTIONS
-    names = atari_actions(config.tasks[0])
-    return names if len(names) == config.num_actions else None
