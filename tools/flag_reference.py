@@ -27,7 +27,6 @@ PROGRAMS = (
     "analysis.compare",
     "analysis.analyze_resnet",
     "analysis.visualize_aaa",
-    "records.checkpoint",
 )
 
 INTRODUCTION = """\

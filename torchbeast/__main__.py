@@ -17,7 +17,6 @@ PROGRAMS = {
     "analysis.compare": "compare runs: means and intervals over seeds, in the same games",
     "analysis.analyze_resnet": "compare and show the filters of ResNet agents",
     "analysis.visualize_aaa": "show where the queries of an attention agent look",
-    "records.checkpoint": "show what is in a checkpoint",
 }
 
 

@@ -93,22 +93,6 @@ def test_a_checkpoint_survives_kills_at_any_moment(tmp_path):
     assert int(result.stdout) > 0, "no kill came in the middle of writing"
 
 
-def test_shows_what_is_in_a_file(tmp_path, capsys):
-    path = tmp_path / "model.tar"
-    agent = {"agent_type": "atari", "tasks": ("Pong", "Breakout")}
-    statistics = {"baseline.mu": torch.ones(2), "baseline.sigma": torch.tensor([3.0, 4.0])}
-    state = {"w": torch.zeros(2, 3), **statistics}
-    contents = {"model_state_dict": state, "agent": agent, "steps": 7, "task_steps": [3, 4]}
-    checkpoint.save(path, contents)
-    assert checkpoint.main([str(path), str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert out.count("emulator_gray: True") == 2  # The file, and its directory.
-    assert "task 1: Breakout, 4 steps, mu 1, sigma 4" in out
-    assert "10 numbers" in out
-    assert checkpoint.main([str(tmp_path / "none.tar")]) == 2
-    assert "No checkpoint" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("contents", "emulator_gray"),
     [

@@ -1,22 +1,14 @@
-"""Checkpoints: data, never code. How they are written so that none is ever lost, and read.
-
-    python -m torchbeast.records.checkpoint FILE ...
-
-shows what is in them.
-"""
+"""Checkpoints: data, never code. How they are written so that none is ever lost, and read."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
 import os
 import shutil
-import sys
 import uuid
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -24,8 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchbeast.cli.command import print_error
-from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import (
     AgentConfig,
     Between,
@@ -37,7 +27,6 @@ from torchbeast.core.types import (
 from torchbeast.records.run_files import (
     SHIPPED,
     TEMPORARY,
-    checkpoint_at,
     intermediate_paths,
     previous_path,
     replace_file,
@@ -246,61 +235,3 @@ def read_meta(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise damaged(file, error) from error
     return meta
-
-
-def describe(path: Path, contents: dict[str, Any]) -> Iterator[str]:
-    """Describes a checkpoint, line by line."""
-    state = contents["model_state_dict"]
-    version = contents.get("format")
-    yield f"{path}: {path.stat().st_size / 1e6:.1f} MB, " + (
-        f"format {version}" if version else "of the program of 2019"
-    )
-    steps = steps_of(contents)
-    yield f"  steps: {'not recorded' if steps is None else steps}"
-    for name, value in contents.get("agent", {}).items():
-        if name != "tasks":
-            yield f"  {name}: {value}"
-    tasks = contents.get("agent", {}).get("tasks", ())
-    task_steps = contents.get("task_steps", [None] * len(tasks))
-    for i, task in enumerate(tasks):
-        line = f"  task {i}: {task}"
-        if task_steps[i] is not None:
-            line += f", {task_steps[i]:,} steps"
-        if "baseline.mu" in state:
-            line += f", mu {state['baseline.mu'][i]:.4g}, sigma {state['baseline.sigma'][i]:.4g}"
-        yield line
-    for name, value in read_observation_config(contents)._asdict().items():
-        yield f"  {name}: {value}"
-    if "seed" in contents:
-        yield f"  seed: {contents['seed']}"
-    yield f"  optimizer: {'yes' if 'optimizer_state_dict' in contents else 'no'}"
-    yield f"  parameters and buffers: {sum(t.numel() for t in state.values()):,} numbers"
-    for name, tensor in state.items():
-        shape = "x".join(map(str, tensor.shape)) or "one number"
-        yield f"    {name:32} {shape:16} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Builds the parser of ``python -m torchbeast.records.checkpoint``."""
-    parser = Parser("records.checkpoint", "Shows what is in checkpoints.")
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="A checkpoint or a run."
-    )
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line. Returns the exit code."""
-    for path in make_parser().parse_args(argv).files:
-        path = checkpoint_at(path)
-        try:
-            contents = load(path)
-        except UsageError as error:
-            print_error("checkpoint", error)
-            return 2
-        print("\n".join(describe(path, contents)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
