@@ -18,7 +18,7 @@ def test_failed_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     def fail(_):
         raise OSError("disk is gone")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", fail)
+    monkeypatch.setattr(run_files.os, "fsync", fail)
     with pytest.raises(OSError, match="disk is gone"):
         checkpoint.save(path, {**CONTENTS, "steps": 8})
     loaded = checkpoint.load(path)

@@ -48,14 +48,11 @@ def test_copies_of_another_attempt_are_put_aside(make, tmp_path):
     run = tmp_path / "run"
     for step in (10, 20, 30):
         checkpoint.save(run_files.intermediate_path(run, step), {})
-    checkpoint.save(run_files.previous_path(run / "model.tar"), {})
     make(last_step=20)  # Those after 20 are learned again, perhaps otherwise.
     assert list(run_files.intermediate_paths(run)) == [10, 20]
     make(last_step=None)
     assert not run_files.intermediate_paths(run)
-    assert not run_files.previous_path(run / "model.tar").exists()
     assert len(list(run.glob("intermediate.*/*"))) == 3
-    assert len(list(run.glob("model.previous.tar.*"))) == 1
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_written(make, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
 from torchbeast.train import prepare
 from torchbeast.train.checkpointer import Checkpointer
@@ -49,16 +48,15 @@ def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpoi
     assert after["task_steps"] == [40]
 
 
-def test_a_run_without_a_new_step_keeps_both_checkpoints(
+def test_a_run_without_a_new_step_keeps_its_checkpoint(
     make_config, finished_run, make_checkpointer
 ):
-    paths = [finished_run / name for name in ("model.tar", "model.previous.tar")]
-    paths[1].write_text("the one before")
-    before = [path.read_bytes() for path in paths]
+    path = finished_run / "model.tar"
+    before = path.read_bytes()
     checkpointer = make_checkpointer(make_config())
     assert checkpointer.save()
     assert checkpointer.saved_step == 40
-    assert [path.read_bytes() for path in paths] == before
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(("interval", "saved"), [(0, True), (600, False)])
@@ -79,15 +77,9 @@ def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkp
     assert not checkpointer.path.exists()
 
 
-def test_the_checkpoint_before_is_kept(finished_run, after_a_step):
-    before = (finished_run / "model.tar").read_bytes()
-    for _ in range(2):
-        assert after_a_step.save()
-        after_a_step._learner.steps += 1
-        assert (finished_run / "model.previous.tar").read_bytes() == before
-        before = (finished_run / "model.tar").read_bytes()
-    names = sorted(p.name for p in finished_run.glob("model*"))
-    assert names == ["model.previous.tar", "model.tar"]
+def test_what_was_learned_since_is_saved(finished_run, after_a_step):
+    assert after_a_step.save()
+    assert checkpoint.load(finished_run / "model.tar")["steps"] == 41
 
 
 @pytest.mark.parametrize("damaged", ["a weight", "an average of the optimizer"])
@@ -100,12 +92,3 @@ def test_what_is_not_finite_is_never_saved(finished_run, after_a_step, caplog, d
     assert not after_a_step.save()
     assert "is not finite" in caplog.text
     assert (finished_run / "model.tar").read_bytes() == before
-
-
-def test_a_run_that_cannot_be_resumed_names_the_checkpoint_before(
-    make_config, finished_run, after_a_step
-):
-    after_a_step.save()
-    (finished_run / "model.tar").write_bytes(b"damaged")
-    with pytest.raises(UsageError, match=r"model\.previous\.tar beside it"):
-        resume_or_start(prepare(make_config()))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import shutil
-import uuid
 import zipfile
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -26,9 +22,7 @@ from torchbeast.core.types import (
 )
 from torchbeast.records.run_files import (
     SHIPPED,
-    TEMPORARY,
     intermediate_paths,
-    previous_path,
     replace_file,
     run_of,
 )
@@ -73,13 +67,12 @@ META = {
 MAX_META_BYTES = 2**20
 
 
-def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> None:
+def save(path: Path, contents: dict[str, Any]) -> None:
     """Writes ``contents`` to ``path`` or leaves what was there.
 
     Args:
         path: the file.
         contents: tensors and plain values.
-        keep_previous: whether what was there is kept as :func:`previous_path`.
 
     Raises:
         OSError: it cannot be written, for example on a full disk.
@@ -88,21 +81,7 @@ def save(path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -
     buffer = io.BytesIO()
     torch.save({"format": FORMAT_VERSION, **contents}, buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, buffer.getbuffer(), before=lambda: _keep(path) if keep_previous else None)
-
-
-def _keep(path: Path) -> None:
-    """Gives the file ``path`` its second name, so that there is a whole file at any moment."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{TEMPORARY}")
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            try:
-                os.link(path, temporary)
-            except OSError:  # A file system without hard links, or nothing to keep.
-                shutil.copyfile(path, temporary)
-            os.replace(temporary, previous_path(path))
-        finally:
-            temporary.unlink(missing_ok=True)
+    replace_file(path, buffer.getbuffer())
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import torchbeast
@@ -112,40 +111,28 @@ def intermediate_paths(run: Path) -> dict[int, Path]:
     return dict(sorted((step, path) for step, path in steps if step is not None))
 
 
-def previous_path(path: Path) -> Path:
-    """Returns where the checkpoint that ``path`` had before is kept.
-
-    >>> previous_path(Path("run/model.tar")).as_posix()
-    'run/model.previous.tar'
-    """
-    return path.with_name(f"{path.stem}.previous{path.suffix}")
-
-
 def resume_copies(run: Path, last_step: int | None) -> None:
     """Renames the copies of another attempt, so that they are not taken for this run's.
 
     Args:
         run: the run's directory.
         last_step: the step from which the run is resumed; copies of later steps are renamed. None
-            for a new run: all are, and so is :func:`previous_path`.
+            for a new run: all are.
     """
     if last_step is None:
-        stale = [run / "intermediate", previous_path(run / "model.tar")]
+        stale = [run / "intermediate"]
     else:
         stale = [path for step, path in intermediate_paths(run).items() if step > last_step]
     for path in filter(Path.exists, stale):
         path.rename(path.with_name(f"{path.name}.{int(path.stat().st_mtime)}"))
 
 
-def replace_file(
-    path: Path, data: bytes | memoryview, before: Callable[[], object] = lambda: None
-) -> None:
+def replace_file(path: Path, data: bytes | memoryview) -> None:
     """Writes the whole file ``path``, or leaves what was there.
 
     Args:
         path: the file, in a directory that exists.
         data: its content.
-        before: is called when the content is on the disk and the earlier file is still there.
 
     Raises:
         OSError: it cannot be written, for example on a full disk.
@@ -158,7 +145,6 @@ def replace_file(
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        before()
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -90,8 +90,7 @@ class Checkpointer:
     def save(self) -> bool:
         """Saves the run, unless there is nothing to save yet or checkpoints are disabled.
 
-        The checkpoint before is kept beside it. Weights that are not finite are never saved, nor
-        those of a run that has diverged.
+        Weights that are not finite are never saved, nor those of a run that has diverged.
 
         Returns:
             False if the checkpoint could not be written.
@@ -101,7 +100,7 @@ class Checkpointer:
         if self._learner.is_diverged:
             return False
         if self._learner.steps == self._known_step and self.path.exists():
-            self.saved_step = self._known_step  # The previous checkpoint is kept, too.
+            self.saved_step = self._known_step
             return True
         with self._learner.between_batches():  # Weights and counts are of one moment.
             contents = {
@@ -111,7 +110,7 @@ class Checkpointer:
                 "seed": self._seed,
                 "random_state": torch.get_rng_state(),
             }
-        if not self._write(self.path, contents, keep_previous=True):
+        if not self._write(self.path, contents):
             return False
         self.saved_step = self._known_step = contents["steps"]
         return True
@@ -137,14 +136,14 @@ class Checkpointer:
         contents = {**self._learner.agent_state(), **self._observation._asdict()}
         return self._write(path, contents)
 
-    def _write(self, path: Path, contents: dict[str, Any], *, keep_previous: bool = False) -> bool:
+    def _write(self, path: Path, contents: dict[str, Any]) -> bool:
         faulty = find_not_finite(name_tensors(contents))
         if faulty:
             log.error("Cannot save %s: %s is not finite", path, faulty[0])
             return False
         self._check()
         try:
-            checkpoint.save(path, contents, keep_previous=keep_previous)
+            checkpoint.save(path, contents)
         except OSError as error:
             log.error("Cannot save %s (an earlier one stays as it is): %s", path, error)
             return False

@@ -169,7 +169,8 @@ def resume_or_start(plan: RunPlan) -> RunState:
             f"{path} is the checkpoint of an earlier run: choose another --xpid, or leave out "
             "--disable_checkpoint to resume that run"
         )
-    contents = _load_run(path, plan.agent)
+    contents = checkpoint.load(path)
+    check_resumable(contents, path, plan.agent)
     if config.network.init_from is not None:
         log.info("--init_from is ignored: the run resumes from its own checkpoint")
     saved_seed = contents.get("seed")
@@ -182,18 +183,6 @@ def resume_or_start(plan: RunPlan) -> RunState:
     if wrong:
         changes.append(f"the pictures of {' and '.join(wrong)}, whose gray was wrong before")
     return RunState(seed, contents, tuple(changes))
-
-
-def _load_run(path: Path, agent: AgentConfig) -> dict[str, Any]:
-    """The contents of a run's checkpoint. Raises UsageError if it cannot be resumed."""
-    try:
-        contents = checkpoint.load(path)
-        check_resumable(contents, path, agent)
-    except UsageError as error:
-        previous = run_files.previous_path(path)
-        hint = f" ({previous.name} beside it is the checkpoint before)" if previous.exists() else ""
-        raise UsageError(f"{error}{hint}") from error
-    return contents
 
 
 def make_learner(
