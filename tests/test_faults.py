@@ -116,24 +116,6 @@ def test_killed_servers_are_replaced_and_a_killed_supervisor_ends_the_run(start,
     assert (tmp_path / "run" / "model.tar").exists()
 
 
-def test_a_run_whose_directory_is_replaced_ends_and_leaves_the_other_files(start, tmp_path):
-    options = [*FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9"]
-    run = start("polybeast", *options, "--track_gradients", "--save_model_every_nsteps=1000")
-    wait_for_steps(run, tmp_path / "run")
-    (tmp_path / "run").rename(tmp_path / "moved")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "logs.csv").write_text("step\n1\n")
-    code, _, err = run.finish(timeout=120)
-    assert code == 1
-    message = "was deleted or replaced while the run trained: nothing more is saved"
-    assert err.splitlines()[-1] == f"polybeast: error: {tmp_path / 'run'} {message}"
-    assert err.count(message) == 1
-    assert (tmp_path / "run" / "logs.csv").read_text() == "step\n1\n"
-    # TensorBoard opens its file, whose name no other process has, for each write.
-    names = {p.name for p in (tmp_path / "run").iterdir()}
-    assert {n for n in names if not n.startswith("events")} == {"logs.csv"}
-
-
 @pytest.mark.parametrize(
     ("program", "closed"), [("polybeast", "<&- >&- 2>&-"), ("monobeast", "2>&-")]
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchbeast.core.types import RunError, UsageError
+from torchbeast.core.types import UsageError
 from torchbeast.records import run_files
 from torchbeast.records.csv_tables import resume_table
 from torchbeast.records.hosts import HOST_FIELDS, HostSnapshot
@@ -64,8 +64,7 @@ class FileWriter:
     Scalars go to TensorBoard and, with ``use_wandb``, to Weights & Biases. Their configuration is
     ``meta`` with the flags of ``meta["args"]`` beside the other entries.
 
-    Records never end a run: what cannot be written is said once and left out. But a run whose
-    directory is deleted or replaced ends: see :meth:`check`.
+    Records never end a run: what cannot be written is said once and left out.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class FileWriter:
 
     def _open(self, meta: dict[str, Any], last_step: int | None) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._identity = run_files.identify(self.path)
         run_files.remove_temporary(self.path)
         self._handler = _QuietFileHandler(self.path / "out.log")
         self._handler.setFormatter(
@@ -106,20 +104,6 @@ class FileWriter:
         run_files.resume_copies(self.path, last_step)
         self._append("logs.csv", self._fields)
         self._link_latest()
-
-    def check(self) -> None:
-        """Checks that the directory is still the one in which the writer began.
-
-        To be called before anything is written: another run may have taken the name, whose files
-        must not be touched.
-
-        Raises:
-            RunError: it is not.
-        """
-        if run_files.identify(self.path) != self._identity:
-            raise RunError(
-                f"{self.path} was deleted or replaced while the run trained: nothing more is saved"
-            )
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""
@@ -152,7 +136,6 @@ class FileWriter:
 
     def _append(self, name: str, fields: list[str], *rows: dict[str, Any]) -> None:
         """Appends ``rows`` to a table, which gets its header at first."""
-        self.check()
         with self._records(name), open(self.path / name, "ab", buffering=0) as file:
             end = file.tell()
             text = io.StringIO()

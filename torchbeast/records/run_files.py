@@ -162,12 +162,3 @@ def remove_temporary(run: Path) -> None:
     for directory in (run, run / "intermediate"):
         for path in directory.glob(f"*{TEMPORARY}"):
             path.unlink(missing_ok=True)
-
-
-def identify(directory: Path) -> tuple[int, int] | None:
-    """Returns what tells a directory from a later one of the same name; None if there is none."""
-    try:
-        status = os.stat(directory)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.file_writer import check_writable
-from torchbeast.records.run_files import identify, run_path
+from torchbeast.records.run_files import run_path
 from torchbeast.runtime.locks import lock_directory
 
 
@@ -59,10 +59,8 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
             ) from None
         except OSError as error:
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
-        mine = identify(path)
         try:
             yield
         finally:
-            if identify(path) == mine:  # Else it may be another process's, who made it anew.
-                with contextlib.suppress(OSError):
-                    path.rmdir()
+            with contextlib.suppress(OSError):  # It has files.
+                path.rmdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,6 @@ class Checkpointer:
         seed: int,
         learner: Learner,
         progress: Progress,
-        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepares to save a run.
 
@@ -62,10 +60,8 @@ class Checkpointer:
             seed: the run's seed.
             learner: its state is saved. It is new, or in the state of the checkpoint that is there.
             progress: its counts are saved.
-            check: is called before a file is written; what it raises ends the run.
         """
         self._directory = directory
-        self._check = check
         self._config = plan.config.output
         self._observation = plan.config.observation
         self._seed = seed
@@ -141,7 +137,6 @@ class Checkpointer:
         if faulty:
             log.error("Cannot save %s: %s is not finite", path, faulty[0])
             return False
-        self._check()
         try:
             checkpoint.save(path, contents)
         except OSError as error:

@@ -72,7 +72,6 @@ class Recorder:
             use_wandb=config.output.logger == "wandb",
         )
         self.path = self._writer.path
-        self.check = self._writer.check
         self.progress = Progress(
             names,
             config.optimizer.total_steps,

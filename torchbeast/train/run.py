@@ -96,12 +96,7 @@ class RunOutputs(NoOutputs):
     def attach(self, learner: Learner) -> None:
         self._learner = learner
         self._checkpointer = Checkpointer(
-            self._path,
-            self._plan,
-            self._state.seed,
-            learner,
-            self._recorder.progress,
-            self._recorder.check,
+            self._path, self._plan, self._state.seed, learner, self._recorder.progress
         )
         self._evaluator = AgentEvaluator(
             self._plan, self._recorder, self._checkpointer.save_agent, learner.steps
