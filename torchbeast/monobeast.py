@@ -44,8 +44,8 @@ def make_parser() -> Parser:
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.train import TrainingRun, open_run
-    from torchbeast.train.monobeast_actor import RolloutBuffers, SharedWeights, actor_config
     from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
+    from torchbeast.train.monobeast_process import RolloutBuffers, SharedWeights, actor_config
 
     batch_size, unroll_length = config.learning.batch_size, config.learning.unroll_length
     with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ FLAGS = [
 @pytest.fixture(scope="session")
 def _fork_server():
     """Lets actors and evaluations start as forks of one process that has torch."""
-    fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_actor")
+    fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_process")
     forkserver.ensure_running()
 
 

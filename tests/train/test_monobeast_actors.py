@@ -13,8 +13,8 @@ import torch
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime import workers
-from torchbeast.train.monobeast_actor import ActorConfig, RolloutBuffers, SharedWeights
 from torchbeast.train.monobeast_actors import ActorProcesses
+from torchbeast.train.monobeast_process import ActorConfig, RolloutBuffers, SharedWeights
 
 pytestmark = pytest.mark.usefixtures("_fork_server")
 

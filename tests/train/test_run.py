@@ -6,7 +6,7 @@ import pytest
 
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train import TrainingRun, prepare
-from torchbeast.train.monobeast_actor import SharedWeights
+from torchbeast.train.monobeast_process import SharedWeights
 from torchbeast.train.run import describe_next
 
 

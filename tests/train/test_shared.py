@@ -4,7 +4,7 @@ import torch
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime.workers import fork_context, start_worker
-from torchbeast.train.monobeast_actor import RolloutBuffers, SharedWeights
+from torchbeast.train.monobeast_process import RolloutBuffers, SharedWeights
 
 pytestmark = pytest.mark.usefixtures("_fork_server")
 
@@ -33,8 +33,9 @@ def send_what_is_read(weights, pipe):
 
 
 def test_a_process_reads_the_newest_of_many_tensors():
-    context = fork_context("torchbeast.train.monobeast_actor")
-    weights = SharedWeights(ManyTensors(3.0))
+    context = fork_context("torchbeast.train.monobeast_process")
+    weights = SharedWeights(ManyTensors(0.0))
+    weights.publish(ManyTensors(3.0), 0)
     ours, theirs = context.Pipe()
     reader = context.Process(target=send_what_is_read, args=(weights, theirs))
     start_worker(reader)

@@ -10,7 +10,7 @@ from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import EnvOutput
 from torchbeast.envs import EnvStream
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.train.monobeast_actor import RolloutBuffers
+from torchbeast.train.monobeast_process import RolloutBuffers
 
 T = 20
 

@@ -28,7 +28,7 @@ class Table:
     """A CSV file with a header, as a run writes it while others read it."""
 
     def __init__(self, path: Path) -> None:
-        """Reads a table. A last row is left out if it or its line is not complete.
+        """Reads a table. Rows that are not complete are left out, and a last line without its end.
 
         Raises:
             OSError: the file cannot be read.

@@ -22,7 +22,7 @@ from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import FailureBudget, Restarts, fork_context, start_worker
 from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
-from torchbeast.train.monobeast_actor import (
+from torchbeast.train.monobeast_process import (
     ActorConfig,
     RolloutBuffers,
     SharedWeights,
@@ -49,7 +49,7 @@ class ActorProcesses:
         num_actors = len(config.tasks)
         # Forks of a fresh process that has torch imported, but never used: they start at once and
         # share its pages. A fork of this process would inherit its threads half.
-        self._context = fork_context("torchbeast.train.monobeast_actor")
+        self._context = fork_context("torchbeast.train.monobeast_process")
         self._config = config
         self._weights = weights
         self._actors: list[Any] = [None] * num_actors
@@ -228,12 +228,12 @@ class ActorProcesses:
 
 
 def learner_loop(
-    actors: ActorProcesses, learner: Learner, device: torch.device, batch_size: int
+    actors: ActorProcesses, learner: Learner, device: torch.device, rollouts_at_once: int
 ) -> None:
-    """Runs a learner thread, which learns from ``batch_size`` rollouts at a time."""
+    """Runs a learner thread, which learns from ``rollouts_at_once`` rollouts at a time."""
     stream = DeviceStream(device)
     while True:
-        indices = actors.get(batch_size)
+        indices = actors.get(rollouts_at_once)
         if indices is None:
             return
         rollout = stream.upload(join_buffers([actors.buffers[i] for i in indices]))

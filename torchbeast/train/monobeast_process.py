@@ -117,6 +117,8 @@ def join_buffers(parts: Sequence[Any]) -> Any:
 class SharedWeights:
     """The newest weights, for all processes. A reader gets the weights of one version, never a mix.
 
+    All are 0 until :meth:`publish` is called.
+
     A lock on a file guards them. The kernel frees this lock when the process that holds it is
     killed; a lock in shared memory would stay locked. Only one thread per process may use it.
     """
@@ -136,7 +138,6 @@ class SharedWeights:
         self._version = share(torch.zeros((), dtype=torch.int64))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._state = self._views()
-        self.publish(agent, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_file": multiprocessing.reduction.DupFd(self._file.fileno())}
