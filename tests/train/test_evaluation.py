@@ -116,23 +116,16 @@ def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):
     assert not player.is_running()
 
 
-def test_a_resumed_run_makes_up_for_evaluations_that_were_cut_off(make_run):
+def test_a_resumed_run_evaluates_what_it_learns_and_not_what_was_there(make_run):
     run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
-    run.reach(100)
-    run.evaluator.close()
-    run.resume()
     run.reach(120)
-    run.finish()
-    run.resume()
-    run.reach(140)  # Nothing is owed.
     run.evaluator.close()
-    assert {row["step"] for row in read_scores(run.path)} == {"120"}
-    # All steps are done, and the final agent has no scores.
     run.resume()
     run.finish()
-    run.resume()
+    assert not (run.path / "scores.csv").exists()
+    run.reach(140)  # The evaluation that was cut off is left out.
     run.finish()
-    assert [row["step"] for row in read_scores(run.path)] == ["120", "120", "140", "140"]
+    assert {row["step"] for row in read_scores(run.path)} == {"140"}
 
 
 def test_it_has_low_priority_and_leaves_ctrl_c_to_the_trainer(make_run):
@@ -179,6 +172,18 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
     run.reach(100)
     run.finish()
     assert caplog.messages == ["The evaluation of step 100 hung in its environment for 1 s"]
+
+
+def test_an_evaluation_that_cannot_start_leaves_no_pipe(make_run, monkeypatch, caplog):
+    def fail(_):
+        raise OSError("no process is left")
+
+    monkeypatch.setattr(evaluation, "start_worker", fail)
+    run = make_run("--evaluate_every=100")
+    before = psutil.Process().num_fds()
+    run.reach(100)
+    assert "The evaluation cannot start (OSError: no process is left)" in caplog.text
+    assert psutil.Process().num_fds() == before
 
 
 def test_what_fails_is_told_and_the_run_goes_on(make_run, caplog):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
-
-from torchbeast.records.csv_tables import Table
 
 POLICIES = ("greedy", "sampled")
 
@@ -25,11 +22,6 @@ SCORE_FIELDS = [
     "mean_steps",
     "human_normalized",
 ]
-
-
-def last_scored_step(path: Path) -> int:
-    """Returns the agent steps of the last evaluation in a scores.csv; 0 if there is none."""
-    return int(max(Table(path).column("step"), default=0)) if path.exists() else 0
 
 
 class GameScore(NamedTuple):

@@ -5,6 +5,7 @@ Each evaluation is a process of its own, which plays with a checkpoint at low pr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from torchbeast.core.learner import Learner
 from torchbeast.core.stats import StepStats
 from torchbeast.envs.games import short_name
-from torchbeast.records.scores import POLICIES, Evaluation, GameScore, last_scored_step
+from torchbeast.records.scores import POLICIES, Evaluation, GameScore
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker, fork_context, start_worker
@@ -122,8 +123,7 @@ class AgentEvaluator:
             plan: the run.
             recorder: writes the scores.
             save_agent: writes the agent's checkpoint; False if that fails.
-            learned: agent steps of the agent that the run starts from. If it is resumed, an
-                evaluation that was cut off is made up for.
+            learned: agent steps of the agent that the run starts from, which is not evaluated.
         """
         self._interval = plan.config.evaluation.evaluate_every
         self._recorder = recorder
@@ -141,12 +141,8 @@ class AgentEvaluator:
         self._connection: Any = None
         self._context = fork_context()
         self._watchdog = Watchdog(self._context, 1, max(HANG_S, plan.config.step_timeout_s))
-        # Of the last evaluation. The initial agent is not evaluated.
-        self._step, self._seconds = 0, 0.0
-        self._is_owed = False
-        if self._interval:
-            self._step = last_scored_step(recorder.path / "scores.csv")
-            self._is_owed = learned // self._interval > self._step // self._interval
+        # Of the last evaluation.
+        self._step, self._seconds = learned, 0.0
         self._reported: set[str] = set()
 
     def request_if_due(self, stats: StepStats) -> None:
@@ -154,9 +150,8 @@ class AgentEvaluator:
 
         The learner calls this between two steps, while its weights do not change.
         """
-        if not (self._is_owed or passed_multiple(stats, self._interval)):
+        if not passed_multiple(stats, self._interval):
             return
-        self._is_owed = False
         if self._is_busy:
             self._report_once(
                 "busy",
@@ -228,16 +223,18 @@ class AgentEvaluator:
 
     def _start(self) -> None:
         try:
-            self._connection, theirs = self._context.Pipe(duplex=False)
-            with theirs:
+            with contextlib.ExitStack() as stack:
+                ours, theirs = map(stack.enter_context, self._context.Pipe(duplex=False))
                 arguments = (self._request, theirs, self._watchdog)
                 # Daemons may not have children, which environments may start.
                 process = self._context.Process(target=_serve, args=arguments, daemon=False)
                 start_worker(process)
+                stack.pop_all()
+                theirs.close()
         except (EOFError, OSError) as error:  # No process or file descriptor is left.
             self._report_once("start", f"The evaluation cannot start ({typed_line(error)})")
         else:
-            self._process = process
+            self._process, self._connection = process, ours
         self._is_waiting = False
 
     def _end(self) -> None:
