@@ -24,9 +24,3 @@ def test_quotas_of_both_versions_of_cgroups_count(tmp_path, monkeypatch, files, 
     monkeypatch.setattr(threads, "CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert threads.available_cores() == cores
-
-
-def test_there_are_no_more_learner_threads_than_rollouts_in_a_batch():
-    plan = threads.plan_threads(64, 64, gpu=False, batch_size=8, learner_share=0.5)
-    assert plan.learner_threads == 8
-    assert threads.plan_threads(4, 4, gpu=False, batch_size=8).learner_threads == 4

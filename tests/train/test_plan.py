@@ -27,10 +27,23 @@ def test_every_game_has_equally_many_environments(make_config):
     assert environments_per_task(plan.servers) == [4, 4, 4]
     plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=4"), has_pool=False)
     assert (plan.num_actors, plan.servers) == (12, ())
-    assert (plan.threads.servers, plan.threads.inference_threads) == (0, 0)
+    assert plan.threads.inference_threads == 0
     plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
     assert [load.num_environments for load in plan.servers] == [513, 513, 513, 512, 512, 512]
-    assert prepare(make_config("--num_servers=9")).threads.servers == 4
+    assert len(prepare(make_config("--num_servers=9")).servers) == 4
+
+
+@pytest.mark.parametrize(
+    ("agent_type", "cores", "batch_size", "expected"),
+    [("atari", 64, 8, 8), ("atari", 4, 8, 2), ("resnet", 4, 8, 4), ("resnet", 4, 2, 2)],
+)
+def test_there_are_no_more_learner_threads_than_rollouts_in_a_batch(
+    make_config, agent_type, cores, batch_size, expected
+):
+    plan = prepare(
+        make_config(f"--agent_type={agent_type}", f"--cores={cores}", f"--batch_size={batch_size}")
+    )
+    assert plan.threads.learner_threads == expected
 
 
 def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):

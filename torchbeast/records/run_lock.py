@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
+import os
 from collections.abc import Iterator
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.file_writer import check_writable
 from torchbeast.records.run_files import run_path
-from torchbeast.runtime.locks import lock_directory
 
 
 def reserve_name(savedir: str, xpid: str) -> str:
@@ -42,6 +43,9 @@ def reserve_name(savedir: str, xpid: str) -> str:
 def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     """Keeps other processes from the directory of a run, which is made where it is missing.
 
+    The kernel releases the lock when this process ends, however it ends. On a file system without
+    locks there is none.
+
     A directory in which nothing was written is removed in the end.
 
     Raises:
@@ -49,18 +53,24 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     """
     check_writable(savedir, xpid)
     path = run_path(savedir, xpid).absolute()
-    with contextlib.ExitStack() as stack:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
+    try:
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(lock_directory(path))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(
                 f"Another process writes {path}: wait until it ends, or choose another --xpid"
             ) from None
-        except OSError as error:
-            raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
+        except OSError:
+            pass  # A file system without locks.
         try:
             yield
         finally:
             with contextlib.suppress(OSError):  # It has files.
                 path.rmdir()
+    finally:
+        os.close(descriptor)

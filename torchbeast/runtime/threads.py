@@ -38,19 +38,17 @@ def available_cores(num_processes: int = 1) -> int:
 
 
 class ThreadPlan(NamedTuple):
-    """Threads and processes of a run; MonoBeast has neither inference threads nor servers.
+    """Threads of a run; MonoBeast has no inference threads.
 
-    >>> print(ThreadPlan(learner_threads=2, inference_threads=1, servers=6))
-    6 environment servers, 1 inference thread, 2 learner threads
+    >>> print(ThreadPlan(learner_threads=2, inference_threads=1))
+    1 inference thread, 2 learner threads
     """
 
     learner_threads: int
     inference_threads: int
-    servers: int
 
     def __str__(self) -> str:
         parts = {
-            "environment server": self.servers,
             "inference thread": self.inference_threads,
             "learner thread": self.learner_threads,
         }
@@ -60,40 +58,6 @@ class ThreadPlan(NamedTuple):
 def useful_learner_threads(cores: int, learner_share: float) -> int:
     """Returns how many learner threads a CPU keeps busy, if a batch has as many rollouts."""
     return math.ceil(cores * learner_share)
-
-
-def plan_threads(
-    cores: int,
-    servers: int,
-    *,
-    gpu: bool,
-    batch_size: int,
-    learner_share: float = 1.0,
-    learner_threads: int | None = None,
-    inference_threads: int | None = None,
-) -> ThreadPlan:
-    """Deals out ``cores``. What is given is kept.
-
-    On a CPU several learner threads, each on a part of the batch, beat one thread that splits its
-    operations over the cores. A GPU wants whole batches, and a second thread that copies the next
-    one meanwhile.
-
-    Args:
-        cores: of the machine that this process may use.
-        servers: environment servers.
-        gpu: whether the learner is on one.
-        batch_size: rollouts in a batch. On a CPU more threads could not work at the same time, and
-            each would hold a rollout that grows older.
-        learner_share: share of a CPU's cores that have a learner thread; an attribute of the agent.
-        learner_threads: as the user asks for.
-        inference_threads: as the user asks for.
-    """
-    chosen = 2 if gpu else min(useful_learner_threads(cores, learner_share), batch_size)
-    return ThreadPlan(
-        learner_threads=learner_threads or chosen,
-        inference_threads=inference_threads or (2 if gpu else 1),
-        servers=servers,
-    )
 
 
 def name_thread(name: str) -> None:

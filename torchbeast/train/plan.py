@@ -28,7 +28,7 @@ from torchbeast.runtime.allocation import (
     divide,
 )
 from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
-from torchbeast.runtime.threads import ThreadPlan, available_cores, plan_threads
+from torchbeast.runtime.threads import ThreadPlan, available_cores, useful_learner_threads
 from torchbeast.train.config import TrainingConfig
 
 log = logging.getLogger("torchbeast")
@@ -108,14 +108,16 @@ def prepare(
         )
     shares = divide(num_actors, num_tasks)
     servers = _allocate_servers(config, shares, cores) if has_pool else ()
-    threads = plan_threads(
-        cores,
-        len(servers),
-        gpu=is_gpu(devices.learner),
-        batch_size=config.learning.batch_size,
-        learner_share=agent_type.learner_share,
-        learner_threads=machine.num_learner_threads,
-        inference_threads=config.pool.num_inference_threads,
+    gpu = is_gpu(devices.learner)
+    # On a CPU several learner threads, each on a part of the batch, beat one thread that splits its
+    # operations over the cores; more than there are rollouts in a batch would only hold rollouts
+    # that grow older. A GPU wants whole batches, and a second thread that copies the next one
+    # meanwhile.
+    useful = useful_learner_threads(cores, agent_type.learner_share)
+    num_learners = 2 if gpu else min(useful, config.learning.batch_size)
+    threads = ThreadPlan(
+        learner_threads=machine.num_learner_threads or num_learners,
+        inference_threads=config.pool.num_inference_threads or (2 if gpu else 1),
     )
     agent = build(AgentConfig, config.network._asdict())._replace(
         observation_shape=spec.observation_shape,

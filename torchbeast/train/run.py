@@ -112,7 +112,8 @@ class RunOutputs(NoOutputs):
         log.info("Run %s in %s", plan.xpid, self._path)
         actors = counted(plan.num_actors, "actor")
         each = f"{plan.ranks.count} ranks, each with " if plan.ranks.count > 1 else ""
-        log.info("%s%s, %s, %s", each, actors, plan.threads, plan.devices)
+        servers = counted(len(plan.servers), "environment server") + ", " if plan.servers else ""
+        log.info("%s%s, %s%s, %s", each, actors, servers, plan.threads, plan.devices)
         if len(set(plan.shares)) > 1:
             names = map(short_name, config.games)
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
@@ -242,7 +243,7 @@ class TrainingRun:
         self._signals = signals
         self.threads = Threads()
         keep_freed_pages()
-        # One core for each learner and inference thread: see plan_threads().
+        # One core for each learner and inference thread: see prepare().
         torch.set_num_threads(1)
         self._make_learner()
         on_cpu = plan.devices.learner.type == "cpu"
