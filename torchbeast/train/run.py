@@ -36,44 +36,14 @@ log = logging.getLogger("torchbeast")
 
 
 class NoOutputs:
-    """The outputs of a rank that is not the first: none."""
+    """The outputs of a rank that is not the first: each method does nothing."""
 
-    def attach(self, learner: Learner) -> None:
-        """Names the learner, before it learns."""
-
-    def start(self) -> None:
-        """Logs where the run is, what it runs on and what to expect."""
-
-    def record_step(self, stats: StepStats) -> None:
-        """Takes in a learner step. The learner's threads call it between two steps."""
-
-    def record_gradients(self) -> None:
-        """Takes in the gradients of a step. The learner's threads call it."""
-
-    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        """Names the function that says what each host has contributed."""
-
-    def update(self, queues: dict[str, int]) -> None:
-        """Reports, evaluates and saves if it is time. To be called twice a second."""
-
-    def announce_stop(self, signum: int) -> None:
-        """Says that a signal stops the run."""
-
-    def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
-        """Saves the run and writes its last records. The learner has ended."""
-
-    def finish(self, is_interrupted: Callable[[], bool], signum: int | None) -> None:
-        """Evaluates the final agent, unless the run was interrupted, and says how it ended.
-
-        Raises:
-            RunError: the run could not be saved.
-        """
-
-    def close(self) -> None:
-        """Closes all files, and the evaluator."""
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Returns what takes the place of each method of :class:`RunOutputs`."""
+        return lambda *_, **__: None
 
 
-class RunOutputs(NoOutputs):
+class RunOutputs:
     """The outputs of a run."""
 
     def __init__(self, plan: RunPlan, state: RunState) -> None:
@@ -94,6 +64,7 @@ class RunOutputs(NoOutputs):
         self._summary: list[str] = []
 
     def attach(self, learner: Learner) -> None:
+        """Names the learner, before it learns."""
         self._learner = learner
         self._checkpointer = Checkpointer(
             self._path, self._plan, self._state.seed, learner, self._recorder.progress
@@ -108,6 +79,7 @@ class RunOutputs(NoOutputs):
                 log.info("Changed since then: %s", change)
 
     def start(self) -> None:
+        """Logs where the run is, what it runs on and what to expect."""
         plan, config = self._plan, self._plan.config
         log.info("Run %s in %s", plan.xpid, self._path)
         actors = counted(plan.num_actors, "actor")
@@ -127,22 +99,27 @@ class RunOutputs(NoOutputs):
         log.info("Curves: tensorboard --logdir %s", self._path.parent)
 
     def record_step(self, stats: StepStats) -> None:
+        """Takes in a learner step. The learner's threads call it between two steps."""
         self._recorder.record_step(stats)
         self._checkpointer.keep_copy_if_due(stats)
         self._evaluator.request_if_due(stats)
 
     def record_gradients(self) -> None:
+        """Takes in the gradients of a step. The learner's threads call it."""
         self._recorder.record_gradients(self._learner)
 
     def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
+        """Names the function that says what each host has contributed."""
         self._recorder.hosts = hosts
 
     def update(self, queues: dict[str, int]) -> None:
+        """Reports, evaluates and saves if it is time. To be called twice a second."""
         self._recorder.update(queues, self._learner)
         self._evaluator.update()
         self._checkpointer.save_if_due()
 
     def announce_stop(self, signum: int) -> None:
+        """Says that a signal stops the run."""
         log.info(
             "%s: saving the run (%s)",
             "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name,
@@ -150,12 +127,18 @@ class RunOutputs(NoOutputs):
         )
 
     def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
+        """Saves the run and writes its last records. The learner has ended."""
         if is_interrupted:
             self._evaluator.close()
         self._saved = self._checkpointer.save()
         self._summary = self._recorder.finish(queues, self._learner)
 
     def finish(self, is_interrupted: Callable[[], bool], signum: int | None) -> None:
+        """Evaluates the final agent, unless the run was interrupted, and says how it ended.
+
+        Raises:
+            RunError: the run could not be saved.
+        """
         if not is_interrupted():
             self._evaluator.finish(self._learner, is_interrupted)
         for line in [*self._summary, *self._evaluator.summary()]:
@@ -172,6 +155,7 @@ class RunOutputs(NoOutputs):
             log.error("%s", error[0].upper() + error[1:])
 
     def close(self) -> None:
+        """Closes all files, and the evaluator."""
         self._evaluator.close()
         self._recorder.close()
 
@@ -260,7 +244,7 @@ class TrainingRun:
     def _make_learner(self) -> None:
         """Makes learner and outputs. The first rank's state is everybody's."""
         plan, ranks = self._plan, self._plan.ranks
-        self._outputs: NoOutputs
+        self._outputs: RunOutputs | NoOutputs
         if ranks.is_first:
             # Before anything is written: a run that cannot be resumed is left as it is.
             state = resume_or_start(plan)
