@@ -9,11 +9,6 @@ import torch
 from tests.conftest import ROOT
 from tests.core import rank
 from tests.core.rank import STEPS
-from tests.core.test_learner import CONFIG, make_rollout
-from torchbeast.core.learner import Learner
-from torchbeast.core.losses import LossConfig
-from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.models import make_agent
 
 PARTS = 4
 
@@ -63,34 +58,3 @@ def test_ranks_learn_as_one_process_and_stop_together(tmp_path):
             for name in ("task_steps", "task_grad_norms", "entropy", "grad_norm", "total_loss"):
                 assert step[name] == pytest.approx(expected_step[name])
         assert result["stats"][0]["task_grad_norms"].keys() == {0, 1}
-
-
-@pytest.mark.parametrize(("beta", "least", "most"), [(1e-5, 1e-5, 1e-4), (1e-2, 1e-2, 5e-2)])
-def test_parts_that_normalise_by_their_own_targets_change_an_update_by_little(beta, least, most):
-    """docs/clusters.md has these figures."""
-    rollouts = []
-    for part in range(PARTS):
-        env, actor = make_rollout(part, task=0)
-        rollouts.append((env._replace(reward=10.0 * (part + 1) * env.reward), actor))
-    whole = [type(rows[0])(*(torch.cat(leaves, 1) for leaves in zip(*rows, strict=True)))
-             for rows in zip(*rollouts, strict=True)]  # fmt: skip
-
-    def flatten(agent):
-        return torch.cat([parameter.detach().flatten() for parameter in agent.parameters()])
-
-    def update(parts):
-        torch.manual_seed(0)
-        agent = make_agent(CONFIG._replace(use_popart=True, beta=beta)).double()
-        agent.compute_dtype = torch.float64
-        agent.baseline.set_statistics([(12.0, 20.0)] * len(CONFIG.tasks))
-        before = flatten(agent)
-        learner = Learner(
-            agent, LossConfig(clip_rewards=False), OptimizerConfig(total_steps=1000), PARTS, id
-        )
-        for env, actor in parts:
-            learner.learn(env, actor, ())
-        assert learner.learner_steps == 1
-        return flatten(agent) - before
-
-    expected = update([whole])
-    assert least < (update(rollouts) - expected).norm() / expected.norm() < most
