@@ -10,7 +10,7 @@ VERSION := $(shell { $(PYTHON) -V || python3 -V; } 2>/dev/null | cut -d . -f 1,2
 STAMPS := $(VENV)/.stamps-$(VERSION)
 # Two more than there are cores: many tests wait.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
-SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto' -o -name '*.pyi')
+SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
 # One target at a time, because two programs that install packages disturb each other. The C++ tests are
 # compiled in parallel all the same.

@@ -57,10 +57,7 @@ class Batch:
     """Inputs of several ``compute`` calls. Dropped unanswered, it raises ``AsyncError`` in them."""
 
     def get_inputs(self) -> Nest:
-        """Returns a copy of the inputs, side by side along ``batch_dim``.
-
-        It is valid until ``set_outputs``.
-        """
+        """Returns a copy of the inputs, side by side along ``batch_dim``."""
 
     def set_outputs(self, outputs: Nest) -> None:
         """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time.

@@ -141,7 +141,6 @@ PROGRAMS = [
     (polybeast.main, "--mode=test --savedir={0} --xpid=run"),
     (saliency.main, "--savedir={0} --xpid=run"),
     (monobeast.main, "--agent_type=atari --env=Mock --savedir={0} --xpid=run"),
-    (checkpoint.main, "{0}/run/model.tar"),
     (analyze_resnet.main, "--mode=filter_vis --load_path={0}/run/model.tar"),
 ]
 

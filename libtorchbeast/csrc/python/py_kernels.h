@@ -1,4 +1,4 @@
-// Kernels of the network and the optimizer for Python.
+// Kernels of the network for Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
