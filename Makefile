@@ -16,7 +16,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # compiled in parallel all the same.
 .NOTPARALLEL:
 
-.PHONY: train test test-quick test-cluster build lint docs docs-serve figures report format sanitize fuzz bench models wheel clean help
+.PHONY: train test test-quick test-cluster build lint docs docs-serve figures report format sanitize fuzz bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench     run all benchmarks"
 	@echo "make models    train the agents of models/models.toml, one after the other (ARGS=\"Pong\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
+	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
 	@echo "make clean     remove everything that the above made"
 
 train: build
@@ -175,6 +176,9 @@ WITH ?= $(PYTHON)
 
 wheel: build
 	$(PYTHON) tools/build_wheel.py --python $(WITH)
+
+fresh:
+	sh tools/try_fresh.sh bookworm trixie
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info nest/*.so libtorchbeast/*.so tests/cpp/build

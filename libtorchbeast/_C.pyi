@@ -178,8 +178,7 @@ class Server:
     ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; port 0 is one that is free. One that other
     machines can reach needs ``tls``, PEM texts (certificate, key, root). ``task`` is the index of
     the game among the learner's tasks. Environments follow Gymnasium or the older gym;
-    ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. Their
-    observations must have the element types of their ``observation_space``, if they have one. All
+    ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. All
     streams together have at most 1024. ``env_class`` is TorchBeast's name for ``env_init``.
     ``environment`` says what the environments are, for an :class:`ActorPool` that compares it.
     """
@@ -220,7 +219,7 @@ def remove_dead_socket(path: str) -> None:
 def has_kernels() -> bool:
     """Whether this processor can run the functions below (x86-64 with AVX-512).
 
-    Nothing else may call them: they are missing, or end the process.
+    Elsewhere they are missing, or an illegal instruction ends the process.
     """
 
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:

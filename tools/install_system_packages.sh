@@ -3,7 +3,7 @@
 #
 #   install_system_packages.sh train    compiler, Python headers and venv, gRPC and protobuf
 #   install_system_packages.sh test     the same and GoogleTest
-#   install_system_packages.sh lint     those of train, GoogleTest, clang and clang-format
+#   install_system_packages.sh lint     those of fuzz and clang-format
 #   install_system_packages.sh fuzz     those of train, GoogleTest, clang and libFuzzer
 #
 # Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
@@ -46,6 +46,7 @@ find_missing() {
     elif [ "$target" = lint ]; then
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
         require "clang" clang clang llvm have clang++
+        require "libFuzzer" libclang-rt-dev compiler-rt llvm have_libfuzzer
         require "clang-format" clang-format clang-tools-extra clang-format have clang-format
     elif [ "$target" = fuzz ]; then
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest

@@ -8,7 +8,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "pool/actor_pool.h"

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import socket
 import threading
 import time
@@ -282,6 +283,17 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
         os.chown(tmp_path / "server", 12345, -1)
         with Pool([f"unix:{tmp_path}/server"]) as pool:
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
+
+
+def test_close_with_a_stopped_server(start_server):
+    address, process = start_server()
+    with Pool([address]) as pool:
+        next(pool.queue)
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        start = time.monotonic()
+        pool.close()
+        assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ def test_of_arrays_that_do_not_fit_together():
 @pytest.mark.skipif(not _C.has_bfloat16_kernels(), reason="needs AVX512-BF16")
 def test_of_filters_and_pictures_that_do_not_fit_together():
     weights = [floats(16, 3, 3, 16)] * 5
+    with pytest.raises(ValueError, match="a picture's height must be from 1 to 8192"):
+        _C.residual_section(bits(1, 0, 4, 16), weights, [floats(16)] * 5, bits(1, 0, 2, 16), None)
     with pytest.raises(ValueError, match="pooled pictures must be"):
         _C.residual_section(bits(1, 4, 4, 16), weights, [floats(16)] * 5, bits(1, 2, 3, 16), None)
     for last, bias, message in ((32, 16, "filters must be"), (16, 15, "biases")):

@@ -6,7 +6,8 @@ import pytest
 
 from libtorchbeast import remove_dead_socket
 from torchbeast.core.types import UsageError
-from torchbeast.servers.addresses import check_basenames, server_addresses
+from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
+from torchbeast.servers.certificates import make_authority, make_request, sign
 
 
 def bind(path):
@@ -81,3 +82,18 @@ def test_hosts_beyond_this_machine_need_certificates():
     with pytest.raises(UsageError, match="a:4000 is beyond this machine: it needs --tls_dir"):
         check_basenames("a:4000", 2, 2)
     check_basenames("127.0.0.1:4000", 2, 2)
+
+
+def test_certificate_and_key_must_belong_together(tmp_path):
+    authority = make_authority()
+    key, request = make_request()
+    certificate = sign(authority, request, is_server=True)
+    for name, text in (("cert", certificate), ("key", key), ("root", authority.root)):
+        (tmp_path / f"{name}.pem").write_text(text)
+    check_tls(str(tmp_path))
+    for name, text in (("key", make_request()[0]), ("root", "no certificate")):
+        before = (tmp_path / f"{name}.pem").read_text()
+        (tmp_path / f"{name}.pem").write_text(text)
+        with pytest.raises(UsageError, match="--tls_dir: "):
+            check_tls(str(tmp_path))
+        (tmp_path / f"{name}.pem").write_text(before)

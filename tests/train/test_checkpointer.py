@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 
@@ -46,6 +48,12 @@ def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpoi
     assert torch.equal(after["random_state"], before["random_state"])
     assert after["progress"]["games"] == before["progress"]["games"]
     assert after["task_steps"] == [40]
+
+
+def test_a_directory_that_is_gone_is_made_anew(after_a_step, finished_run):
+    shutil.rmtree(finished_run)
+    assert after_a_step.save()
+    assert checkpoint.load(finished_run / "model.tar")["steps"] == 41
 
 
 def test_a_run_without_a_new_step_keeps_its_checkpoint(

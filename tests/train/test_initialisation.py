@@ -82,7 +82,8 @@ def test_of_an_agent_of_other_games_or_heads_the_encoder_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("agent_type", "anew"), [("atari", "core"), ("resnet", None), ("aaa", "answer")]
+    ("agent_type", "anew"),
+    [("atari", ["core"]), ("resnet", []), ("aaa", ["answer.0.weight"])],
 )
 def test_weights_that_depend_on_the_number_of_actions_start_anew(
     make_config, save_agent, caplog, agent_type, anew
@@ -95,8 +96,9 @@ def test_weights_that_depend_on_the_number_of_actions_start_anew(
         make_config(f"--env={PONG}", f"--agent_type={agent_type}", "--init_from=trained", *options)
     )
     equal = {name for name, value in agent.state_dict().items() if value.equal(source[name])}
-    left = {name.partition(".")[0] for name in source.keys() - equal}
-    assert left == {"policy", "baseline"} | ({anew} if anew else set())
+    expected = ("policy.", "baseline.", *anew)
+    assert source.keys() - equal == {name for name in source if name.startswith(expected)}
+    assert ", ".join(["anew: frame_mean, frame_scale", *anew, "policy"]) in caplog.text
 
 
 @pytest.mark.parametrize("emulator_gray", [True, False])

@@ -231,9 +231,9 @@ def run_filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
             only=flags.comp_single_single_model,
             seeds=flags.comp_seeds,
         )
-        measures = choose_measures(flags, agents)
         directory = results_directory(flags)
         make_directory(directory)  # Before the work.
+        measures = choose_measures(flags, agents)
         rows = filter_comp.compare_all(pairs, measures, flags.cores or available_cores())
     print(filter_comp.save(rows, directory))
 

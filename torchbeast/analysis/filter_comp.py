@@ -382,7 +382,7 @@ def load(directory: Path) -> list[Row]:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
         if not rows:
-            raise UsageError(f"{path} has no rows: run --mode filter_comp first")
+            raise UsageError(f"{path} has no rows: --mode filter_comp could compare no layer")
         return [Row(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows]
     except OSError as error:
         raise UsageError(f"No {path}: run --mode filter_comp first") from error

@@ -92,7 +92,7 @@ def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) 
 
 
 def check_compiled() -> None:
-    """Raises UsageError where the extension modules are missing, or do not fit the sources."""
+    """Raises UsageError where the extension modules are missing or cannot be loaded."""
     try:
         import libtorchbeast  # noqa: F401
     except ModuleNotFoundError as error:

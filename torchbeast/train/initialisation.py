@@ -38,7 +38,7 @@ class Source(NamedTuple):
     path: Path
     agent: Agent
     is_complete: bool
-    """Whether all of it is copied: it knows the games of the new agent, and no others."""
+    """Whether all of it is copied: it knows the games of the new agent, in the same order."""
 
 
 class Initialisation(NamedTuple):
@@ -113,7 +113,10 @@ def load_source(plan: RunPlan, name: str) -> Source:
     observation = checkpoint.read_observation_config(contents)
     wrong = [short_name(game) for game in games if shows_wrong_gray(game, observation)]
     if is_complete and wrong:
-        log.warning("The agent of --init_from saw wrong pictures of %s", ", ".join(wrong))
+        log.warning(
+            "The agent of --init_from saw wrong pictures of %s: its encoder alone is taken",
+            ", ".join(wrong),
+        )
     return Source(path, agent, is_complete and not wrong)
 
 
@@ -158,17 +161,23 @@ def copy_encoder(source: Agent, target: Agent) -> list[str]:
         target: the new one, of the same type.
 
     Returns:
-        The names of the parts that were left.
+        The names of what was left: whole parts, and single weights of the other parts.
     """
-    known = source.state_dict()
-    left: dict[str, None] = {}
-    for name, value in target.state_dict().items():
-        part = name.partition(".")[0]
-        if part not in GAME_PARTS and name in known and known[name].shape == value.shape:
-            value.copy_(known[name])
-        else:
-            left[part] = None
-    return list(left)
+    known, new = source.state_dict(), target.state_dict()
+    copied = [
+        name
+        for name, value in new.items()
+        if _part(name) not in GAME_PARTS and name in known and known[name].shape == value.shape
+    ]
+    for name in copied:
+        new[name].copy_(known[name])
+    parts = set(map(_part, copied))
+    left = (name for name in new if name not in copied)
+    return list(dict.fromkeys(name if _part(name) in parts else _part(name) for name in left))
+
+
+def _part(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _measures_frames(plan: RunPlan, source: Source | None) -> bool:

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(TB_NO_AVX512)
+// GCC knows bfloat16 since version 10.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(TB_NO_AVX512) && \
+    __has_include(<avx512bf16intrin.h>)
 #define TB_HAS_AVX512 1
 // GCC 12 takes the undefined vectors in its own intrinsics for mistakes.
 #pragma GCC diagnostic push

@@ -195,7 +195,6 @@ NB_MODULE(_C, m) {
   nb::exception<torchbeast::ClosedBatchingQueue>(m, "ClosedBatchingQueue", PyExc_RuntimeError);
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
-  // The digest of the stub that it was built with.
   m.def("is_local", &torchbeast::CheckAddressIsLocal, nb::arg("address"));
   m.def("remove_dead_socket", &torchbeast::RemoveDeadSocket, nb::arg("path"), torchbeast::NoGil());
   torchbeast::BindExit(m);

@@ -85,7 +85,8 @@ SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
       static_cast<int64_t>(inputs.shape(0)), static_cast<int64_t>(inputs.shape(1)),
       static_cast<int64_t>(inputs.shape(2)), static_cast<int64_t>(inputs.shape(3)),
       static_cast<int64_t>(outputs.shape(3))};
-  CheckPictureSize(shape.height, shape.width);
+  CheckSize("a picture's height", shape.height, 1, kMaxPictureSide);
+  CheckSize("a picture's width", shape.width, 1, kMaxPictureSide);
   if (!shape.IsSupported()) {
     throw std::invalid_argument(
         "residual_section needs 4 or 16 channels for 16 of the outputs, or 16 or 32 for 32");

@@ -27,9 +27,4 @@ inline int CheckBatchDim(int64_t batch_dim) {
   return static_cast<int>(CheckSize("batch_dim", batch_dim, 0, kMaxBatchDim));
 }
 
-inline void CheckPictureSize(int64_t height, int64_t width) {
-  CheckSize("a picture's height", height, 1, kMaxPictureSide);
-  CheckSize("a picture's width", width, 1, kMaxPictureSide);
-}
-
 }  // namespace torchbeast
