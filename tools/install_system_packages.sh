@@ -41,17 +41,15 @@ find_missing() {
     require "grpc_cpp_plugin" protobuf-compiler-grpc grpc-plugins grpc have grpc_cpp_plugin
     require "protobuf for C++" libprotobuf-dev protobuf-devel protobuf pkg-config --exists protobuf
     require "gRPC for C++" libgrpc++-dev grpc-devel grpc pkg-config --exists grpc++
-    if [ "$target" = test ]; then
+    if [ "$target" != train ]; then
         require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
-    elif [ "$target" = lint ]; then
-        require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
+    fi
+    if [ "$target" = lint ] || [ "$target" = fuzz ]; then
         require "clang" clang clang llvm have clang++
         require "libFuzzer" libclang-rt-dev compiler-rt llvm have_libfuzzer
+    fi
+    if [ "$target" = lint ]; then
         require "clang-format" clang-format clang-tools-extra clang-format have clang-format
-    elif [ "$target" = fuzz ]; then
-        require "GoogleTest" libgtest-dev gtest-devel googletest pkg-config --exists gtest
-        require "clang" clang clang llvm have clang++
-        require "libFuzzer" libclang-rt-dev compiler-rt llvm have_libfuzzer
     fi
 }
 

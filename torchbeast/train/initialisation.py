@@ -93,18 +93,17 @@ def load_source(plan: RunPlan, name: str) -> Source:
     contents = checkpoint.load(path)
     agent = from_contents(contents, path, plan.agent.agent_type)
     old, new, games = agent.config, plan.agent, plan.config.games
+    refusal = f"--init_from {name} cannot be used: it"
     if (old.agent_type, old.use_lstm) != (new.agent_type, new.use_lstm):
         memory = "with --use_lstm" if old.use_lstm else "without --use_lstm"
-        message = f"it is of another network: --agent_type {old.agent_type}, {memory}"
-    elif old.observation_shape != new.observation_shape:
-        message = (
-            f"it looks at pictures {old.observation_shape}, these games show "
+        raise UsageError(
+            f"{refusal} is of another network: --agent_type {old.agent_type}, {memory}"
+        )
+    if old.observation_shape != new.observation_shape:
+        raise UsageError(
+            f"{refusal} looks at pictures {old.observation_shape}, these games show "
             f"{new.observation_shape}"
         )
-    else:
-        message = ""
-    if message:
-        raise UsageError(f"--init_from {name} cannot be used: {message}")
     is_complete = (
         [short_name(task) for task in old.tasks] == [short_name(game) for game in games]
         and old.num_actions == new.num_actions
