@@ -1,10 +1,12 @@
 import json
 
 import pytest
+from PIL import Image
 
 from torchbeast.analysis import compare
 from torchbeast.analysis.compare import describe_differences, find_common, group_runs
 from torchbeast.analysis.runs import find_runs
+from torchbeast.envs.human_scores import PUBLISHED
 from torchbeast.records.scores import SCORE_FIELDS
 
 # Return of a random agent and of a human in Pong: -20.7 and 14.6; in Breakout 1.7 and 30.5.
@@ -112,8 +114,8 @@ def test_a_run_that_ended_before_has_no_return(savedir):
     lines = compare.format_comparison(common, 298)
     assert "Left out, because they end before: popart-2, clipped" in lines
     table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
-    assert table["Pong"][1:] == ["14.60", "-"]
-    assert table["mean"][1:] == ["100.0%", "-"]
+    assert table["Pong"][1:] == ["-20.70", "14.60", "14.60", "-"]
+    assert table["mean"][1:] == ["0.0%", "100.0%", "100.0%", "-"]
     assert table["games ahead of random play"][-4:] == ["2", "of", "2", "-"]
     lines = compare.format_comparison(common, 200)
     ahead = [line.split()[-3:] for line in lines if "ahead of popart" in line]
@@ -131,8 +133,8 @@ def test_a_group_without_a_finished_game_has_no_curve(savedir, tmp_path, capsys)
     assert lines[0].startswith("At 0.30 hours")
     assert lines[-1] == str(tmp_path / "new.png")
     table = {line.strip().split("  ")[0]: line.split() for line in lines}
-    assert table["Pong"][1:] == ["-", "14.60"]
-    assert table["mean"][1:] == ["-", "100.0%"]
+    assert table["Pong"][3:] == ["-", "14.60"]
+    assert table["mean"][3:] == ["-", "100.0%"]
 
 
 def test_the_table_has_statistics_of_the_common_games(savedir):
@@ -140,14 +142,13 @@ def test_the_table_has_statistics_of_the_common_games(savedir):
     lines = compare.format_comparison(common, 200)
     assert lines[0].startswith("At 200 agent steps: mean return of the last 100 full games")
     table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
-    assert table["Pong"][1:] == ["5.78", "-20.70"]
+    assert table["Pong"][1:] == ["-20.70", "14.60", "5.78", "-20.70"]
     # Games: means 0.75 and 0.5; clipped 0 and 1. All four scores 0, 0.5, 1, 1: the middle half
     # is 0.5 and 1. Of two scores none is left out.
-    assert table["mean"][1] == "62.5%"
-    assert table["mean"][-1] == "50.0%"
-    assert table["median"][1] == "62.5%"
-    assert table["interquartile mean"][2] == "75.0%"
-    assert table["interquartile mean"][-1] == "50.0%"
+    assert table["mean"][3:] == ["62.5%", "50.0%"]
+    assert table["median"][3] == "62.5%"
+    assert table["interquartile mean"][-2:] == ["75.0%", "50.0%"]
+    assert "bootstrap interval" not in "\n".join(lines)
 
 
 def test_three_seeds_have_an_interval(savedir, tmp_path):
@@ -158,8 +159,28 @@ def test_three_seeds_have_an_interval(savedir, tmp_path):
     common = find_common(group_runs(runs), unit="steps", policy="sampled")
     lines = compare.format_comparison(common, 200)
     table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
-    assert table["Pong"][1:] == ["10.52", "[-3.05,", "20.00]"]
+    assert table["Pong"][3:] == ["10.52", "[-3.05,", "20.00]"]
     assert "95% bootstrap interval over seeds" in "\n".join(lines)
+
+
+def test_many_games_of_one_seed_have_an_interval_over_games(tmp_path, capsys):
+    games = list(PUBLISHED)[:12]
+    run = write_run(tmp_path / "many", [], seed=1)
+    # Half of the games as by random play, half as a human plays.
+    returns = [PUBLISHED[game][i % 2] for i, game in enumerate(games)]
+    fields = ["step", "seconds", *(f"mean_episode_return/{game}" for game in games)]
+    write_table(run / "logs.csv", fields, (100, 1, *returns), (200, 2, *returns))
+    picture = tmp_path / "summary.png"
+    assert compare.main([str(run), "--summary", "--output", str(picture)]) == 0
+    output = capsys.readouterr().out
+    (mean,) = [line.split() for line in output.splitlines() if line.startswith("  mean ")]
+    low, high = (float(text.strip("[,]%")) for text in mean[-2:])
+    assert mean[3] == "50.0%"
+    assert 15 < low < 35
+    assert 65 < high < 85
+    assert "95% bootstrap interval over games" in output
+    with Image.open(picture) as image:
+        assert image.width > 3 * image.height  # One row of panels.
 
 
 def evaluate(savedir, *names):

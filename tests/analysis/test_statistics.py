@@ -2,9 +2,15 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.stats import trim_mean
+from scipy.stats import binom, trim_mean
 
-from torchbeast.analysis.statistics import bootstrap, interquartile_mean, mean, median
+from torchbeast.analysis.statistics import (
+    bootstrap,
+    bootstrap_games,
+    interquartile_mean,
+    mean,
+    median,
+)
 
 
 def arrays(*games):
@@ -43,6 +49,15 @@ def test_resamples_stay_within_each_game():
     # Games are drawn independently: 0 or 10 in one says nothing about the other.
     low, high = bootstrap(arrays([0, 10, 10], [0, 10, 10]), mean, resamples=50_000, confidence=1)
     assert (low, high) == (0, 10)
+
+
+def test_resamples_of_games_draw_whole_games():
+    # Of ten games one has 10: how often it is drawn is binomial. Its seeds count with their mean.
+    scores = arrays([5, 15], *([0] for _ in range(9)))
+    drawn = binom(10, 0.1).ppf([0.025, 0.975])
+    assert bootstrap_games(scores, mean, resamples=50_000) == pytest.approx(drawn)
+    assert bootstrap_games(scores, median) == (0, 0)
+    assert bootstrap_games(scores[:9], mean) is None
 
 
 def test_fewer_than_three_seeds_have_no_interval():

@@ -1,8 +1,9 @@
 """Runs side by side: ``python -m torchbeast.analysis.compare RUN RUN ...``.
 
 Prints, for the games that all runs have and at the same steps or hours, each game's mean return
-and the human-normalised mean, median and interquartile mean, with bootstrap intervals over seeds.
-Draws the same against steps or hours. Runs that differ in their seed only are grouped.
+and the human-normalised mean, median and interquartile mean, with bootstrap intervals over seeds
+or, where there are fewer than three, over games. Draws the same against steps or hours. Runs that
+differ in their seed only are grouped.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torchbeast.analysis.runs import Curve, RunRecords, find_runs
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, amount
 from torchbeast.core.types import UsageError
-from torchbeast.envs.human_scores import human_normalized
+from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.text import format_rows
 
@@ -150,6 +151,11 @@ class CommonScores(NamedTuple):
     """By the run's directory and the game."""
     env_ids: dict[str, str]
     """By game: an environment of the user's may be called as a game that has a human score."""
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether some group has seeds enough for intervals over seeds."""
+        return any(len(group.runs) >= aggregates.MIN_SEEDS for group in self.groups)
 
     @property
     def runs(self) -> list[RunRecords]:
@@ -331,11 +337,19 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         help="File for a picture of the curves. (default: none)",
     )
+    add(
+        "--summary",
+        action="store_true",
+        help="Draw the human-normalised curves only, not those of each game.",
+    )
     return parser
 
 
 def format_value(
-    scores: Sequence[np.ndarray], statistic: Any = aggregates.mean, form: str = ".2f"
+    scores: Sequence[np.ndarray],
+    statistic: Any = aggregates.mean,
+    form: str = ".2f",
+    bootstrap: Any = aggregates.bootstrap,
 ) -> str:
     """Formats a statistic and its interval: ``18.20 [17.90, 18.50]``; a dash where there is no
     score.
@@ -344,11 +358,12 @@ def format_value(
         scores: arrays ``[S]``, one per game.
         statistic: one of :mod:`torchbeast.analysis.statistics`.
         form: a format specification.
+        bootstrap: how the interval is computed; see :mod:`torchbeast.analysis.statistics`.
     """
     if not all(len(game) for game in scores):
         return "-"
     text = format(float(statistic(scores)), form)
-    interval = aggregates.bootstrap(scores, statistic)
+    interval = bootstrap(scores, statistic)
     if interval is not None:
         text += f" [{interval.low:{form}}, {interval.high:{form}}]"
     return text
@@ -371,20 +386,24 @@ def format_ahead(scores: Sequence[np.ndarray], others: Sequence[np.ndarray] | No
 def format_comparison(common: CommonScores, point: float) -> list[str]:
     """Returns the lines of the table, and what has to be said about it."""
     groups = common.groups
-    rows = [["", *map(str, groups)]]
+    rows = [["", "random", "human", *map(str, groups)]]
     for game in common.games:
+        known = find_reference(common.env_ids[game])
+        references = ["-" if score is None else f"{score:.2f}" for score in known]
         values = [format_value([common.returns(group, game, point)]) for group in groups]
-        rows.append([game, *values])
+        rows.append([game, *references, *values])
     games = common.normalized_games(point)
+    bootstrap = aggregates.bootstrap if common.has_seeds else aggregates.bootstrap_games
     if games:
         scores = [common.normalized(group, games, point) for group in groups]
-        rows.append([f"human-normalised, {len(games)} games", *("" for _ in groups)])
+        rows.append([f"human-normalised, {len(games)} games", *("" for _ in rows[0][1:])])
         for name, statistic in STATISTICS.items():
-            rows.append([f"  {name}", *(format_value(s, statistic, ".1%") for s in scores)])
-        rows.append(["  games ahead of random play", *map(format_ahead, scores)])
+            cells = [format_value(s, statistic, ".1%", bootstrap) for s in scores]
+            rows.append([f"  {name}", "0.0%", "100.0%", *cells])
+        rows.append(["  games ahead of random play", "", "", *map(format_ahead, scores)])
         if len(groups) > 1:
-            cells = ["", *(format_ahead(s, scores[0]) for s in scores[1:])]
-            rows.append([f"  games ahead of {groups[0]}", *cells])
+            cells = [format_ahead(s, scores[0]) for s in scores[1:]]
+            rows.append([f"  games ahead of {groups[0]}", "", "", "", *cells])
     at = f"{point:,.0f} agent steps" if common.unit == "steps" else f"{point:.2f} hours"
     lines = [f"At {at}: {common.source}", "", *format_rows(rows), ""]
     left_out = [game for game in common.games if game not in games]
@@ -396,36 +415,43 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     unscored = common.unscored(point)
     if unscored:
         lines.append(f"No score yet in some game: {', '.join(run.name for run in unscored)}")
-    if any(len(group.runs) >= aggregates.MIN_SEEDS for group in groups):
-        lines.append(
-            f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over seeds, "
-            f"{aggregates.RESAMPLES:,} resamples within each game"
-        )
+    interval = f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over"
+    resamples = f"{aggregates.RESAMPLES:,} resamples"
+    if common.has_seeds:
+        lines.append(f"{interval} seeds, {resamples} within each game")
+    elif len(games) >= aggregates.MIN_GAMES:
+        lines.append(f"{interval} games, {resamples}; other seeds may differ by more")
     return [*lines, *describe_differences(groups)]
 
 
-def draw(common: CommonScores) -> Any:
-    """Draws the groups' curves: a panel per game, and one of the interquartile mean of all."""
+def draw(common: CommonScores, summary: bool = False) -> Any:
+    """Draws the groups' curves: human-normalised statistics, and unless it is a summary each game.
+
+    Raises UsageError if there is nothing to draw.
+    """
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     is_steps = common.unit == "steps"
     first, _ = common.range(common.groups)
     games = common.normalized_games(first)
-    titles = [*(["Human-normalised interquartile mean"] if games else []), *common.games]
+    normalized = {f"Human-normalised {name}": s for name, s in STATISTICS.items() if games}
+    titles = [*normalized, *(() if summary else common.games)]
+    if not titles:
+        raise UsageError("--summary: no game of all runs has a human score")
     heading = str(common.source).capitalize()
-    if any(len(group.runs) >= aggregates.MIN_SEEDS for group in common.groups):
+    if common.has_seeds:
         heading += f"; band: {aggregates.CONFIDENCE:.0%} interval over seeds"
     figure, panels = make_panels(titles, heading)
     for group in common.groups:
         points = common.points(group, DRAWN_POINTS)
         for panel, title in zip(panels, titles, strict=True):
-            if title in common.games:
-                scores = [[common.returns(group, title, point)] for point in points]
-                draw_group(panel, group, points, scores, aggregates.mean)
-            else:
+            if title in normalized:
                 panel.yaxis.set_major_formatter(PercentFormatter(1.0))
                 scores = [common.normalized(group, games, point) for point in points]
-                draw_group(panel, group, points, scores, aggregates.interquartile_mean)
+                draw_group(panel, group, points, scores, normalized[title])
+            else:
+                scores = [[common.returns(group, title, point)] for point in points]
+                draw_group(panel, group, points, scores, aggregates.mean)
     for panel in panels:
         panel.set_xlabel("agent steps in all games together" if is_steps else "hours")
         if is_steps:
@@ -457,17 +483,18 @@ def compare(flags: argparse.Namespace) -> None:
         raise UsageError(f"--at {point:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))
     if flags.output is not None:
-        print(save(common, flags.output.expanduser()))
+        print(save(common, flags.output.expanduser(), flags.summary))
 
 
-def save(common: CommonScores, output: Path) -> Path:
+def save(common: CommonScores, output: Path, summary: bool) -> Path:
     """Draws the curves into a file, a PNG if it has no suffix. Raises UsageError."""
     import matplotlib
 
     matplotlib.use("Agg")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        return save_panels(draw(common), output if output.suffix else output.with_suffix(".png"))
+        figure = draw(common, summary)
+        return save_panels(figure, output if output.suffix else output.with_suffix(".png"))
     except (OSError, ValueError) as error:  # No place, or a suffix that is no picture's.
         raise UsageError(f"--output {output}: {error}") from error
 

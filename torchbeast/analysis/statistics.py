@@ -17,6 +17,8 @@ CONFIDENCE = 0.95
 # With two seeds the interval is their two values. With few seeds it is too narrow: with three
 # normally distributed ones it contains the true mean in 74 of 100 cases.
 MIN_SEEDS = 3
+# Fewer games say nothing about others.
+MIN_GAMES = 10
 
 Scores = Sequence[np.ndarray]
 
@@ -75,6 +77,35 @@ def bootstrap(
     generator = np.random.default_rng(0)
     drawn = [game[generator.integers(len(game), size=(resamples, len(game)))] for game in scores]
     low, high = percentiles(statistic(drawn), confidence)
+    return Interval(float(low), float(high))
+
+
+def bootstrap_games(
+    scores: Scores,
+    statistic: Callable[[Scores], np.ndarray],
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Interval | None:
+    """Computes a percentile interval by a bootstrap over games.
+
+    It says what other games could have given; with one seed per game nothing says what other seeds
+    could.
+
+    Args:
+        scores: arrays ``[S]``, one per game; each game counts with its mean.
+        statistic: as of :func:`bootstrap`.
+        resamples: how many.
+        confidence: the interval's share of the resamples.
+
+    Returns:
+        None with fewer than ``MIN_GAMES`` games.
+    """
+    count = len(scores)
+    if count < MIN_GAMES:
+        return None
+    means = np.array([game.mean() for game in scores])
+    drawn = means[np.random.default_rng(0).integers(count, size=(count, resamples, 1))]
+    low, high = percentiles(statistic(list(drawn)), confidence)
     return Interval(float(low), float(high))
 
 
