@@ -34,7 +34,7 @@ OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/report_%.png, \
     learning by_steps by_game_steps popart seeds filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
-    Pong_curve popart_statistics popart_arms Pong_attention SpaceInvaders_saliency Carnival_check) \
+    Pong_curve popart_statistics popart_arms atari57 Pong_attention SpaceInvaders_saliency Carnival_check) \
     $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
     $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif
 
@@ -51,6 +51,10 @@ docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
 
 docs/images/popart_arms.png: $(wildcard docs/reference/arms/*/logs.csv)
 	$(PYTHON) tools/popart_claims.py --output $@
+
+ATARI57 := $(foreach arm,raw-popart raw clipped,docs/reference/atari57/$(arm)-s1)
+docs/images/atari57.png: $(ATARI57:%=%/logs.csv)
+	$(PYTHON) -m torchbeast.analysis.compare $(ATARI57) --summary --output $@
 
 docs/images/Pong_attention.png: $(call agents,PongAttention)
 	$(PYTHON) -m torchbeast.analysis.visualize_aaa --savedir models --xpid PongAttention --first_frame 153 --num_frames 1 \

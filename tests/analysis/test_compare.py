@@ -1,8 +1,11 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from tests.conftest import ROOT
 from torchbeast.analysis import compare
 from torchbeast.analysis.compare import describe_differences, find_common, group_runs
 from torchbeast.analysis.runs import find_runs
@@ -54,7 +57,25 @@ def find(savedir, unit="steps", **options):
 def test_runs_that_differ_in_their_seed_only_are_grouped(savedir):
     groups = find(savedir).groups
     assert [str(group) for group in groups] == ["popart (2 seeds)", "clipped"]
-    assert describe_differences(groups) == ["--use_popart: True in popart; False in clipped"]
+    assert describe_differences(groups) == [
+        "--reward_clipping: none in popart; abs_one in clipped",
+        "--use_popart: True in popart; False in clipped",
+        "--value_heads: game in popart; not set in clipped",
+    ]
+
+
+def test_two_spellings_of_one_experiment_are_one_group(tmp_path):
+    spellings = [
+        {"use_popart": True, "reward_clipping": None, "env": "Pong,Breakout", "preset": "small"},
+        {"use_popart": True, "reward_clipping": "none", "env": "PongNoFrameskip-v4,Breakout"},
+        {"use_popart": True, "value_heads": "one", "env": "two", "preset": "many"},
+    ]
+    paths = [
+        write_run(tmp_path / f"two-s{seed}", [(1, 1, 1, 1)], **flags)
+        for seed, flags in enumerate(spellings, 1)
+    ]
+    (group,) = group_runs(find_runs(paths))
+    assert len(group.runs) == 3
 
 
 def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
@@ -70,7 +91,7 @@ def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
     assert len(group.runs) == 3
     assert describe_differences([group]) == [
         "--cores: 1 in six-s1, six-s3; 4 in six-s2",
-        "--pool_threads: default in six-s1, six-s2; 2 in six-s3",
+        "--pool_threads: not set in six-s1, six-s2; 2 in six-s3",
     ]
 
 
@@ -178,7 +199,7 @@ def test_many_games_of_one_seed_have_an_interval_over_games(tmp_path, capsys):
     assert mean[3] == "50.0%"
     assert 15 < low < 35
     assert 65 < high < 85
-    assert "95% bootstrap interval over games" in output
+    assert "95% bootstrap interval over the 12 games" in output
     with Image.open(picture) as image:
         assert image.width > 3 * image.height  # One row of panels.
 
@@ -224,3 +245,12 @@ def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
     other = write_run(tmp_path / "other", [(1, 1, 1, 1)])
     (other / "logs.csv").write_text("step,seconds,mean_episode_return/Alien\n1,1,1\n")
     assert_misuse(compare.main, [*runs, other], "no game in common")
+
+
+def test_the_table_of_57_games_is_what_its_command_prints(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = Path("docs/atari57.md").read_text()
+    block = re.search(r"analysis\.compare (.*)\n\n```text\n(.*?)```", page, re.DOTALL)
+    command, table = block.groups()
+    assert compare.main(command.split()) == 0
+    assert capsys.readouterr().out == table

@@ -48,7 +48,7 @@ def main(store, output, rank, count, parts):
                 learner.learn(env._replace(reward=10.0 * (part + 1) * env.reward), actor, ())
     except LearnerClosed:
         pass
-    rows = [{**vars(step), "games": sorted(tuple(g) for g in step.games)} for step in stats]
+    rows = [{**vars(step), "episodes": sorted(map(tuple, step.episodes))} for step in stats]
     torch.save({"state": learner.state_dict(), "stats": rows}, output)
 
 

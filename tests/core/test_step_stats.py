@@ -54,16 +54,16 @@ def test_numbers_of_a_whole_batch_come_back():
     assert stats.task_steps == [3 * T, 0, 3 * T]
     assert stats.task_grad_norms == {2: 0.25}
     assert stats.task_entropies == {0: 1.0, 2: 3.0}
-    assert stats.games == []
+    assert stats.episodes == []
 
 
-def test_games_are_found_by_their_end():
+def test_episodes_are_found_by_their_end():
     over = torch.zeros(T + 1, B, dtype=torch.bool)
     over[0] = True  # The first row was counted with the rollout before.
     over[1, 1] = over[3, 0] = True
     part = collect(make_env()._replace(game_over=over))
-    games = read_stats(part, GradientNorms(torch.tensor(0.0), {})).games
-    assert games == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
+    episodes = read_stats(part, GradientNorms(torch.tensor(0.0), {})).episodes
+    assert episodes == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
 
 
 def test_what_is_no_step_of_a_game_is_not_counted():

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.learner_steps import STEP
-from torchbeast.core.stats import Game
+from torchbeast.core.stats import Episode
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # In the order of its fields.
@@ -15,8 +15,8 @@ def make_stats():
     """Statistics of a learner step of two games, with a full game of task 0 for each return."""
 
     def make(steps, *returns, **changes):
-        games = [Game(0, value, 100) for value in returns]
-        return replace(STEP, steps=steps, games=games, **changes)
+        episodes = [Episode(0, value, 100) for value in returns]
+        return replace(STEP, steps=steps, episodes=episodes, **changes)
 
     return make
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,16 +28,17 @@ from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.text import format_rows
 
 # Flags that say where a run is written, how it is watched and where its servers are, not what it
-# learns; and those of other modes, which every command line has.
+# learns; the preset, which is the values of others; and those of other modes, which every command
+# line has.
 IGNORED_FLAGS = {
-    *("seed", "xpid", "savedir", "mode", "disable_checkpoint", "checkpoint_interval_s"),
+    *("seed", "xpid", "savedir", "mode", "preset", "disable_checkpoint", "checkpoint_interval_s"),
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
     *("evaluate_every", "evaluation_episodes", "num_episodes", "greedy", "json", "actions"),
     *("movie", "movie_steps", "intermediate_model_id"),
     *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
     # Of earlier versions, in the meta.json of runs that are kept.
     *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),
-    *("max_environment_failures", "failure_window_s", "game_weights"),
+    *("max_environment_failures", "failure_window_s"),
 }
 # Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
 MACHINE_FLAGS = {
@@ -51,11 +52,28 @@ class Group(NamedTuple):
 
     name: str
     flags: dict[str, Any]
-    """What they have in common: flags that say what is learned, without those of value None."""
+    """What they have in common: flags that say what is learned, as :func:`learning_flags` has
+    them."""
     runs: tuple[RunRecords, ...]
 
     def __str__(self) -> str:
         return self.name if len(self.runs) == 1 else f"{self.name} ({len(self.runs)} seeds)"
+
+
+def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
+    """Returns the flags of a run with the values that took effect; empty where they are unknown.
+
+    Flags of value None and those in ``unread`` are left out. Two spellings of one experiment have
+    equal flags.
+    """
+    flags = {k: v for k, v in run.flags.items() if k not in unread and v is not None}
+    if not flags:
+        return {}
+    uses_popart = flags.get("use_popart", False)
+    if uses_popart:
+        flags["value_heads"] = "game"
+    flags.setdefault("reward_clipping", "none" if uses_popart else "abs_one")
+    return {**flags, "env": ",".join(run.games)}
 
 
 def group_runs(runs: Sequence[RunRecords], unit: str = "steps") -> list[Group]:
@@ -68,7 +86,7 @@ def group_runs(runs: Sequence[RunRecords], unit: str = "steps") -> list[Group]:
     unread = IGNORED_FLAGS if unit == "hours" else IGNORED_FLAGS | MACHINE_FLAGS
     groups: list[Group] = []
     for run in runs:
-        flags = {k: v for k, v in run.flags.items() if k not in unread and v is not None}
+        flags = learning_flags(run, unread)
         for i, group in enumerate(groups):
             if flags and flags == group.flags:
                 groups[i] = group._replace(runs=(*group.runs, run))
@@ -106,7 +124,7 @@ def _describe_difference(name: str, flags: Sequence[tuple[str, Mapping[str, Any]
     by_value: dict[str, list[str]] = {}
     for owner, values in flags:
         value = values.get(name)
-        by_value.setdefault("default" if value is None else str(value), []).append(owner)
+        by_value.setdefault("not set" if value is None else str(value), []).append(owner)
     if len(by_value) < 2:
         return ""
     return f"--{name}: " + "; ".join(f"{v} in {', '.join(o)}" for v, o in by_value.items())
@@ -369,18 +387,19 @@ def format_value(
     return text
 
 
-def format_ahead(scores: Sequence[np.ndarray], others: Sequence[np.ndarray] | None = None) -> str:
-    """Formats in how many games the mean score is higher than another: ``41 of 57``.
+def format_ahead(returns: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> str:
+    """Formats in how many games the mean return is higher: ``41 of 57, 2 equal``.
 
     Args:
-        scores: human-normalised arrays ``[S]``, one per game.
-        others: likewise; by default random play, whose score is 0.
+        returns: arrays ``[S]``, one per game.
+        others: what they are compared with, likewise.
     """
-    others = others or [np.zeros(1)] * len(scores)
-    if not all(map(len, [*scores, *others])):
+    if not all(map(len, [*returns, *others])):
         return "-"
-    ahead = sum(a.mean() > b.mean() for a, b in zip(scores, others, strict=True))
-    return f"{ahead} of {len(scores)}"
+    pairs = [(a.mean(), b.mean()) for a, b in zip(returns, others, strict=True)]
+    equal = sum(a == b for a, b in pairs)
+    ahead = f"{sum(a > b for a, b in pairs)} of {len(pairs)}"
+    return f"{ahead}, {equal} equal" if equal else ahead
 
 
 def format_comparison(common: CommonScores, point: float) -> list[str]:
@@ -400,10 +419,7 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
         for name, statistic in STATISTICS.items():
             cells = [format_value(s, statistic, ".1%", bootstrap) for s in scores]
             rows.append([f"  {name}", "0.0%", "100.0%", *cells])
-        rows.append(["  games ahead of random play", "", "", *map(format_ahead, scores)])
-        if len(groups) > 1:
-            cells = [format_ahead(s, scores[0]) for s in scores[1:]]
-            rows.append([f"  games ahead of {groups[0]}", "", "", "", *cells])
+    rows += _count_ahead(common, point)
     at = f"{point:,.0f} agent steps" if common.unit == "steps" else f"{point:.2f} hours"
     lines = [f"At {at}: {common.source}", "", *format_rows(rows), ""]
     left_out = [game for game in common.games if game not in games]
@@ -418,10 +434,27 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     interval = f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over"
     resamples = f"{aggregates.RESAMPLES:,} resamples"
     if common.has_seeds:
-        lines.append(f"{interval} seeds, {resamples} within each game")
+        lines.append(f"{interval} seeds, {resamples}")
     elif len(games) >= aggregates.MIN_GAMES:
-        lines.append(f"{interval} games, {resamples}; other seeds may differ by more")
+        lines.append(f"{interval} the {len(games)} games, {resamples}; seeds may differ by more")
     return [*lines, *describe_differences(groups)]
+
+
+def _count_ahead(common: CommonScores, point: float) -> list[list[str]]:
+    """The rows of the table that count games: ahead of random play and of the first group."""
+    groups = common.groups
+    scores = {game: find_reference(common.env_ids[game]).random for game in common.games}
+    random = {game: np.array([score]) for game, score in scores.items() if score is not None}
+    rows = []
+    if random:
+        returns = [[common.returns(group, game, point) for game in random] for group in groups]
+        cells = [format_ahead(group, list(random.values())) for group in returns]
+        rows.append(["games ahead of random play", "", "", *cells])
+    if len(groups) > 1:
+        returns = [[common.returns(g, game, point) for game in common.games] for g in groups]
+        cells = [format_ahead(group, returns[0]) for group in returns[1:]]
+        rows.append([f"games ahead of {groups[0]}", "", "", "", *cells])
+    return rows
 
 
 def draw(common: CommonScores, summary: bool = False) -> Any:

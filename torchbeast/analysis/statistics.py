@@ -57,14 +57,14 @@ def bootstrap(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """Computes a percentile interval by a bootstrap over seeds, stratified by games.
+    """Computes a percentile interval by a bootstrap over seeds.
 
-    In each resample every game gets as many of its own seeds as it has, drawn with replacement and
-    independently of other games. The interval says what other seeds could have given, not what
-    other games could.
+    A resample draws as many seeds as there are, with replacement, and takes the scores of each in
+    all games: a seed is one agent, which plays all of them. The interval says what other seeds
+    could have given, not what other games could.
 
     Args:
-        scores: arrays ``[S]``, one per game.
+        scores: arrays ``[S]``, one per game; where all have equally many, in one order of seeds.
         statistic: one of this module's, from scores ``[resamples, S]`` to ``[resamples]``.
         resamples: how many.
         confidence: the interval's share of the resamples.
@@ -75,8 +75,11 @@ def bootstrap(
     if max(len(game) for game in scores) < MIN_SEEDS:
         return None
     generator = np.random.default_rng(0)
-    drawn = [game[generator.integers(len(game), size=(resamples, len(game)))] for game in scores]
-    low, high = percentiles(statistic(drawn), confidence)
+    seeds = {
+        count: generator.integers(count, size=(resamples, count))
+        for count in sorted({len(game) for game in scores})
+    }
+    low, high = percentiles(statistic([game[seeds[len(game)]] for game in scores]), confidence)
     return Interval(float(low), float(high))
 
 

@@ -13,8 +13,8 @@ from torchbeast.core.types import EnvOutput
 from torchbeast.core.update import GradientNorms
 
 
-class Game(NamedTuple):
-    """A full game that ended in a rollout."""
+class Episode(NamedTuple):
+    """A full game that was played to its end in a rollout."""
 
     task: int
     episode_return: float
@@ -40,7 +40,8 @@ class BatchStats:
     """Learner steps between the weights that acted and those that learned; mean over the batch."""
 
     grad_norm: float
-    games: list[Game]
+    episodes: list[Episode]
+    """Those that ended in the batch."""
 
     task_steps: list[int]
     """Agent steps in this batch, by task."""
@@ -87,7 +88,8 @@ class PartStats(NamedTuple):
     policy lag times steps; by task: steps, those whose loss is not finite, entropies."""
 
     rows: Tensor
-    """float64 ``[4, N]``: of each row, whether a game ended there, and the fields of ``Game``."""
+    """float64 ``[4, N]``: of each row, whether an episode ended there, and the fields of
+    ``Episode``."""
 
     @property
     def task_steps(self) -> Tensor:
@@ -159,7 +161,7 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
         entropy=sum(entropies) / batch_steps,
         policy_lag=lag / batch_steps,
         grad_norm=norm,
-        games=_finished_games(rows.view(4, -1)),
+        episodes=_finished_episodes(rows.view(4, -1)),
         task_steps=task_steps,
         task_grad_norms=dict(zip(norms.by_task, task_norms, strict=True)),
         task_entropies={
@@ -171,7 +173,7 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     )
 
 
-def _finished_games(rows: Tensor) -> list[Game]:
-    """The games that ended in ``rows`` of PartStats."""
+def _finished_episodes(rows: Tensor) -> list[Episode]:
+    """The episodes that ended in ``rows`` of PartStats."""
     ended = rows[:, rows[0] > 0].T.tolist()
-    return [Game(int(task), score, int(steps)) for _, task, score, steps in ended]
+    return [Episode(int(task), score, int(steps)) for _, task, score, steps in ended]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchbeast.core.stats import Game, StepStats
+from torchbeast.core.stats import Episode, StepStats
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # Columns of logs.csv that are fields of StepStats.
@@ -96,12 +96,12 @@ def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
     return scalars
 
 
-def game_scalars(game: Game, names: Sequence[str]) -> dict[str, float]:
+def episode_scalars(episode: Episode, names: Sequence[str]) -> dict[str, float]:
     """Returns the scalars of one full game that ended."""
-    name = names[game.task]
+    name = names[episode.task]
     return {
-        f"charts/episodic_return/{name}": game.episode_return,
-        f"charts/episodic_length/{name}": game.episode_step,
+        f"charts/episodic_return/{name}": episode.episode_return,
+        f"charts/episodic_length/{name}": episode.episode_step,
     }
 
 

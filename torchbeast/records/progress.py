@@ -229,9 +229,9 @@ class Progress:
                 self._points = collections.deque([(self._clock(), stats.steps)], maxlen=NUM_POINTS)
             self._last = stats
             self._arrivals.record(self._clock())
-            for game in stats.games:
-                self._returns[game.task].append(game.episode_return)
-                self._games[game.task] += 1
+            for episode in stats.episodes:
+                self._returns[episode.task].append(episode.episode_return)
+                self._games[episode.task] += 1
             for task, steps in enumerate(stats.task_steps):
                 self._task_steps[task] += steps
             self._grad_norms.update(stats.task_grad_norms)

@@ -16,7 +16,7 @@ from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
 from torchbeast.records.hosts import HostSnapshot
 from torchbeast.records.metrics import (
-    game_scalars,
+    episode_scalars,
     log_fields,
     log_row,
     snapshot_scalars,
@@ -111,8 +111,8 @@ class Recorder:
         self._unwritten = stats
         if time.monotonic() >= self._next_scalars:
             self._write_step()
-        for game in stats.games:
-            self._writer.scalars(game_scalars(game, self._names), stats.steps)
+        for episode in stats.episodes:
+            self._writer.scalars(episode_scalars(episode, self._names), stats.steps)
 
     def _write_step(self) -> None:
         """Writes the scalars of the newest learner step, unless that was done.
