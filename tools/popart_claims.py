@@ -24,13 +24,15 @@ from torchbeast.envs.human_scores import find_reference
 from torchbeast.runtime.text import format_rows
 
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "reference" / "arms"
-ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-heads", "raw-popart")
-# With PopArt, and the same rewards without it; then with its heads, but not normalised.
+ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-heads", "raw-popart", "raw-fixed")
+# With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
+# a scale for each game that never moves.
 CLAIMS = (
     ("raw-popart", "raw"),
     ("clipped-popart", "clipped"),
     ("raw-popart", "raw-heads"),
     ("clipped-popart", "clipped-heads"),
+    ("raw-popart", "raw-fixed"),
 )
 SINGLE = "single"
 RESAMPLES = 10_000

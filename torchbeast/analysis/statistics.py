@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 # With two seeds the interval is their two values. With few seeds it is too narrow: with three
 # normally distributed ones it contains the true mean in 74 of 100 cases.
 MIN_SEEDS = 3
-# Fewer games say nothing about others.
+# With fewer games an interval over games says little.
 MIN_GAMES = 10
 
 Scores = Sequence[np.ndarray]
@@ -60,8 +60,9 @@ def bootstrap(
     """Computes a percentile interval by a bootstrap over seeds.
 
     A resample draws as many seeds as there are, with replacement, and takes the scores of each in
-    all games: a seed is one agent, which plays all of them. The interval says what other seeds
-    could have given, not what other games could.
+    all games: a seed is one agent, which plays all of them. (The paper draws for each game apart,
+    because its agents play one game.) The interval says what other seeds could have given, not what
+    other games could.
 
     Args:
         scores: arrays ``[S]``, one per game; where all have equally many, in one order of seeds.

@@ -181,8 +181,8 @@ def add_server_flags(
     group.add_argument(
         "--num_servers",
         type=positive,
-        help="Server processes, each of one game. (default: about one per core, and equally many for "
-        "each game)",
+        help="Server processes, each of one game. (default: about one per core, and equally many "
+        "for each game)",
     )
     group.add_argument(
         "--tls_dir",
