@@ -22,6 +22,7 @@ from torchbeast.analysis.panels import make_panels, save_panels
 from torchbeast.analysis.runs import Curve, RunRecords, find_runs
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, amount
+from torchbeast.cli.training_flags import default_reward_clipping
 from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.records.scores import POLICIES
@@ -72,7 +73,7 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     uses_popart = flags.get("use_popart", False)
     if uses_popart:
         flags["value_heads"] = "game"
-    flags.setdefault("reward_clipping", "none" if uses_popart else "abs_one")
+    flags.setdefault("reward_clipping", default_reward_clipping(uses_popart))
     return {**flags, "env": ",".join(run.games)}
 
 
@@ -477,11 +478,11 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
     figure, panels = make_panels(titles, heading)
     for group in common.groups:
         points = common.points(group, DRAWN_POINTS)
+        of_all = [common.normalized(group, games, point) for point in points]
         for panel, title in zip(panels, titles, strict=True):
             if title in normalized:
                 panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-                scores = [common.normalized(group, games, point) for point in points]
-                draw_group(panel, group, points, scores, normalized[title])
+                draw_group(panel, group, points, of_all, normalized[title])
             else:
                 scores = [[common.returns(group, title, point)] for point in points]
                 draw_group(panel, group, points, scores, aggregates.mean)

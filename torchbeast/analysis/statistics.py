@@ -80,17 +80,16 @@ def bootstrap(
         count: generator.integers(count, size=(resamples, count))
         for count in sorted({len(game) for game in scores})
     }
-    low, high = percentiles(statistic([game[seeds[len(game)]] for game in scores]), confidence)
-    return Interval(float(low), float(high))
+    drawn = [game[seeds[len(game)]] for game in scores]
+    return Interval(*map(float, percentiles(statistic(drawn), confidence)))
 
 
 def bootstrap_games(
     scores: Scores,
     statistic: Callable[[Scores], np.ndarray],
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """Computes a percentile interval by a bootstrap over games.
+    """Computes a 95 % percentile interval by a bootstrap over games.
 
     It says what other games could have given; with one seed per game nothing says what other seeds
     could.
@@ -99,7 +98,6 @@ def bootstrap_games(
         scores: arrays ``[S]``, one per game; each game counts with its mean.
         statistic: as of :func:`bootstrap`.
         resamples: how many.
-        confidence: the interval's share of the resamples.
 
     Returns:
         None with fewer than ``MIN_GAMES`` games.
@@ -109,8 +107,7 @@ def bootstrap_games(
         return None
     means = np.array([game.mean() for game in scores])
     drawn = means[np.random.default_rng(0).integers(count, size=(count, resamples, 1))]
-    low, high = percentiles(statistic(list(drawn)), confidence)
-    return Interval(float(low), float(high))
+    return Interval(*map(float, percentiles(statistic(list(drawn)))))
 
 
 def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:

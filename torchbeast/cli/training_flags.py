@@ -9,6 +9,11 @@ from torchbeast.core.types import SIGMA_FLOOR
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
 
+def default_reward_clipping(use_popart: bool) -> str:
+    """Returns what ``--reward_clipping`` is where it is not given."""
+    return "none" if use_popart else "abs_one"
+
+
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """Adds what the agent is made of."""
     add = parser.add_argument_group("agent").add_argument

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
+from torchbeast.cli.training_flags import default_reward_clipping
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.envs import ObservationConfig, parse_games
@@ -152,7 +153,7 @@ class TrainingConfig(NamedTuple):
             UsageError: ``--env`` names no game.
         """
         games = parse_games(DEFAULT_ENV if flags["env"] is None else flags["env"])
-        default_clipping = "none" if flags["use_popart"] else "abs_one"
+        default_clipping = default_reward_clipping(flags["use_popart"])
         resolved = {
             "games": games,
             "lstm_reset": flags["lstm_reset"] or "life",
