@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.checkpoint import read_meta
 from torchbeast.records.csv_tables import Table
 from torchbeast.records.scores import SCORE_FIELDS
 
@@ -72,6 +71,8 @@ class RunRecords:
 
     @functools.cached_property
     def _meta(self) -> dict[str, Any]:
+        from torchbeast.records.checkpoint import read_meta  # With torch, which --help needs not.
+
         return read_meta(self.path / "model.tar")
 
     @property
