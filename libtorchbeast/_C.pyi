@@ -65,9 +65,6 @@ class Batch:
         ``outputs`` have one row along ``batch_dim`` for each call.
         """
 
-    def size(self) -> int:
-        """Returns the number of calls."""
-
 class DynamicBatcher:
     """Where callers with inputs meet model threads that answer many at once.
 
@@ -207,13 +204,6 @@ def is_local(address: str) -> bool:
 
     Raises:
         ValueError: it is neither, or a path too long for a socket, or one that gRPC would decode.
-    """
-
-def remove_dead_socket(path: str) -> None:
-    """Removes the socket file of a server that was killed; not one that somebody listens on.
-
-    Raises:
-        RuntimeError: this process may not open a socket to look.
     """
 
 def has_kernels() -> bool:

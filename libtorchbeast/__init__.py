@@ -13,7 +13,6 @@ from libtorchbeast._C import (
     NestError,
     Server,
     is_local,
-    remove_dead_socket,
 )
 
 __all__ = [
@@ -26,5 +25,4 @@ __all__ = [
     "NestError",
     "Server",
     "is_local",
-    "remove_dead_socket",
 ]

@@ -127,7 +127,7 @@ def has_child(run, module):
     """Whether the run has a child process that runs ``module``."""
     for process in run.family()[1:]:
         with contextlib.suppress(psutil.Error):
-            if f"torchbeast.{module}" in process.cmdline():
+            if any(module in argument for argument in process.cmdline()):
                 return True
     return False
 
@@ -147,7 +147,7 @@ def test_signal_during_imports_ends_the_process(start, tmp_path):
 
 def test_signal_while_servers_start_ends_everything_in_order(start, tmp_path):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
-    wait_until(lambda: has_child(run, "polybeast_env"))
+    wait_until(lambda: has_child(run, "multiprocessing.forkserver"))
     family = run.family()
     run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish()
@@ -176,7 +176,6 @@ def test_killed_learner_takes_its_servers_and_an_evaluation_along(start, tmp_pat
     family = run.family()
     run.process.kill()
     all_end(family)
-    wait_until(lambda: not list(run.tmp.glob("torchbeast-*")))
 
 
 def test_servers_of_ones_own(start, tmp_path):
@@ -192,8 +191,7 @@ def test_servers_of_ones_own(start, tmp_path):
     # They are not replaced, however long a run learns from them before it knows.
     code, _, err = train("--total_steps=1e9")
     assert code == 1
-    assert f"Address is in use: unix:{tmp_path}/pipe." in err
-    assert "polybeast: error: the environment servers ended" in err
+    assert f"polybeast: error: Address is in use: unix:{tmp_path}/pipe." in err
     assert "Traceback" not in err
 
     # They serve what they were started for, and not something else.
@@ -208,7 +206,6 @@ def test_servers_of_ones_own(start, tmp_path):
     servers.process.send_signal(signal.SIGTERM)
     assert servers.finish()[0] == 0
     nothing_left(servers, family)
-    assert not (tmp_path / "pipe.0").exists()
 
 
 LONG = "unix:/tmp/" + "x" * 110

@@ -17,7 +17,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
-    from torchbeast.train import TrainingConfig
+    from torchbeast.train import RunPlan, TrainingConfig
 
 
 def make_parser() -> Parser:
@@ -47,15 +47,11 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
     from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
     from torchbeast.train.monobeast_process import RolloutBuffers, SharedWeights, actor_config
 
-    batch_size, unroll_length = config.learning.batch_size, config.learning.unroll_length
     with contextlib.ExitStack() as stack:
-        plan = stack.enter_context(open_run(config, has_pool=False))
-        num_buffers = config.machine.num_buffers or plan.num_actors + batch_size
-        if num_buffers < batch_size + 1:
-            raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
+        plan = stack.enter_context(open_run(config, count_buffers, has_pool=False))
         run = stack.enter_context(TrainingRun(plan, signals, SharedWeights))
         agent = run.learner.agent
-        buffers = RolloutBuffers(agent.config, unroll_length, num_buffers)
+        buffers = RolloutBuffers(agent.config, config.learning.unroll_length, count_buffers(plan))
         actors = stack.enter_context(
             ActorProcesses(actor_config(plan, run.server_seed, agent), buffers, run.weights)
         )
@@ -74,6 +70,15 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
             queues=lambda: {"learner": actors.num_full(), "inference": 0},
             stop=actors.stop,
         )
+
+
+def count_buffers(plan: RunPlan) -> int:
+    """Returns how many rollouts the shared memory has room for. Raises UsageError."""
+    batch_size = plan.config.learning.batch_size
+    num_buffers = plan.config.machine.num_buffers or plan.num_actors + batch_size
+    if num_buffers <= batch_size:
+        raise UsageError(f"--num_buffers must be more than --batch_size: {batch_size}")
+    return num_buffers
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -60,8 +60,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
 
     servers_lib.check_compiled()
     with contextlib.ExitStack() as stack:
-        plan = stack.enter_context(open_run(config))
-        check_pool(plan)
+        plan = stack.enter_context(open_run(config, check_pool))
         run = stack.enter_context(
             TrainingRun(
                 plan,
@@ -131,39 +130,28 @@ def find_servers(plan: RunPlan, seed: int) -> ServerSource:
     """Returns where the run's environment servers come from, for a ``with`` statement."""
     from torchbeast.servers.addresses import load_tls, server_addresses
     from torchbeast.servers.sources import OwnServers, ServerSource
+    from torchbeast.servers.supervisor import ServedGames
 
     config, servers = plan.config, plan.config.servers
+    served = ServedGames(
+        games=config.games,
+        observation=config.observation,
+        full_action_space=plan.full_action_space,
+        seed=seed,
+        step_timeout_s=config.step_timeout_s,
+    )
     if servers.ray_address is not None:
         from torchbeast.servers.cluster import ClusterConfig, RayServers
-        from torchbeast.servers.supervisor import ServedGames
 
-        games = ServedGames(
-            games=config.games,
-            observation=config.observation,
-            full_action_space=plan.full_action_space,
-            seed=seed,
-            step_timeout_s=config.step_timeout_s,
-        )
         log_file = str(plan.directory / "ray.log")
-        return RayServers(ClusterConfig(servers.ray_address, games, plan.servers, log_file))
+        return RayServers(ClusterConfig(servers.ray_address, served, plan.servers, log_file))
     tls = load_tls(servers.tls_dir)
     if not servers.start_servers:
         assert servers.pipes_basename is not None
         basenames = servers.pipes_basename.split(",")
         return ServerSource(server_addresses(basenames, len(plan.servers)), tls)
-    arguments = [
-        f"--env={','.join(config.games)}",
-        *(
-            f"--{name}={value}"
-            for name, value in config.observation._asdict().items()
-            if name != "emulator_gray"  # Whatever trains sees the right pictures.
-        ),
-        f"--seed={seed}",
-        f"--step_timeout_s={config.step_timeout_s}",
-        *(["--full_action_space"] if plan.full_action_space else []),
-        *([f"--tls_dir={servers.tls_dir}"] if servers.tls_dir else []),
-    ]
-    return OwnServers(servers.pipes_basename, len(plan.servers), arguments, tls)
+    tasks = [server.task for server in plan.servers]
+    return OwnServers(served, tasks, servers.pipes_basename, tls)
 
 
 def main(argv: list[str] | None = None) -> int:

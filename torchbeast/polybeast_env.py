@@ -1,7 +1,7 @@
 """Environment servers: ``python -m torchbeast.polybeast_env``.
 
-One supervisor starts a process per server, restarts those that die and takes all down with it.
-PolyBeast starts one for itself; start your own for ``polybeast --no_start_servers``.
+A supervisor starts a process per server, restarts those that die and takes all down with it.
+PolyBeast has servers of its own; start these for ``polybeast --no_start_servers``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_server_flags
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.allocation import default_num_servers, task_of
+from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
-from torchbeast.runtime.workers import end_with_parent
 from torchbeast.servers import addresses as servers_lib
 from torchbeast.servers.supervisor import ServedGames, Supervisor, SupervisorConfig
 
@@ -38,13 +38,11 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Accepted as in 2019, without effect: every server says which game it plays.",
     )
-    parser.add_argument("--parent_pid", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--private_directory", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 def read_config(flags: argparse.Namespace) -> SupervisorConfig:
-    """Builds the configuration from the flags. PolyBeast has planned its games already.
+    """Builds the configuration from the flags.
 
     Raises:
         UsageError: the flags contradict each other or the games.
@@ -60,9 +58,10 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
     observation = build(ObservationConfig, vars(flags))
-    full_action_space = flags.full_action_space
-    if flags.parent_pid is None and not full_action_space:
-        full_action_space = plan_envs(games, observation, flags.step_timeout_s).full_action_space
+    full_action_space = (
+        flags.full_action_space
+        or plan_envs(games, observation, flags.step_timeout_s).full_action_space
+    )
     servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
     servers_lib.check_tls(flags.tls_dir)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
@@ -71,28 +70,20 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
         pipes_basename=flags.pipes_basename,
         tasks=tuple(task_of(index, len(games)) for index in range(num_servers)),
         tls=servers_lib.load_tls(flags.tls_dir),
-        # PolyBeast made it for us; it may not live to remove it.
-        private_directory=flags.parent_pid is not None and flags.private_directory,
     )
 
 
-def supervise(config: SupervisorConfig, parent_pid: int | None, signals: StopSignals) -> int:
-    """Runs the servers until a signal comes, or they or the parent end. Returns the exit code."""
+def supervise(config: SupervisorConfig, signals: StopSignals) -> None:
+    """Runs the servers until a signal comes. Raises RunError if they cannot run."""
     supervisor = Supervisor(config)
     try:
         supervisor.start()
         count = len(config.tasks)
-        ends = (servers_lib.server_address(config.pipes_basename, i) for i in (0, count - 1))
-        if parent_pid is None:
-            print(f"{count} environment servers on {' to '.join(ends)}", flush=True)
+        first, last = (servers_lib.server_address(config.pipes_basename, i) for i in (0, count - 1))
+        addresses = first if count == 1 else f"{first} to {last}"
+        print(f"{counted(count, 'environment server')} on {addresses}", flush=True)
         while signals.received is None:
-            reason = supervisor.watch(timeout=0.5)
-            if reason is not None:
-                print_error("polybeast_env", reason)
-                return 1
-            if parent_pid is not None and os.getppid() != parent_pid:
-                return 1  # PolyBeast is gone.
-        return 0
+            supervisor.watch(timeout=0.5)
     finally:
         supervisor.stop()
 
@@ -101,18 +92,17 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
     open_streams()
-    if flags.parent_pid is not None:
-        end_with_parent()
     try:
         with default_interrupt():
             servers_lib.check_compiled()
             # Not with StopSignals: a custom environment may hang here.
             config = read_config(flags)
             with StopSignals() as signals:
-                return supervise(config, flags.parent_pid, signals)
+                supervise(config, signals)
     except (UsageError, RunError) as error:
         print_error("polybeast_env", error)
         return 2 if isinstance(error, UsageError) else 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
             return observation;
           }
           // Valid: this server may answer, and step, long before the other one does.
-          Result Step(const LeafSpec&, const std::byte*) override {
+          Result Step(int64_t) override {
             Result result;
             result.observation = Reset();
             return result;

@@ -80,7 +80,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
  private:
   static std::optional<Actor::Submission> Handle(void* tag, bool ok) {
     const auto* completion = static_cast<EnvStream::Tag*>(tag);
-    return completion->handler->OnCompletion(completion->operation, ok);
+    return completion->actor->OnCompletion(completion->operation, ok);
   }
 
   void Deliver(std::shared_ptr<Actor>, std::vector<TensorNest> rollouts) override {
@@ -241,6 +241,18 @@ TEST_F(ActorTest, OutputsOutOfBoundsAreAnError) {
     EXPECT_NE(error_.find("Agent outputs must be [1, B, ...]"), std::string::npos) << error_;
     actor_->Stop();
   }
+}
+
+TEST_F(ActorTest, ActionsThatAreNoIndicesAreAnError) {
+  CountingServer server(directory_.Address());
+  Start();
+  const auto submission = NextSubmission();
+  const auto outputs = std::make_shared<const TensorNest>(TensorNest::Sequence{
+      TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kFloat32, {1, 1, 2})}),
+      TensorNest(TensorNest::Sequence{})});
+  submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
+  EXPECT_NE(error_.find("Actions must be int64[1, B], got float32[1, 1, 2]"), std::string::npos)
+      << error_;
 }
 
 TEST_F(ActorTest, OutputsWithoutStateAreAnError) {

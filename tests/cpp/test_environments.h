@@ -75,14 +75,11 @@ class CountingEnvironment final : public Environment {
 
   TensorNest Reset() override { return Observe(); }
 
-  Result Step(const LeafSpec& spec, const std::byte* action) override {
+  Result Step(int64_t action) override {
     if (on_step_) on_step_(step_);
     ++step_;
-    int64_t value;
-    if (spec.NumBytes() != sizeof(value)) throw std::runtime_error("strange action");
-    std::memcpy(&value, action, sizeof(value));
     Result result;
-    result.reward = static_cast<double>(value);
+    result.reward = static_cast<double>(action);
     result.terminated = step_ % 4 == 0;
     result.observation = Observe();
     return result;

@@ -88,53 +88,50 @@ def test_both_sides_show_certificates_and_no_proxy_is_asked(server, monkeypatch)
     assert rollout[0][0][0].shape == (3, 1, 4, 84, 84)
 
 
-def run_until_log(address, tls, text, caplog):
-    """Runs a pool until it logs ``text``."""
+def log_of_a_pool(address, tls, caplog, **options):
+    """Runs a pool until it logs something; returns that."""
     queue, batcher = BatchingQueue(batch_dim=1), DynamicBatcher()
-    pool = ActorPool(2, queue, batcher, [address], (), tls=tls)
+    pool = ActorPool(2, queue, batcher, [address], (), tls=tls, connect_timeout_s=20, **options)
     thread = threading.Thread(target=pool.run, daemon=True)
     thread.start()
-    while text not in caplog.text:
+    while not caplog.text:
         assert thread.is_alive()
         time.sleep(0.05)
     queue.close()
     thread.join(timeout=60)
     assert not thread.is_alive()
+    assert f"Environment server at {address}: no answer for 1 s: " in caplog.text
+    assert "do both sides use TLS?" in caplog.text
+    return caplog.text
 
 
-def test_the_client_says_why_it_refuses_the_server(server, tmp_path):
+def test_a_server_of_another_root_is_refused(server, tmp_path, caplog):
     address, tls = server
     others = make_certificates(tmp_path / "others")
-    rollout, errors = run_pool(address, [*tls[:2], others[2]])
-    assert rollout is None
-    assert address in str(errors[0])
-    assert "this side refused the server's certificate" in str(errors[0])
+    log = log_of_a_pool(address, [*tls[:2], others[2]], caplog)
+    assert "certificate verify failed" in log.lower().replace("_", " ")
 
 
-def test_the_name_to_verify_may_be_another_one_than_the_address(server):
+def test_the_name_to_verify_may_be_another_one_than_the_address(server, caplog):
     address, tls = server
     address = address.replace("localhost", "127.0.0.1")
     rollout, errors = run_pool(address, tls, tls_server_name="localhost")
     assert rollout is not None, errors
-    rollout, errors = run_pool(address, tls, tls_server_name="elsewhere")
-    assert rollout is None
-    assert "which is for another host name" in str(errors[0])
+    assert "elsewhere" in log_of_a_pool(address, tls, caplog, tls_server_name="elsewhere")
 
 
-def test_the_client_says_that_the_server_refuses_it(server, tmp_path, caplog):
+def test_a_client_of_another_root_is_refused(server, tmp_path, caplog):
     address, tls = server
     others = make_certificates(tmp_path / "others")
-    run_until_log(
-        address, [*others[:2], tls[2]], "it probably refuses this side's certificate", caplog
-    )
+    log_of_a_pool(address, [*others[:2], tls[2]], caplog)
 
 
 def test_plain_clients_are_refused(server, caplog):
     address, _ = server
-    run_until_log(address, None, "it probably expects TLS", caplog)
+    log_of_a_pool(address, None, caplog)
 
 
-def test_plain_servers_are_refused(tmp_path):
+def test_plain_servers_are_refused(tmp_path, caplog):
     tls = make_certificates(tmp_path / "ours")
     plain = Server(Mock, "localhost:0")
     assert plain.port == 0
@@ -142,8 +139,6 @@ def test_plain_servers_are_refused(tmp_path):
     thread.start()
     while plain.port == 0:
         time.sleep(0.01)
-    rollout, errors = run_pool(f"localhost:{plain.port}", tls)
+    log_of_a_pool(f"localhost:{plain.port}", tls, caplog)
     plain.stop()
     thread.join(timeout=60)
-    assert rollout is None
-    assert "the server does not use TLS" in str(errors[0])

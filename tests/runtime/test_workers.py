@@ -34,14 +34,14 @@ def test_a_worker_whose_parent_died_before_it_began_ends():
 
 
 def test_a_long_life_makes_up_for_quick_deaths(clock):
-    restarts = workers.Restarts("program", "actor", 2)
+    restarts = workers.Restarts("actor", 2)
     for _ in range(3):
         for seconds in (1, 1, 1, 1, 11):
             live(restarts, clock, seconds)
 
 
 def test_time_in_which_a_worker_hung_is_no_life(clock):
-    restarts = workers.Restarts("program", "actor", 2)
+    restarts = workers.Restarts("actor", 2)
     for _ in range(4):
         live(restarts, clock, 61, hung_s=60)
     with pytest.raises(RunError):

@@ -50,7 +50,9 @@ def test_names_what_the_others_wait_for(make, learner, inference, text):
         (8, ["--agent_type=atari", "--cores=16"], {"machine": 16}, "needs more cores or a GPU"),
         (0, ["--num_servers=1", "--num_actors=32"], {}, "try more --num_servers"),
         (0, ["--num_actors=32", "--ray_address=auto"], {}, "try more --num_servers"),
-        (0, ["--num_actors=32"], {"has_pool": False}, "try more --num_actors"),  # MonoBeast.
+        # MonoBeast.
+        (0, ["--num_actors=1", "--cores=2"], {"has_pool": False}, "try more --num_actors"),
+        (0, ["--num_actors=2", "--cores=2"], {"has_pool": False}, "needs more cores"),
     ],
 )
 def test_what_is_slow_gets_advice_that_can_help(make, learner, flags, options, advice):

@@ -69,6 +69,7 @@ class Learner:
         self._rule = UpdateRule(agent, optimizer, on_gradients)
         self._ranks = ranks or Ranks()
         self._stop_requested = False
+        self._is_last = False
         self.is_stopped = False
         """Whether a rank asked all ranks to stop, and all of them have made their last step."""
         self._gate: BatchGate[Part] = BatchGate(
@@ -138,7 +139,7 @@ class Learner:
 
     def _share(self, batch: Part) -> Part:
         """The batches of all ranks together."""
-        batch, self.is_stopped = sum_over_ranks(batch, self._ranks, self._stop_requested)
+        batch, self._is_last = sum_over_ranks(batch, self._ranks, self._stop_requested)
         return batch
 
     def _update(self, batch: Part) -> None:
@@ -168,6 +169,7 @@ class Learner:
                 **vars(stats),
             )
         )
+        self.is_stopped = self._is_last
 
     def between_batches(self) -> AbstractContextManager[None]:
         """Makes a context in which no batch is being learned from."""

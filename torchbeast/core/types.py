@@ -2,8 +2,8 @@
 the errors users see.
 
 Everything is time-major. ``T`` is time, ``B`` the batch, ``A`` the number of actions, ``K`` the
-number of value heads. A rollout has ``T = unroll_length + 1`` rows; its last row is the first of
-the next. Row ``t`` pairs what the environment returned at ``t`` with the agent's output that led to
+number of value heads. A rollout has ``unroll_length + 1`` rows; its last row is the first of the
+next. Row ``t`` pairs what the environment returned at ``t`` with the agent's output that led to
 it.
 """
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import ale_py
 import cv2
@@ -13,7 +12,7 @@ import numpy as np
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import games
 from torchbeast.envs.mock import Mock
-from torchbeast.envs.preprocessing import PROFILES, AtariPreprocessing, ChannelsFirst
+from torchbeast.envs.preprocessing import PROFILES, AtariPreprocessing
 
 # OpenCV would start a thread per core in every environment server.
 cv2.setNumThreads(1)
@@ -81,10 +80,7 @@ def make_env(
         observation = ObservationConfig(
             preprocessing, frame_format, frame_height, frame_width, emulator_gray
         )
-        env = _make_atari(env_id, observation, full_action_space, full_games, render_mode, seed)
-        if seed is not None:
-            env.reset()  # The same game as after the reset below.
-        return env
+        env = _make_atari(env_id, observation, full_action_space, full_games, render_mode)
     else:
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         games.import_custom(env_id)
@@ -94,8 +90,7 @@ def make_env(
             if render_mode is None:
                 raise
             raise UsageError(f"'{env_id}' cannot be drawn: it takes no render_mode") from error
-        if _has_channels_last(env.observation_space):
-            env = ChannelsFirst(env)
+        env = _move_channels_first(env)
     if seed is not None:
         env.reset(seed=seed)
     return env
@@ -107,13 +102,11 @@ def _make_atari(
     full_action_space: bool,
     full_games: bool,
     render_mode: str | None,
-    seed: int | None,
 ) -> gymnasium.Env:
     profile = PROFILES[observation.preprocessing]
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner per process.
     env = gymnasium.make(
-        dataclasses.replace(gymnasium.spec(env_id), entry_point=cast(Any, _SeededAtari)),
-        seed=seed,
+        env_id,
         render_mode=render_mode,
         frameskip=1,
         repeat_action_probability=profile.sticky_action_probability,
@@ -122,31 +115,27 @@ def _make_atari(
     return AtariPreprocessing(env, observation, full_action_space, full_games)
 
 
-class _SeededAtari(ale_py.AtariEnv):
-    """Gymnasium's Atari environment, seeded when it is made.
-
-    A seed that comes with a reset makes it load the game again. That takes a quarter of a second.
-    """
-
-    def __init__(self, *, seed: int | None, **options: Any) -> None:
-        self._first_seed = seed
-        super().__init__(**options)
-
-    def seed_game(self, seed: int | None = None) -> tuple[int, int]:
-        seed, self._first_seed = self._first_seed if seed is None else seed, None
-        return super().seed_game(seed)
-
-
 def derive_seed(*entropy: int) -> int:
     """Derives a seed for one of many environments; other numbers give an unrelated one."""
     return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
 
 
-def _has_channels_last(space: Any) -> bool:
-    """Whether the last axis of pictures is the shortest: channels are fewer than rows."""
-    return (
-        isinstance(space, gymnasium.spaces.Box)
-        and space.dtype == np.uint8
-        and len(space.shape) == 3
-        and space.shape[-1] < min(space.shape[:2])
-    )
+def _move_channels_first(env: gymnasium.Env) -> gymnasium.Env:
+    """Turns pictures ``[H, W, C]`` into the ``[C, H, W]`` that networks here expect.
+
+    They are recognized by their last axis, which is the shortest: channels are fewer than rows.
+    """
+    space = env.observation_space
+    if (
+        not isinstance(space, gymnasium.spaces.Box)
+        or space.dtype != np.uint8
+        or len(space.shape) != 3
+        or space.shape[-1] >= min(space.shape[:2])
+    ):
+        return env
+
+    def move(picture: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(np.moveaxis(picture, -1, 0))
+
+    moved = gymnasium.spaces.Box(move(space.low), move(space.high), dtype=np.uint8)
+    return gymnasium.wrappers.TransformObservation(env, move, moved)

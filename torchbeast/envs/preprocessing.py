@@ -17,45 +17,6 @@ from torchbeast.core.types import ObservationConfig
 from torchbeast.envs.games import is_atari
 
 
-class ScreenResizer:
-    """Makes pictures ``[channel, row, column]`` from a game's screens."""
-
-    def __init__(
-        self,
-        screen_size: tuple[int, int],
-        size: tuple[int, int],
-        *,
-        luminance: bool = False,
-    ) -> None:
-        """Sizes are height and width.
-
-        Args:
-            screen_size: of a screen.
-            size: of a picture.
-            luminance: whether pictures are the luminance of screens in colour.
-        """
-        self._screen_size, self._size = screen_size, size
-        self._luminance = luminance
-
-    def resize(self, screen: np.ndarray) -> np.ndarray:
-        """Resizes one screen; the result may share its memory."""
-        if self._luminance:
-            screen = cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY)
-        if self._size != self._screen_size:
-            height, width = self._size
-            screen = cv2.resize(screen, (width, height), interpolation=cv2.INTER_AREA)
-        return np.moveaxis(screen, 2, 0) if screen.ndim == 3 else screen
-
-    def resize_maximum(self, screens: np.ndarray, picture: np.ndarray) -> None:
-        """Writes the maximum of two screens, resized, into ``picture``.
-
-        Sprites that a game draws in every second frame only are in one of two screens. ``screens``
-        may be changed.
-        """
-        cv2.max(screens[0], screens[1], dst=screens[0])
-        picture[:] = self.resize(screens[0])
-
-
 class Preprocessing(NamedTuple):
     """How a game is presented to the agent."""
 
@@ -147,10 +108,10 @@ class AtariPreprocessing(gymnasium.Wrapper):
         height, width = self._ale.getScreenDims()
         channels = 3 if self._format.colour else 1
         wrong_gray = env.spec is not None and env.spec.kwargs["game"] in WRONG_GRAY
-        luminance = wrong_gray and not observation.emulator_gray and not self._format.colour
-        colour = self._format.colour or luminance
+        # Whether pictures are the luminance of screens in colour.
+        self._luminance = wrong_gray and not observation.emulator_gray and not self._format.colour
+        colour = self._format.colour or self._luminance
         self._screens = np.zeros((2, height, width, 3)[: 3 + colour], np.uint8)
-        self._resizer = ScreenResizer((height, width), size, luminance=luminance)
         self._get_screen = self._ale.getScreenRGB if colour else self._ale.getScreenGrayscale
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0
@@ -211,8 +172,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
                 self._pending_reward += self._ale.act(ale_py.Action.NOOP)
                 if self._ale.game_over():
                     self.env.reset()
+                    self._pending_reward = 0.0
         self._get_screen(self._screens[0])
-        self._stack[:] = self._resizer.resize(self._screens[0])
+        self._stack[:] = self._picture(self._screens[0])
         if len(self._colour_screens):
             self._ale.getScreenRGB(self._colour_screens[0])
             self._colour_screens[1] = self._colour_screens[0]
@@ -230,25 +192,19 @@ class AtariPreprocessing(gymnasium.Wrapper):
             if self._ale.game_over():
                 break
         self._stack[:-1] = self._stack[1:]
-        self._resizer.resize_maximum(self._screens, self._stack[-1])
+        # Sprites that a game draws in every second frame only are in one of the two.
+        cv2.max(self._screens[0], self._screens[1], dst=self._screens[0])
+        self._stack[-1] = self._picture(self._screens[0])
         return reward
+
+    def _picture(self, screen: np.ndarray) -> np.ndarray:
+        """Makes a picture ``[channel, row, column]`` of a screen."""
+        if self._luminance:
+            screen = cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY)
+        height, width = self._stack.shape[2:]
+        screen = cv2.resize(screen, (width, height), interpolation=cv2.INTER_AREA)
+        return np.moveaxis(screen, 2, 0) if screen.ndim == 3 else screen
 
     def _observation(self) -> np.ndarray:
         pictures, channels, height, width = self._stack.shape
         return self._stack.reshape(pictures * channels, height, width).copy()
-
-
-class ChannelsFirst(gymnasium.ObservationWrapper):
-    """Turns ``[H, W, C]`` pictures into the ``[C, H, W]`` that networks here expect."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        space = env.observation_space
-        assert isinstance(space, gymnasium.spaces.Box)
-        self.observation_space = gymnasium.spaces.Box(
-            np.moveaxis(space.low, -1, 0), np.moveaxis(space.high, -1, 0), dtype=space.dtype.type
-        )
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Moves the channels to the front: ``[H, W, C]`` to ``[C, H, W]``."""
-        return np.ascontiguousarray(np.moveaxis(observation, -1, 0))

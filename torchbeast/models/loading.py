@@ -38,7 +38,7 @@ def find_agent_type(agent_type: str) -> type[Agent]:
     module, _, name = agent_type.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # A module may raise anything.
         raise UsageError(
             f"Cannot find --agent_type {agent_type}: {explain_import(error)}"
         ) from error

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.watchdog import PauseDetector
 from torchbeast.runtime.workers import begin_worker
 
@@ -192,8 +193,7 @@ def _attempt(task: Callable[[Callable[[], None]], Any], alive: _Alive) -> Messag
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        text = str(error).splitlines()
-        return Message("failed", f"{type(error).__name__}" + (f": {text[0]}" if text else ""))
+        return Message("failed", typed_line(error))
 
 
 def _describe_exit(code: int | None) -> str:

@@ -35,12 +35,12 @@ class EscapingFormatter(logging.Formatter):
 
 
 def first_line(error: BaseException) -> str:
-    r"""Returns the first line of an error's text; its type where it has no text.
+    r"""Returns the first line of an error's text that is not empty; its type if there is none.
 
-    >>> first_line(ValueError("no\nmore")), first_line(ValueError())
+    >>> first_line(ValueError("\nno\nmore")), first_line(ValueError())
     ('no', 'ValueError')
     """
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
 
 
 def explain_import(error: BaseException) -> str:
@@ -54,12 +54,13 @@ def explain_import(error: BaseException) -> str:
 
 
 def typed_line(error: BaseException) -> str:
-    r"""Returns an error's type and the first line of its text.
+    """Returns an error's type and the first line of its text.
 
-    >>> typed_line(KeyError("frame"))
-    "KeyError: 'frame'"
+    >>> typed_line(KeyError("frame")), typed_line(ValueError())
+    ("KeyError: 'frame'", 'ValueError')
     """
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"
 
 
 def human_time(seconds: float) -> str:

@@ -115,9 +115,8 @@ def start_worker(process: Any) -> None:
 class Restarts:
     """Counts the starts and deaths of worker processes that are replaced when they die."""
 
-    def __init__(self, program: str, kind: str, count: int) -> None:
-        """``program`` and ``kind`` are for messages: polybeast_env, server."""
-        self._program = program
+    def __init__(self, kind: str, count: int) -> None:
+        """``kind`` is for messages: server, actor."""
         self._kind = kind
         self._starts = [0] * count
         self._started_at = [0.0] * count
@@ -149,7 +148,7 @@ class Restarts:
             raise RunError(
                 f"{self._kind} {index} {reason}, {MAX_QUICK_DEATHS} times right after its start"
             )
-        log.warning("%s: %s %s %s, restarting it", self._program, self._kind, index, reason)
+        log.warning("%s %s %s, restarting it", self._kind, index, reason)
 
 
 class FailureBudget:

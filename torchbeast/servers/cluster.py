@@ -323,7 +323,7 @@ class _Driver:
         self._present: set[int] = set()  # Servers that have an actor.
         self._listening: set[int] = set()
         self._early_deaths = 0  # Of actors that never had a game, in succession.
-        self._restarts = Restarts("Ray", "server", len(config.loads))
+        self._restarts = Restarts("Ray: server", len(config.loads))
         self._told, self._next_telling = -1, time.monotonic() + PROGRESS_INTERVAL_S
 
     def run(self) -> None:

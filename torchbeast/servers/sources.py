@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 
-from torchbeast.core.types import RunError
 from torchbeast.servers.addresses import server_addresses
+from torchbeast.servers.supervisor import ServedGames, Supervisor, SupervisorConfig
 
 
 class ServerSource:
@@ -67,70 +62,49 @@ class ServerSource:
 
 
 class OwnServers(ServerSource):
-    """Server processes on this machine, and one that supervises them.
-
-    They run in a new session. Ctrl-C reaches only the learner, which then ends them in order.
-    """
+    """Server processes of the run's own, on this machine."""
 
     def __init__(
         self,
-        basename: str | None,
-        num_servers: int,
-        arguments: list[str],
+        served: ServedGames,
+        tasks: Sequence[int],
+        basename: str | None = None,
         tls: Sequence[str] | None = None,
     ) -> None:
         """Plans the servers; :meth:`__enter__` starts them.
 
         Args:
+            served: what they serve.
+            tasks: index of the game that each server has.
             basename: of the servers' addresses; None for sockets in a private directory.
-            num_servers: server processes.
-            arguments: the flags of polybeast_env that say what they serve.
             tls: certificate, key and root, as text.
         """
         super().__init__([], tls)
+        self._served = served
+        self._tasks = tuple(tasks)
         self._basename = basename
-        self._num_servers = num_servers
-        self._arguments = arguments
-        self._directory = contextlib.ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> OwnServers:
-        basename = self._basename
-        if basename is None:
-            directory = tempfile.mkdtemp(prefix="torchbeast-")
-            self._directory.callback(shutil.rmtree, directory, ignore_errors=True)
-            basename = f"unix:{directory}/env"
-        self.addresses = server_addresses([basename], self._num_servers)
-        command = [
-            sys.executable,
-            "-m",
-            "torchbeast.polybeast_env",
-            *self._arguments,
-            f"--pipes_basename={basename}",
-            f"--num_servers={self._num_servers}",
-            f"--parent_pid={os.getpid()}",
-            *(["--private_directory"] if self._basename is None else []),
-        ]
-        self._process = subprocess.Popen(command, start_new_session=True)
+        with contextlib.ExitStack() as stack:
+            basename = self._basename
+            if basename is None:
+                directory = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="torchbeast-", ignore_cleanup_errors=True)
+                )
+                basename = f"unix:{directory}/env"
+            self.addresses = server_addresses([basename], len(self._tasks))
+            self._supervisor = Supervisor(
+                SupervisorConfig(self._served, basename, self._tasks, self.tls)
+            )
+            stack.callback(self._supervisor.stop)
+            self._supervisor.start()
+            self._resources = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            _end(self._process)
-        self._directory.close()
+        self._resources.close()
 
     def changes(self) -> list[tuple[int, str]]:
-        if self._process is not None and self._process.poll() is not None:
-            # They have said why.
-            raise RunError(f"the environment servers ended (exit code {self._process.returncode})")
+        self._supervisor.watch(timeout=0)
         return []
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=3)
-    # Servers may outlive a supervisor that was killed: only Linux ends children with parents.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

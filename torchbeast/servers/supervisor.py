@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing.connection
-import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core.types import RunError
@@ -42,10 +40,8 @@ class SupervisorConfig(NamedTuple):
     pipes_basename: str
     tasks: tuple[int, ...]
     """Index of the game that each server has."""
-    tls: list[str] | None
+    tls: Sequence[str] | None
     """Certificate, key and root, as text."""
-    private_directory: bool
-    """Whether the sockets' directory is to be removed at the end."""
 
 
 def make_env_init(
@@ -114,7 +110,7 @@ class Supervisor:
         self._servers: list[Any] = [None] * len(config.tasks)
         self._errors: list[Any] = [None] * len(config.tasks)
         self._watchdog = Watchdog(self._context, len(config.tasks), config.served.step_timeout_s)
-        self._restarts = Restarts("polybeast_env", "server", len(config.tasks))
+        self._restarts = Restarts("server", len(config.tasks))
 
     def start(self) -> None:
         """Starts all servers."""
@@ -133,8 +129,11 @@ class Supervisor:
         self._servers[index] = process
         theirs.close()  # So that the pipe ends with the server.
 
-    def watch(self, timeout: float) -> str | None:
-        """Replaces servers that died or hang; returns why the servers must end, if so."""
+    def watch(self, timeout: float) -> None:
+        """Replaces servers that died or hang, after ``timeout`` seconds or as soon as one died.
+
+        Raises RunError if that does not help.
+        """
         multiprocessing.connection.wait([s.sentinel for s in self._servers], timeout)
         for index, server in enumerate(self._servers):
             if self._watchdog.is_hung(index):
@@ -143,13 +142,9 @@ class Supervisor:
                 continue
             with contextlib.suppress(EOFError), self._errors[index] as errors:
                 if errors.poll():
-                    return str(errors.recv())
-            try:
-                self._restarts.note_end(index, *self._watchdog.explain(index, server.exitcode))
-            except RunError as error:
-                return str(error)
+                    raise RunError(errors.recv())
+            self._restarts.note_end(index, *self._watchdog.explain(index, server.exitcode))
             self._start_one(index)
-        return None
 
     def stop(self) -> None:
         """Ends all servers; they hold nothing worth waiting for."""
@@ -158,13 +153,3 @@ class Supervisor:
             server.kill()
         for server in servers:
             server.join()
-        if self._config.private_directory:
-            directory = os.path.dirname(self._config.pipes_basename.removeprefix("unix:"))
-            shutil.rmtree(directory, ignore_errors=True)
-        elif self._config.pipes_basename.startswith("unix:"):
-            from libtorchbeast import remove_dead_socket
-
-            for index in range(len(self._servers)):
-                address = addresses.server_address(self._config.pipes_basename, index)
-                with contextlib.suppress(RuntimeError):
-                    remove_dead_socket(address.removeprefix("unix:"))

@@ -8,7 +8,7 @@ machine, connects the ranks that learn together, and keeps other processes from 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torchbeast.core.distributed import join_ranks, read_ranks
 from torchbeast.records.run_lock import lock_run, reserve_name
@@ -20,11 +20,14 @@ __all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "open_run", "prepare"]
 
 
 @contextlib.contextmanager
-def open_run(config: TrainingConfig, *, has_pool: bool = True) -> Iterator[RunPlan]:
+def open_run(
+    config: TrainingConfig, check: Callable[[RunPlan], object], *, has_pool: bool = True
+) -> Iterator[RunPlan]:
     """Prepares a run of this process, which may be one of several ranks. A context manager.
 
     Args:
         config: what the user asks for.
+        check: what else is checked before anything starts; raises UsageError.
         has_pool: see :func:`prepare`.
 
     Yields:
@@ -35,6 +38,7 @@ def open_run(config: TrainingConfig, *, has_pool: bool = True) -> Iterator[RunPl
         RunError: the other ranks cannot be reached.
     """
     plan = prepare(config, read_ranks(), has_pool=has_pool)
+    check(plan)
     with contextlib.ExitStack() as stack:
         if plan.ranks.is_first:
             if config.output.xpid is None:

@@ -41,9 +41,11 @@ class BottleneckDetector:
             self._learner_advice = "needs more cores or a GPU"
         else:
             self._learner_advice = "try --agent_type atari"
-        if num_servers == 0 or plan.num_actors < ENOUGH_ACTORS_PER_CORE * cores:
+        # MonoBeast, which has no servers, has a process for each environment.
+        enough_actors = cores * (ENOUGH_ACTORS_PER_CORE if num_servers else 1)
+        if plan.num_actors < enough_actors:
             self._environment_advice = "try more --num_actors"
-        elif num_servers < cores or config.servers.ray_address is not None:
+        elif num_servers and (num_servers < cores or config.servers.ray_address is not None):
             self._environment_advice = "try more --num_servers"
         elif has_more_cores:
             self._environment_advice = "try more --cores"

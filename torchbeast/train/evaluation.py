@@ -267,6 +267,8 @@ def describe(evaluation: Evaluation) -> list[str]:
     lines = []
     for policy in POLICIES:
         scores = evaluation.select(policy)
+        if not scores:  # All games failed; the log says why.
+            continue
         parts = [f"{short_name(s.env)} {s.mean:.2f}" for s in scores]
         if len(parts) > MAX_LISTED_GAMES:
             parts = [f"{len(parts)} games in scores.csv"]

@@ -55,7 +55,7 @@ class ActorProcesses:
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
-        self._restarts = Restarts("monobeast", "actor", num_actors)
+        self._restarts = Restarts("actor", num_actors)
         self._failures = [
             FailureBudget(MAX_ENVIRONMENT_FAILURES, FAILURE_WINDOW_S) for _ in config.tasks
         ]

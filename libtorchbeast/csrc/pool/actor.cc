@@ -1,6 +1,7 @@
 #include "pool/actor.h"
 
 #include <chrono>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -315,7 +316,7 @@ void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
 
 void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
   rpcenv::Request& request = stream_->request();
-  request.mutable_actions()->clear();
+  request.clear_actions();
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     const DynamicBatcher::Slice& slice = slices[e];
     const TensorNest& outputs = Part(slice, 0);
@@ -326,13 +327,13 @@ void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
     agent_states_[e] = Part(slice, 1).map([&](const Tensor& state) {
       return Shared(CopySlice(state, 1, slice.offset, 1, *buffers_));
     });
-    const Tensor& action = outputs.front();
-    LeafSpec spec{action.dtype, {}};
-    for (int i = 2; i < action.shape.rank(); ++i) spec.shape.Append(action.shape[i]);
-    const std::byte* data = action.data + slice.offset * spec.NumBytes();
-    last_actions_[e] = SingleInteger(spec, data).value_or(0);
-    request.mutable_actions()->append(reinterpret_cast<const char*>(data), spec.NumBytes());
-    if (e == 0) *request.mutable_action_spec() = EncodeArraySpec(spec);
+    const Tensor& actions = outputs.front();
+    if (actions.dtype != DType::kInt64 || actions.shape.NumElements() != actions.shape[1]) {
+      throw std::invalid_argument("Actions must be int64[1, B], got " +
+                                  ToString(LeafSpec{actions.dtype, actions.shape}));
+    }
+    std::memcpy(&last_actions_[e], actions.data + slice.offset * sizeof(int64_t), sizeof(int64_t));
+    request.add_actions(last_actions_[e]);
   }
   has_first_output_ = true;
 }

@@ -32,7 +32,7 @@
 
 namespace torchbeast {
 
-class Actor final : public EnvStream::Handler, public std::enable_shared_from_this<Actor> {
+class Actor final : public std::enable_shared_from_this<Actor> {
  public:
   // Inputs for inference. Whoever gets them from an actor submits them.
   using Submission = DynamicBatcher::Submission;
@@ -68,7 +68,9 @@ class Actor final : public EnvStream::Handler, public std::enable_shared_from_th
   void SetAddress(const std::string& address) TB_EXCLUDES(mutex_);
   // To be called now and then: gives up what takes longer than it may.
   void CheckDeadline(Clock::time_point now) TB_EXCLUDES(mutex_);
-  std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok) override
+  // An operation of its stream completed; `ok` as gRPC says. Returns what is to be submitted for
+  // inference once the calling thread holds no locks: submitting may call back.
+  std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok)
       TB_EXCLUDES(mutex_);
   // The rollouts are in the learner queue.
   std::optional<Submission> OnDelivered() TB_EXCLUDES(mutex_);

@@ -48,7 +48,7 @@ struct ActorOptions {
   int max_environment_failures = 3;
   // Of a stream's rollouts: what a server may make this side allocate.
   int64_t max_rollout_bytes = int64_t{8} << 30;
-  // Of one message, in either direction.
+  // Of one message that comes in.
   int max_message_bytes = kMaxMessageBytes;
   // Threads that handle the streams' events, each those of its own streams; no more than there are
   // streams.

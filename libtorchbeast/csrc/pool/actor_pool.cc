@@ -35,8 +35,9 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
   }
   for (const StreamOptions& stream : streams) {
     if (stream.num_environments < 1 || stream.num_environments > kMaxEnvironmentsPerStream) {
-      throw std::invalid_argument("A stream carries 1 to 1024 environments, not " +
-                                  std::to_string(stream.num_environments));
+      throw std::invalid_argument("A stream carries 1 to " +
+                                  std::to_string(kMaxEnvironmentsPerStream) +
+                                  " environments, not " + std::to_string(stream.num_environments));
     }
     CheckAddress(stream.address);
   }
@@ -105,6 +106,7 @@ void ActorPool::Run(const Poll& poll) {
   for (const auto& queue : completion_queues_) queue->Shutdown();
   for (std::thread& thread : threads) thread.join();
   for (const auto& actor : actors_) actor->Release();
+  WriteLog();
   if (!error) {
     MutexLock lock(mutex_);
     error = first_error_;
@@ -116,6 +118,7 @@ void ActorPool::Watch(const Poll& poll) {
   while (!IsOver()) {
     if (poll) poll();
     for (const auto& actor : actors_) actor->CheckDeadline(Clock::now());
+    WriteLog();
     MutexLock lock(mutex_);
     const auto deadline = Clock::now() + kPollInterval;
     const bool failed = changed_.Wait(
@@ -135,7 +138,7 @@ void ActorPool::EventLoop(grpc::CompletionQueue* queue) {
     do {
       TB_OPERATION_COMPLETED(tag);
       const auto* event = static_cast<EnvStream::Tag*>(tag);
-      if (auto submission = event->handler->OnCompletion(event->operation, ok)) {
+      if (auto submission = event->actor->OnCompletion(event->operation, ok)) {
         submissions.push_back(std::move(*submission));
       }
     } while (queue->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
@@ -217,6 +220,20 @@ void ActorPool::CheckObservation(const std::string& address, const SpecNest& obs
   if (difference.empty()) return;
   throw StreamError(StreamError::Remedy::kEndRun,
                     "its observations differ from those of " + first_address_ + ": " + difference);
+}
+
+void ActorPool::Log(LogLevel level, const std::string& message) {
+  MutexLock lock(mutex_);
+  messages_.emplace_back(level, message);
+}
+
+void ActorPool::WriteLog() {
+  std::vector<std::pair<LogLevel, std::string>> messages;
+  {
+    MutexLock lock(mutex_);
+    messages.swap(messages_);
+  }
+  for (const auto& [level, message] : messages) log_(level, message);
 }
 
 bool ActorPool::HasProgress() const {

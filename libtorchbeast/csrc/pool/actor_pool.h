@@ -36,7 +36,7 @@ class ActorPool final : private Actor::Listener {
   // Runs all streams until the learner queue or the batcher is closed, then returns; it may be
   // called once. A server that dies is reconnected to, its partial rollouts dropped; it may stay
   // away while others answer. The first error of any stream ends all of them and is thrown here, as
-  // is what `poll` throws.
+  // is what `poll` throws. `log` is called by this thread.
   void Run(const Poll& poll) TB_EXCLUDES(mutex_);
   // Moves stream `stream` to the server at `address`, see Actor::SetAddress(). Before, during and
   // after Run(), from any thread. std::out_of_range if there is no such stream,
@@ -54,8 +54,10 @@ class ActorPool final : private Actor::Listener {
       TB_EXCLUDES(mutex_);
   bool HasProgress() const override;
   void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
-  void Log(LogLevel level, const std::string& message) override { log_(level, message); }
+  void Log(LogLevel level, const std::string& message) override TB_EXCLUDES(mutex_);
 
+  // Hands over what was logged. To be called without locks: `log` may need others.
+  void WriteLog() TB_EXCLUDES(mutex_);
   // Waits for the end.
   void Watch(const Poll& poll) TB_EXCLUDES(mutex_);
   // A thread that handles the events of the streams of `queue`.
@@ -87,6 +89,7 @@ class ActorPool final : private Actor::Listener {
   // Of the first server that answered, and what all others must have.
   std::string first_address_ TB_GUARDED_BY(mutex_);
   std::optional<SpecNest> observation_ TB_GUARDED_BY(mutex_);
+  std::vector<std::pair<LogLevel, std::string>> messages_ TB_GUARDED_BY(mutex_);
   CondVar has_deliveries_;
   std::deque<std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>>> deliveries_
       TB_GUARDED_BY(mutex_);

@@ -1,6 +1,6 @@
 // The client's end of one stream of environments, as operations on a completion queue.
 //
-// Every operation's tag is a Tag*; whoever takes it off the queue calls its handler, which asks
+// Every operation's tag is a Tag*; whoever takes it off the queue calls its actor, which asks
 // Advance() what the completion means. At most one of Open(), Step(), Finish() is under way at a
 // time; Cancel() may be called from any thread and ends it. All else is for one thread at a time.
 #pragma once
@@ -9,15 +9,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "pool/dynamic_batcher.h"
 #include "rpcenv.grpc.pb.h"
 #include "wire/transport.h"
 #include "wire/wire.h"
 
 namespace torchbeast {
+
+class Actor;
 
 class EnvStream {
  public:
@@ -30,24 +30,15 @@ class EnvStream {
     kBroken,    // Follows Open() and Step(): go on with Finish().
     kFinished,  // Follows Finish(): status() says why.
   };
-  // Takes the stream's completed operations.
-  class Handler {
-   public:
-    virtual ~Handler() = default;
-    // `ok`: as gRPC says. Returns what is to be submitted for inference once the calling thread
-    // holds no locks: submitting may call back.
-    virtual std::optional<DynamicBatcher::Submission> OnCompletion(Operation operation,
-                                                                   bool ok) = 0;
-  };
   // What the completion queue returns for an operation.
   struct Tag {
-    Handler* handler = nullptr;
+    Actor* actor = nullptr;
     Operation operation = Operation::kStart;
   };
 
-  // `handler` goes into all tags.
+  // `actor` goes into all tags.
   EnvStream(const std::string& address, const Tls& tls, int64_t num_environments, bool newest_plane,
-            int max_message_bytes, grpc::CompletionQueue* queue, Handler* handler);
+            int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor);
   EnvStream(const EnvStream&) = delete;
   EnvStream& operator=(const EnvStream&) = delete;
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "core/text.h"
+#include "wire/transport.h"
 #include "wire/wire.h"
 
 namespace torchbeast {
@@ -16,6 +17,8 @@ constexpr std::chrono::milliseconds kLastBackoff{1000};
 // Of a status; tracebacks may be longer.
 constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxTracebackBytes = 128 << 10;
+// The part of the connect timeout after which a server that has not answered yet is logged.
+constexpr int kPatience = 20;
 
 // In which failures of a server are counted. Those that answer too late are noticed a step_timeout
 // after the step began, so in kFailureWindow alone there might never be enough of them.
@@ -46,9 +49,7 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
       backoff_(kFirstBackoff),
       server_failures_(ServerWindow(options)),
       environment_failures_(static_cast<size_t>(stream.num_environments),
-                            FailureBudget(kFailureWindow)) {
-  history_.tls = !options.tls.empty();
-}
+                            FailureBudget(kFailureWindow)) {}
 
 void Recovery::OnNewAddress() {
   EndTrouble();
@@ -57,14 +58,13 @@ void Recovery::OnNewAddress() {
 
 void Recovery::EndTrouble() {
   deadline_.reset();
-  history_.num_hang_ups = 0;
   last_reason_.clear();
   backoff_ = kFirstBackoff;
   logged_ = false;
 }
 
 Clock::time_point Recovery::OnConnect() {
-  history_.answered = false;
+  answered_ = false;
   if (!deadline_) deadline_ = Clock::now() + options_.connect_timeout;
   return *deadline_;
 }
@@ -85,9 +85,27 @@ std::string Recovery::OutOf(int count, const FailureBudget& budget) const {
          " failures within " + Seconds(budget.window()) + ")";
 }
 
-StreamError Recovery::Explain(const grpc::Status& status) {
-  history_.num_hang_ups = IsHangUp(status, history_) ? history_.num_hang_ups + 1 : 0;
-  return ExplainStatus(status, history_);
+StreamError Recovery::Explain(const grpc::Status& status) const {
+  using Remedy = StreamError::Remedy;
+  const std::string& text = status.error_message();
+  const std::string message = text.empty() ? "no message" : text;
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      return {Remedy::kReconnect, "it ended the stream"};
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::UNIMPLEMENTED:
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return {Remedy::kEndRun, "it refuses this actor pool: " + message};
+    case grpc::StatusCode::RESOURCE_EXHAUSTED: {
+      // Either the server is full, or a message is too large, as it will be the next time.
+      const bool is_full = text.find("larger than max") == std::string::npos;
+      return {is_full ? Remedy::kReconnect : Remedy::kReconnectCounted, message};
+    }
+    default:
+      return {Remedy::kReconnect, answered_ ? "it went away (" + message + ")" : message};
+  }
 }
 
 std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
@@ -115,10 +133,20 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
                              (has_other ? "; before that: " + last_reason_ : ""));
   }
   last_reason_ = reason;
-  // A server that is not there yet is nothing to speak of, and one line is enough.
-  if (logged_ || (!history_.answered && history_.num_hang_ups < kManyHangUps)) return std::nullopt;
+  if (logged_) return std::nullopt;
+  if (answered_) {
+    logged_ = true;
+    return server + reason + "; connecting again";
+  }
+  // A server that has only to start is nothing to speak of.
+  const std::chrono::milliseconds patience = options_.connect_timeout / kPatience;
+  if (!deadline_ || Clock::now() < *deadline_ - options_.connect_timeout + patience) {
+    return std::nullopt;
+  }
   logged_ = true;
-  return server + reason + "; connecting again";
+  const bool may_need_tls = !SocketPath(stream_.address);
+  return server + "no answer for " + Seconds(patience) + ": " + reason + "; connecting again" +
+         (may_need_tls ? ". Is it started, and do both sides use TLS?" : "");
 }
 
 std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_t> task) {

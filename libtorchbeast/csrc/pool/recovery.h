@@ -15,7 +15,6 @@
 #include "core/sync.h"
 #include "pool/actor_options.h"
 #include "pool/failure_budget.h"
-#include "pool/stream_status.h"
 #include "rpcenv.pb.h"
 
 namespace torchbeast {
@@ -31,12 +30,12 @@ class Recovery {
   // A stream begins. Returns until when it must be open.
   Clock::time_point OnConnect();
   // The server answered anything.
-  void OnAnswer() { history_.answered = true; }
+  void OnAnswer() { answered_ = true; }
   // The server answered a step: what was wrong with it is over.
   void OnProgress();
 
   // Why the stream with this status ended.
-  StreamError Explain(const grpc::Status& status);
+  StreamError Explain(const grpc::Status& status) const;
   // What follows from the end of a stream because of `error`: returns what to log, if anything,
   // before the next attempt. Throws std::runtime_error if the run is to end.
   // `others_answer`: whether other streams go on. A server that has answered steps before may then
@@ -58,7 +57,8 @@ class Recovery {
   // When the server must have answered a step; not set while it does.
   std::optional<Clock::time_point> deadline_;
   std::chrono::milliseconds backoff_;
-  StreamHistory history_;
+  // Whether the server answered anything on the present stream.
+  bool answered_ = false;
   // Why the last stream ended in the present trouble.
   std::string last_reason_;
   // Whether the present trouble has been logged.

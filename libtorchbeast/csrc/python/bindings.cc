@@ -1,17 +1,15 @@
 // The Python module: the public names, how arguments are read, and who holds the GIL.
 //
-// Rule: no call waits, takes a lock of the library or talks to the network with the GIL held.
+// Rule: no call waits or talks to the network with the GIL held, and no thread asks for the GIL
+// while it holds a lock of the library.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -30,7 +28,6 @@
 #include "python/py_sizes.h"
 #include "python/py_tensor.h"
 #include "server/env_server.h"
-#include "wire/socket_path.h"
 #include "wire/transport.h"
 
 namespace nb = nanobind;
@@ -196,7 +193,6 @@ NB_MODULE(_C, m) {
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
   m.def("is_local", &torchbeast::CheckAddressIsLocal, nb::arg("address"));
-  m.def("remove_dead_socket", &torchbeast::RemoveDeadSocket, nb::arg("path"), torchbeast::NoGil());
   torchbeast::BindExit(m);
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);

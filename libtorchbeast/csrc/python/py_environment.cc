@@ -1,6 +1,7 @@
 #include "python/py_environment.h"
 
-#include <cstring>
+#include <nanobind/stl/string.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -45,6 +46,13 @@ auto WithPython(Function&& function) -> decltype(function()) {
   });
 }
 
+// What Python's ascii() returns.
+std::string Represent(nb::handle value) {
+  const nb::object text = nb::steal(PyObject_ASCII(value.ptr()));
+  if (!text.is_valid()) nb::raise_python_error();
+  return nb::cast<std::string>(text);
+}
+
 bool IsTrue(nb::handle value) {
   const int truth = PyObject_IsTrue(value.ptr());
   if (truth < 0) nb::raise_python_error();
@@ -62,8 +70,7 @@ double ReadReward(nb::handle value) {
   const double reward = PyFloat_AsDouble(value.ptr());
   if (reward == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    throw std::runtime_error("its reward is " + std::string(nb::repr(value).c_str()) +
-                             ", which is no number");
+    throw std::runtime_error("its reward is " + Represent(value) + ", which is no number");
   }
   return reward;
 }
@@ -73,7 +80,7 @@ double ReadReward(nb::handle value) {
 // limit.
 bool ReadTruncated(nb::handle value) {
   if (nb::isinstance<nb::int_>(value) && !nb::isinstance<nb::bool_>(value)) {
-    throw std::runtime_error("its step() returned " + std::string(nb::repr(value).c_str()) +
+    throw std::runtime_error("its step() returned " + Represent(value) +
                              " for `truncated`, which is no bool; a game's index belongs into "
                              "Server(task=...)");
   }
@@ -88,7 +95,12 @@ class PythonEnvironment final : public Environment {
   }
 
   ~PythonEnvironment() override {
-    if (!nb::is_alive()) return;
+    if (!nb::is_alive()) {  // Nobody may count references any more.
+      env_.release();
+      reset_.release();
+      step_.release();
+      return;
+    }
     GilLock gil;
     env_.reset();
     reset_.reset();
@@ -120,21 +132,13 @@ class PythonEnvironment final : public Environment {
     });
   }
 
-  Result Step(const LeafSpec& spec, const std::byte* action) override {
-    return WithPython([&] { return StepWithGil(spec, action); });
+  Result Step(int64_t action) override {
+    return WithPython([&] { return StepWithGil(action); });
   }
 
  private:
-  // An integer of one element as int, any other array as a NumPy array.
-  nb::object ReadAction(const LeafSpec& spec, const std::byte* data) {
-    if (const auto value = SingleInteger(spec, data)) return nb::int_(*value);
-    Tensor action = buffers_.Empty(spec.dtype, spec.shape);
-    std::memcpy(action.data, data, action.NumBytes());
-    return WriteNumpyArray(action);
-  }
-
-  Result StepWithGil(const LeafSpec& spec, const std::byte* action) {
-    const nb::object returned = step_(ReadAction(spec, action));
+  Result StepWithGil(int64_t action) {
+    const nb::object returned = step_(action);
     if (!nb::isinstance<nb::tuple>(returned) ||
         (nb::len(returned) != 5 && nb::len(returned) != 4)) {
       throw std::runtime_error(
@@ -161,7 +165,6 @@ class PythonEnvironment final : public Environment {
   nb::object env_;
   nb::object reset_;
   nb::object step_;
-  BufferPool buffers_;
 };
 
 }  // namespace

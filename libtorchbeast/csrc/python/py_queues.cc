@@ -157,8 +157,7 @@ void BindQueues(nb::module_& m) {
 
   nb::class_<DynamicBatcher::Batch>(m, "Batch")
       .def("get_inputs", &GetInputs)
-      .def("set_outputs", &SetOutputs, nb::arg("outputs"))
-      .def("size", &DynamicBatcher::Batch::size);
+      .def("set_outputs", &SetOutputs, nb::arg("outputs"));
 
   nb::class_<PyDynamicBatcher>(m, "DynamicBatcher")
       .def(nb::init<int64_t, int64_t, int64_t, std::optional<double>, bool>(),

@@ -196,18 +196,6 @@ TensorNest CopyTensors(nb::handle source, BufferPool& buffers) {
       source, [&buffers](nb::handle leaf) { return CopyTensor(ReadTensor(leaf), buffers); });
 }
 
-nb::object WriteNumpyArray(const Tensor& source) {
-  // The owner capsule keeps the block alive as long as the array.
-  nb::capsule owner(new std::shared_ptr<void>(source.owner), [](void* pointer) noexcept {
-    delete static_cast<std::shared_ptr<void>*>(pointer);
-  });
-  std::array<size_t, Shape::kMaxRank> shape{};
-  for (int i = 0; i < source.shape.rank(); ++i) shape[i] = static_cast<size_t>(source.shape[i]);
-  return nb::cast(nb::ndarray<nb::numpy>(source.data, source.shape.rank(), shape.data(), owner,
-                                         nullptr, ToDLPack(source.dtype), nb::device::cpu::value),
-                  nb::rv_policy::reference);
-}
-
 nb::object WriteTensors(const TensorNest& source) {
   if (source.is_leaf()) return ExportToTorch(source.leaf());
   if (source.is_sequence()) {

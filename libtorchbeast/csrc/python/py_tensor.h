@@ -19,8 +19,7 @@ TensorNest ReadTensors(nanobind::handle source);
 TensorNest CopyTensors(nanobind::handle source, BufferPool& buffers);
 
 // Writes a nest of torch tensors: tuples for sequences, dicts for mappings. They share the tensors'
-// memory, as does the NumPy array.
+// memory.
 nanobind::object WriteTensors(const TensorNest& source);
-nanobind::object WriteNumpyArray(const Tensor& source);
 
 }  // namespace torchbeast

@@ -128,7 +128,7 @@ class EnvServer::Session {
       throw WireError("step " + std::to_string(request_.step()) + " after step " +
                       std::to_string(reply_.step()));
     }
-    environments_->Step(DecodeActions(request_, num_environments_), &reply_);
+    environments_->Step(request_, &reply_);
   }
 
   void Open() {
@@ -156,14 +156,6 @@ class EnvServer::Session {
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
     reply_.mutable_schema()->set_environment(server_->options_.environment);
-    const size_t bytes = reply_.ByteSizeLong();
-    const int limit = server_->options_.max_message_bytes;
-    if (bytes > static_cast<size_t>(limit)) {
-      throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
-                    "the observations of " + std::to_string(num_environments_) +
-                        " environments are larger than max (" + std::to_string(bytes) +
-                        " bytes, at most " + std::to_string(limit) + ")"};
-    }
   }
 
   EnvServer* const server_;

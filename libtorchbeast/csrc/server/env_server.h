@@ -33,7 +33,7 @@ struct ServerOptions {
   Tls tls;
   // Of all streams together.
   int64_t max_environments = 1024;
-  // Of one message, in either direction.
+  // Of one message that comes in.
   int max_message_bytes = kMaxMessageBytes;
 };
 

@@ -68,13 +68,18 @@ void EnvironmentBatch::Open(rpcenv::Reply* reply) {
   *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
 }
 
-void EnvironmentBatch::Step(const Actions& actions, rpcenv::Reply* reply) {
+void EnvironmentBatch::Step(const rpcenv::Request& request, rpcenv::Reply* reply) {
+  if (static_cast<size_t>(request.actions_size()) != slots_.size()) {
+    throw WireError("expected " + std::to_string(slots_.size()) + " actions, got " +
+                    std::to_string(request.actions_size()));
+  }
   encoder_.Begin(reply);
-  for (size_t i = 0; i < slots_.size(); ++i) StepOne(i, actions, reply);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    StepOne(i, request.actions(static_cast<int>(i)), reply);
+  }
 }
 
-TensorNest EnvironmentBatch::Advance(Slot* slot, const LeafSpec& spec, const std::byte* action,
-                                     Outcome* outcome) {
+TensorNest EnvironmentBatch::Advance(Slot* slot, int64_t action, Outcome* outcome) {
   if (slot->cut_off) {
     outcome->done = true;
     outcome->game_over = *slot->cut_off;
@@ -82,13 +87,13 @@ TensorNest EnvironmentBatch::Advance(Slot* slot, const LeafSpec& spec, const std
     return slot->environment->Reset();
   }
   ++slot->num_steps;
-  Environment::Result result = slot->environment->Step(spec, action);
+  Environment::Result result = slot->environment->Step(action);
   outcome->reward = static_cast<float>(result.reward);
   if (!std::isfinite(outcome->reward)) {
     throw std::runtime_error("its reward is " + std::to_string(result.reward));
   }
   ++slot->episode_step;
-  slot->episode_return += result.reward;
+  slot->episode_return += outcome->reward;
   if (result.terminated) {
     outcome->done = true;
     outcome->game_over = result.game_over;
@@ -99,13 +104,12 @@ TensorNest EnvironmentBatch::Advance(Slot* slot, const LeafSpec& spec, const std
   return std::move(result.observation);
 }
 
-void EnvironmentBatch::StepOne(size_t index, const Actions& actions, rpcenv::Reply* reply) {
+void EnvironmentBatch::StepOne(size_t index, int64_t action, rpcenv::Reply* reply) {
   Slot& slot = slots_[index];
   std::string reason;
   try {
-    const std::byte* action = actions.data + static_cast<int64_t>(index) * actions.spec.NumBytes();
     Outcome outcome;
-    const TensorNest observation = Advance(&slot, actions.spec, action, &outcome);
+    const TensorNest observation = Advance(&slot, action, &outcome);
     encoder_.Check(observation);
     Append(slot, observation, outcome, reply);
     if (outcome.game_over) {

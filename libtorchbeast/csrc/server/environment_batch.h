@@ -43,8 +43,7 @@ class Environment {
   virtual ~Environment() = default;
   // Starts an episode and returns its first observation.
   virtual TensorNest Reset() = 0;
-  // `action`: an array as `spec` says.
-  virtual Result Step(const LeafSpec& spec, const std::byte* action) = 0;
+  virtual Result Step(int64_t action) = 0;
   // Called once, before destruction.
   virtual void Close() = 0;
 };
@@ -75,9 +74,10 @@ class EnvironmentBatch {
   // Makes the environments and fills `reply` with their first observations and the structure of
   // these. Throws EnvironmentFailure and Interrupted.
   void Open(rpcenv::Reply* reply);
-  // Fills `reply` with the results of `actions`. An environment that fails is replaced. Throws
-  // EnvironmentFailure if that fails, too, and Interrupted.
-  void Step(const Actions& actions, rpcenv::Reply* reply);
+  // Fills `reply` with the results of the actions in `request`. An environment that fails is
+  // replaced. Throws WireError unless there is one action for each, EnvironmentFailure if one
+  // cannot be replaced, and Interrupted.
+  void Step(const rpcenv::Request& request, rpcenv::Reply* reply);
   // Closes all environments, then throws Interrupted if one of them did.
   void Close();
 
@@ -105,8 +105,8 @@ class EnvironmentBatch {
   TensorNest Start(Slot* slot);
   // Steps the environment of `slot`, or resets it after a truncated episode. Returns what is to be
   // observed then.
-  TensorNest Advance(Slot* slot, const LeafSpec& spec, const std::byte* action, Outcome* outcome);
-  void StepOne(size_t index, const Actions& actions, rpcenv::Reply* reply);
+  TensorNest Advance(Slot* slot, int64_t action, Outcome* outcome);
+  void StepOne(size_t index, int64_t action, rpcenv::Reply* reply);
   // Replaces an environment that failed because of `reason`.
   void Replace(size_t index, const std::string& reason, rpcenv::Reply* reply);
   rpcenv::Failure MakeFailure(size_t index, const std::string& reason) const;

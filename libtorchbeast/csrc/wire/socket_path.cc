@@ -44,10 +44,4 @@ void CheckOwner(const std::string& path) {
   }
 }
 
-void RemoveDeadSocket(const std::string& path) {
-  struct stat status;
-  if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
-  if (!SomebodyListens(path)) unlink(path.c_str());
-}
-
 }  // namespace torchbeast

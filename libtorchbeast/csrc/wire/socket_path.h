@@ -15,8 +15,4 @@ bool SomebodyListens(const std::string& path);
 // in a directory that everybody can write to, anybody can wait there for a client.
 void CheckOwner(const std::string& path);
 
-// Removes the socket of a server that was killed; no other file, and no socket that somebody
-// listens on. Throws as SomebodyListens() does.
-void RemoveDeadSocket(const std::string& path);
-
 }  // namespace torchbeast

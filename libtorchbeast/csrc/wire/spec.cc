@@ -1,33 +1,16 @@
 #include "wire/spec.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace torchbeast {
 
 namespace {
 
-constexpr int kMaxSpecDepth = 32;
-
-template <typename T>
-T Load(const std::byte* data) {
-  T value;
-  std::memcpy(&value, data, sizeof(value));
-  return value;
-}
-
-// `num_nodes` counts down to the end of what is accepted.
-SpecNest DecodeSpecAt(const rpcenv::Spec& spec, int depth, int* num_nodes) {
-  if (depth > kMaxSpecDepth) throw WireError("observation is nested too deeply");
-  if (--*num_nodes < 0) {
-    throw WireError("observation of more than " + std::to_string(kMaxLeaves) + " arrays");
-  }
-  auto decode_all = [&](const auto& items) {
+SpecNest DecodeNode(const rpcenv::Spec& spec) {
+  auto decode_all = [](const auto& items) {
     SpecNest::Sequence nests;
-    for (const rpcenv::Spec& item : items) {
-      nests.push_back(DecodeSpecAt(item, depth + 1, num_nodes));
-    }
+    for (const rpcenv::Spec& item : items) nests.push_back(DecodeNode(item));
     return nests;
   };
   switch (spec.node_case()) {
@@ -52,29 +35,6 @@ SpecNest DecodeSpecAt(const rpcenv::Spec& spec, int depth, int* num_nodes) {
     }
     default:
       throw WireError("observation without structure");
-  }
-}
-
-size_t KeyBytes(const SpecNest& spec) {
-  size_t bytes = 0;
-  if (spec.is_sequence()) {
-    for (const SpecNest& item : spec.sequence()) bytes += KeyBytes(item);
-  } else if (spec.is_mapping()) {
-    for (const auto& [key, item] : spec.mapping()) bytes += key.size() + KeyBytes(item);
-  }
-  return bytes;
-}
-
-// WireError unless there are 1 to kMaxLeaves arrays, and keys of at most kMaxKeyBytes.
-void CheckLimits(const SpecNest& spec) {
-  const size_t count = spec.num_leaves();
-  if (count == 0) throw WireError("observation without arrays");
-  if (count > static_cast<size_t>(kMaxLeaves)) {
-    throw WireError("observation of more than " + std::to_string(kMaxLeaves) + " arrays");
-  }
-  if (KeyBytes(spec) > kMaxKeyBytes) {
-    throw WireError("observation whose keys have more than " + std::to_string(kMaxKeyBytes) +
-                    " bytes");
   }
 }
 
@@ -127,42 +87,15 @@ rpcenv::Spec EncodeSpec(const SpecNest& spec) {
 }
 
 SpecNest DecodeSpec(const rpcenv::Spec& spec) {
-  int num_nodes = 2 * kMaxLeaves;  // Containers included.
-  SpecNest result = DecodeSpecAt(spec, 0, &num_nodes);
-  CheckLimits(result);
+  if (spec.ByteSizeLong() > kMaxSpecBytes) {
+    throw WireError("observation whose structure has more than " + std::to_string(kMaxSpecBytes) +
+                    " bytes");
+  }
+  SpecNest result = DecodeNode(spec);
+  if (result.num_leaves() == 0) throw WireError("observation without arrays");
   return result;
 }
 
 std::string ToString(const LeafSpec& spec) { return Name(spec.dtype) + spec.shape.ToString(); }
-
-Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments) {
-  Actions actions;
-  actions.spec = DecodeArraySpec(request.action_spec());
-  const int64_t expected = num_environments * actions.spec.NumBytes();
-  if (static_cast<int64_t>(request.actions().size()) != expected) {
-    throw WireError("expected " + std::to_string(expected) + " bytes of actions, got " +
-                    std::to_string(request.actions().size()));
-  }
-  actions.data = reinterpret_cast<const std::byte*>(request.actions().data());
-  return actions;
-}
-
-std::optional<int64_t> SingleInteger(const LeafSpec& spec, const std::byte* data) {
-  if (spec.shape.NumElements() != 1) return std::nullopt;
-  switch (spec.dtype) {
-    case DType::kUint8:
-      return Load<uint8_t>(data);
-    case DType::kInt8:
-      return Load<int8_t>(data);
-    case DType::kInt16:
-      return Load<int16_t>(data);
-    case DType::kInt32:
-      return Load<int32_t>(data);
-    case DType::kInt64:
-      return Load<int64_t>(data);
-    default:
-      return std::nullopt;
-  }
-}
 
 }  // namespace torchbeast

@@ -1,9 +1,8 @@
-// Type and shape of what travels: observations and actions, and the limits on both.
+// Type and shape of the observations that travel, and the limits on both.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -19,10 +18,9 @@ namespace torchbeast {
 inline constexpr int kMaxMessageBytes = 256 << 20;
 // Dimensions of an array; time and batch come in front.
 inline constexpr int kMaxSpecRank = 6;
-// Arrays in an observation. Each costs memory in every row of every rollout, even an empty one.
-inline constexpr int kMaxLeaves = 1024;
-// Of the keys of all mappings in an observation. Each row of each rollout has a copy of them.
-inline constexpr size_t kMaxKeyBytes = 64 << 10;
+// Of the encoded structure of an observation: its arrays and keys, of which each row of each
+// rollout has a copy. protobuf bounds how deep it is nested.
+inline constexpr size_t kMaxSpecBytes = 64 << 10;
 
 // A message that does not follow the protocol; the text says how.
 class WireError : public std::runtime_error {
@@ -47,21 +45,9 @@ rpcenv::ArraySpec EncodeArraySpec(const LeafSpec& spec);
 // where empty dimensions count as one.
 LeafSpec DecodeArraySpec(const rpcenv::ArraySpec& spec);
 rpcenv::Spec EncodeSpec(const SpecNest& spec);
-// WireError also for no arrays, more than kMaxLeaves, or keys of more than kMaxKeyBytes.
+// WireError also for no arrays, or more than kMaxSpecBytes.
 SpecNest DecodeSpec(const rpcenv::Spec& spec);
 // "uint8[4, 84, 84]".
 std::string ToString(const LeafSpec& spec);
-
-// The value of an integer array of one element; none for other arrays.
-std::optional<int64_t> SingleInteger(const LeafSpec& spec, const std::byte* data);
-
-// V actions of one type and shape.
-struct Actions {
-  // Of one action.
-  LeafSpec spec;
-  const std::byte* data = nullptr;  // V arrays, one after the other.
-};
-// WireError unless `request` has exactly `num_environments` actions. The result points into it.
-Actions DecodeActions(const rpcenv::Request& request, int64_t num_environments);
 
 }  // namespace torchbeast

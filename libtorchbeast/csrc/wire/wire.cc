@@ -22,21 +22,7 @@ bool MayBeFrameStack(const LeafSpec& spec) {
 }  // namespace
 
 void StepEncoder::Begin(rpcenv::Reply* reply) {
-  // Not Clear() for the leaves: it would free the strings that the next step fills again.
-  if (static_cast<size_t>(reply->leaves_size()) != leaves_.size()) reply->clear_leaves();
-  for (auto& leaf : *reply->mutable_leaves()) {
-    leaf.mutable_data()->clear();
-    leaf.mutable_newest_only()->clear();
-  }
-  reply->clear_schema();
-  reply->clear_reward();
-  reply->clear_done();
-  reply->clear_truncated();
-  reply->clear_game_over();
-  reply->clear_episode_step();
-  reply->clear_episode_return();
-  reply->clear_failures();
-  reply->clear_fatal();
+  reply->Clear();  // Keeps the memory of the leaves for those that Append() adds.
   next_environment_ = 0;
 }
 

@@ -17,7 +17,7 @@
 
 namespace torchbeast {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 inline constexpr uint32_t kMaxEnvironmentsPerStream = 1024;
 
 class StepEncoder {
