@@ -24,7 +24,7 @@ import torch
 from matplotlib.ticker import EngFormatter
 
 from torchbeast.analysis import statistics as aggregates
-from torchbeast.analysis.compare import IGNORED_FLAGS
+from torchbeast.analysis.groups import IGNORED_FLAGS, POPART_FLAGS
 from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.plot_runs import draw_curve
 from torchbeast.analysis.runs import RunRecords
@@ -44,7 +44,6 @@ from torchbeast.runtime.threads import available_cores
 EPISODES = 30
 SEED = 100  # Of the games; training begins with other ones.
 NETWORKS = {"resnet": "IMPALA ResNet", "atari": "shallow CNN", "aaa": "attention-augmented agent"}
-POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
 # By game and policy: the returns of full games.
 Returns = dict[str, dict[str, list[float]]]
 

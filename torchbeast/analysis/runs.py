@@ -103,13 +103,13 @@ class RunRecords:
             raise UsageError(f"{path} is not what --evaluate_every writes")
         return table
 
-    def score_curve(self, game: str, policy: str) -> Curve:
-        """Returns the game's scores under one policy, ``greedy`` or ``sampled``, from
-        scores.csv; there are some if :attr:`has_scores`.
+    def score_curve(self, game: str) -> Curve:
+        """Returns the game's scores with sampled actions, from scores.csv; there are some if
+        :attr:`has_scores`.
         """
         table = self._scores
         assert table is not None
-        rows = [row for row in table.rows if (row["game"], row["policy"]) == (game, policy)]
+        rows = [row for row in table.rows if (row["game"], row["policy"]) == (game, "sampled")]
         columns = ("step", "seconds", "mean", "std")
         steps, seconds, mean, std = (table.column(name, rows) for name in columns)
         return Curve(self.name, steps, seconds / 3600, mean, std)

@@ -1,0 +1,48 @@
+import pytest
+
+from tests.analysis.written_runs import find, write_table, write_three_runs
+from torchbeast.records.scores import SCORE_FIELDS
+
+
+@pytest.fixture
+def savedir(tmp_path):
+    write_three_runs(tmp_path)
+    return tmp_path
+
+
+def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):
+    common = find(savedir)
+    popart, clipped = common.groups
+    assert common.range(common.groups) == (150, 200)
+    assert common.points(popart, 3).tolist() == [100, 150, 200]
+    assert common.returns(popart, "Pong", 200).tolist() == [-3.05, 14.6]
+    assert common.returns(clipped, "Pong", 200).tolist() == [-20.7]
+    # Evaluations come a little behind a multiple of steps.
+    assert common.returns(clipped, "Pong", 249).tolist() == [14.6]
+    by_hours = find(savedir, "hours")
+    assert by_hours.range(common.groups) == (0.2, 0.3)
+    assert by_hours.returns(popart, "Pong", 0.3).tolist() == [14.6, -20.7]
+
+
+def evaluate(savedir, *names):
+    for name in names:
+        rows = [
+            (step, 10 * step, game, policy, 5, mean, 0, 0, 0, 100, "")
+            for step in (100, 201)
+            for game in ("Pong", "Breakout")
+            for policy, mean in (("greedy", 20 + step), ("sampled", 10 + step))
+        ]
+        # The last evaluation was interrupted after one game and a part of a row.
+        rows += [(300, 3000, "Pong", "sampled", 5, 1000, 0, 0, 0, 100, ""), (300, 3000, "Brea")]
+        write_table(savedir / name / "scores.csv", SCORE_FIELDS, *rows)
+
+
+def test_evaluations_are_compared_where_every_run_has_them(savedir):
+    evaluate(savedir, "popart-1", "popart-2")
+    assert find(savedir).table == "logs.csv"
+    evaluate(savedir, "clipped")
+    common = find(savedir)
+    assert common.table == "scores.csv"
+    assert common.range(common.groups) == (100, 201)
+    assert common.returns(common.groups[1], "Pong", 200).tolist() == [211]
+    assert find(savedir, table="logs.csv").returns(common.groups[1], "Pong", 200).size == 1
