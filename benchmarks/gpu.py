@@ -17,7 +17,6 @@ knows the GPU. Printed are, in turn:
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import subprocess
 import sys
@@ -32,7 +31,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
 from _rollouts import random_rollout
-from train import WARM_UP_SECONDS, cpu_seconds, steps_per_second
+from train import EndToEnd, end_to_end
 
 from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig, rollout_losses
@@ -44,7 +43,6 @@ from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.threads import available_cores
 
 UNROLL_LENGTH, BATCH_SIZE, NUM_ACTIONS = 80, 32, 6
-START_TIMEOUT = 120
 
 
 class Case(NamedTuple):
@@ -167,56 +165,11 @@ def train(flags: list[str]) -> str:
     return run.stdout
 
 
-class EndToEnd(NamedTuple):
-    """A measured run of PolyBeast."""
-
-    steps_per_second: float
-    # What the program says that it waits for.
-    held_back_by: str
-    # Cores that are busy, by what for.
-    cores: dict[str, float]
-
-    def __str__(self) -> str:
-        busy = ", ".join(f"{k} {v:.1f}" for k, v in self.cores.items() if v >= 0.05)
-        return f"{self.steps_per_second:10,.0f}  {self.held_back_by:14} {busy}"
-
-
-def rows(run: Path) -> list[dict[str, str]]:
-    """Of a run's logs.csv."""
-    try:
-        with open(run / "logs.csv") as file:
-            return list(csv.DictReader(file))
-    except FileNotFoundError:
-        return []
-
-
-def end_to_end(flags: list[str], seconds: float) -> EndToEnd:
-    """Trains for ``seconds`` behind the warm-up."""
-    with tempfile.TemporaryDirectory() as savedir:
-        run = Path(savedir) / "run"
-        flags = [*flags, f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
-        with open(run.with_suffix(".out"), "w+") as output:
-            process = subprocess.Popen(command(flags), stdout=output, stderr=STDOUT)
-            deadline = time.monotonic() + START_TIMEOUT
-            while process.poll() is None and not rows(run):
-                if time.monotonic() > deadline:
-                    process.kill()
-                time.sleep(0.1)
-            # The first row is there about five seconds after the start.
-            time.sleep(WARM_UP_SECONDS - 5)
-            start, before = time.monotonic(), cpu_seconds(process.pid)
-            time.sleep(seconds)
-            elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
-            process.terminate()
-            process.wait()
-            if process.returncode not in (0, 143):
-                output.seek(0)
-                raise SystemExit(f"error: {' '.join(flags)} failed:\n{output.read()}")
-        return EndToEnd(
-            steps_per_second(run),
-            rows(run)[-2]["held_back_by"],
-            {name: (value - before.get(name, 0.0)) / elapsed for name, value in after.items()},
-        )
+def describe(run: EndToEnd) -> str:
+    """Steps per second, what the run waits for, and the cores that are busy."""
+    cores = {name: seconds * run.steps_per_second for name, seconds in run.seconds.items()}
+    busy = ", ".join(f"{name} {value:.1f}" for name, value in cores.items() if value >= 0.05)
+    return f"{run.steps_per_second:10,.0f}  {run.held_back_by:14} {busy}"
 
 
 def resume_elsewhere(env: str, first: list[str], second: list[str]) -> str:
@@ -260,7 +213,7 @@ def main() -> None:
         run += [f"--num_actors={environments}", f"--batch_size={BATCH_SIZE}"]
         run += [f"--num_inference_threads={threads}", *here]
         name = f"{case!s}: {environments}, {threads}"
-        print(f"{name:44}{end_to_end(run, seconds)}", flush=True)
+        print(f"{name:44}{describe(end_to_end(run, None, seconds))}", flush=True)
     print(f"\nGPU, then CPU: {resume_elsewhere(flags.env, here, on_cpu)}")
     print(f"CPU, then GPU: {resume_elsewhere(flags.env, on_cpu, here)}")
 

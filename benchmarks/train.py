@@ -57,7 +57,8 @@ TRAINING_SECONDS = 120
 # With a baseline: how long each run is.
 ROUND_SECONDS = 60
 ROOT = Path(__file__).parent.parent
-# Servers start, queues fill: not counted.
+START_TIMEOUT = 120
+# Queues fill: not counted.
 WARM_UP_SECONDS = 15
 ENVIRONMENT_STEPS = 4000
 
@@ -136,7 +137,11 @@ def environment_alone(arguments: list[str]) -> float:
 
 
 class EndToEnd(NamedTuple):
+    """A measured run of PolyBeast."""
+
     steps_per_second: float
+    # What the program says that it waits for.
+    held_back_by: str
     # CPU seconds per step, by what they were for.
     seconds: dict[str, float]
 
@@ -153,38 +158,48 @@ def cpu_seconds(root: int) -> dict[str, float]:
     return seconds
 
 
-def steps_per_second(run: Path) -> float:
-    """Of a run's logs.csv, from the end of the warm-up on."""
-    with open(run / "logs.csv") as file:
-        rows = [(float(r["seconds"]), int(r["step"])) for r in csv.DictReader(file)]
-    # The last row is of the end, when queues are emptied.
-    rows = [row for row in rows[:-1] if row[0] >= WARM_UP_SECONDS]
-    if len(rows) < 2:
-        raise SystemExit(f"error: {run} did not train")
-    return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+def rows(run: Path) -> list[dict[str, str]]:
+    """Of a run's logs.csv."""
+    try:
+        with open(run / "logs.csv") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
 
 
 def end_to_end(
-    arguments: list[str],
-    savedir: str,
-    checkout: Path = ROOT,
-    seconds: float = TRAINING_SECONDS,
+    arguments: list[str], checkout: Path | None = ROOT, seconds: float = TRAINING_SECONDS
 ) -> EndToEnd:
-    """PolyBeast of a checkout from the end of the warm-up on."""
-    command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
-    command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=checkout, stdout=quiet, stderr=quiet)
-    time.sleep(WARM_UP_SECONDS)
-    start, before = time.monotonic(), cpu_seconds(process.pid)
-    time.sleep(seconds)
-    elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
-    process.terminate()
-    process.wait()
-    speed = steps_per_second(Path(savedir) / "run")
-    # A thread that began in between used nothing before.
-    spent = {name: value - before.get(name, 0.0) for name, value in after.items()}
-    return EndToEnd(speed, {name: value / (elapsed * speed) for name, value in spent.items()})
+    """PolyBeast of a checkout, or what is installed, for ``seconds`` behind the warm-up."""
+    with tempfile.TemporaryDirectory() as savedir:
+        run = Path(savedir) / "run"
+        command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
+        command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
+        with open(run.with_suffix(".out"), "w+") as output:
+            process = subprocess.Popen(command, cwd=checkout, stdout=output, stderr=output)
+            deadline = time.monotonic() + START_TIMEOUT
+            while process.poll() is None and not rows(run):
+                if time.monotonic() > deadline:
+                    process.kill()
+                time.sleep(0.1)
+            # The first row is there about five seconds after the start.
+            time.sleep(WARM_UP_SECONDS - 5)
+            start, before = time.monotonic(), cpu_seconds(process.pid)
+            time.sleep(seconds)
+            elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
+            process.terminate()
+            process.wait()
+            # The last row is of the end, when queues are emptied.
+            times = [(float(r["seconds"]), int(r["step"])) for r in rows(run)[:-1]]
+            times = [row for row in times if row[0] >= WARM_UP_SECONDS]
+            if process.returncode not in (0, 143) or len(times) < 2:
+                output.seek(0)
+                raise SystemExit(f"error: {' '.join(command)} failed:\n{output.read()}")
+        speed = (times[-1][1] - times[0][1]) / (times[-1][0] - times[0][0])
+        # A thread that began in between used nothing before.
+        spent = {name: value - before.get(name, 0.0) for name, value in after.items()}
+        per_step = {name: value / (elapsed * speed) for name, value in spent.items()}
+        return EndToEnd(speed, rows(run)[-2]["held_back_by"], per_step)
 
 
 def print_breakdown(seconds: dict[str, float], environment: float, total: float) -> None:
@@ -228,9 +243,7 @@ def compare(baseline: Variant, variant: Variant, environment: float, rounds: int
     for i in range(rounds):
         order = (baseline, variant) if i % 2 == 0 else (variant, baseline)
         for name, checkout, arguments in order:
-            with tempfile.TemporaryDirectory() as savedir:
-                end = end_to_end(arguments, savedir, checkout, ROUND_SECONDS)
-                runs[name].append(end)
+            runs[name].append(end_to_end(arguments, checkout, ROUND_SECONDS))
     for name, ends in runs.items():
         typical = median(ends)
         each = ", ".join(f"{run.steps_per_second:.0f}" for run in ends)
@@ -278,8 +291,7 @@ def main() -> None:
         compare(first, second, environment, flags.rounds)
         return
     network = network_alone_in_a_child(arguments)
-    with tempfile.TemporaryDirectory() as savedir:
-        training = end_to_end(arguments, savedir)
+    training = end_to_end(arguments)
     speed = training.steps_per_second
     print(f"network alone: {network:7.0f} steps/s")
     print(f"end to end:    {speed:7.0f} steps/s, {speed / network:.2f} of it")

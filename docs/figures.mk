@@ -32,7 +32,7 @@ game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
 OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/report_%.png, \
-    learning by_steps by_game_steps popart seeds filters)
+    learning by_steps by_game_steps filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
     Pong_curve popart_statistics popart_arms atari57 Pong_attention SpaceInvaders_saliency Carnival_check) \
     $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
@@ -83,16 +83,11 @@ docs/images/report_learning.png: $(call curves,$(GAMES)) $(REFERENCES)
 	$(PLOT) $(ONE_GAME) $(REFERENCES:%=--reference %) --games $(call commas,$(GAMES))
 	cp $(SCRATCH)/returns_by_steps.png $@
 
-docs/images/report_by_steps.png: $(call curves,$(GAMES) $(MULTI))
-	$(PLOT) $(ONE_GAME) $(call directories,$(MULTI))
+docs/images/report_by_steps.png: $(call curves,$(GAMES) $(MULTI) MultiTaskPopArt-s2)
+	$(PLOT) $(ONE_GAME) $(call directories,$(MULTI) MultiTaskPopArt-s2)
 	for name in by_steps by_game_steps; do cp $(SCRATCH)/returns_$$name.png docs/images/report_$$name.png; done
-	cp $(SCRATCH)/popart.png docs/images/report_popart.png
 
-docs/images/report_by_game_steps.png docs/images/report_popart.png: docs/images/report_by_steps.png ;
-
-docs/images/report_seeds.png: $(call curves,$(SIX) MultiTaskPopArt-s2)
-	$(PLOT) $(call directories,$(SIX) MultiTaskPopArt-s2)
-	cp $(SCRATCH)/returns_by_game_steps.png $@
+docs/images/report_by_game_steps.png: docs/images/report_by_steps.png ;
 
 $(OBJECTS): docs/images/report_objects_%.png: models/%/model.tar $(call agents,$(SIX) MultiTaskPopArt-s2)
 	$(PYTHON) -m torchbeast.saliency --savedir models --xpid $* --compare $(call commas,$(SIX) MultiTaskPopArt-s2) --env $*NoFrameskip-v4 \
@@ -116,6 +111,4 @@ $(LOOKS): movies/%NoFrameskip-v4.saliency.mp4: $$(call agents,$$(call agent,$$*)
 	$(SALIENCY) --xpid $(call agent,$*) --env $(call game,$*) --precision auto --first_frame 100 --num_frames 100 --movie $@
 
 movies/MultiTaskPopArt.gif: $(call agents,MultiTaskPopArt)
-	for game in $(GAMES); do $(PYTHON) -m torchbeast.polybeast --mode record --savedir models --xpid MultiTaskPopArt \
-	    --env $$game --movie $(SCRATCH)/$$game.gif --movie_steps 900; done
-	$(PYTHON) tools/mosaic.py $(GAMES:%=$(SCRATCH)/%.gif) --shrink 2 --every 4 --output $@
+	$(PYTHON) tools/mosaic.py models/MultiTaskPopArt --output $@

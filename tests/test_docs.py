@@ -8,7 +8,6 @@ import pytest
 
 from tests.conftest import ROOT
 from tools import flag_reference
-from torchbeast.__main__ import PROGRAMS
 
 PAGES = [
     path for pattern in ("*.md", "docs/*.md", "models/*/README.md") for path in ROOT.glob(pattern)
@@ -67,4 +66,3 @@ def test_the_flag_reference_is_as_new_as_the_parsers():
     assert flag_reference.PAGE.read_text() == flag_reference.format_page(), (
         "run python tools/flag_reference.py"
     )
-    assert set(PROGRAMS) - set(flag_reference.PROGRAMS) == {"polybeast_learner"}

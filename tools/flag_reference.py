@@ -12,22 +12,15 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import torchbeast.__main__
+
+ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "flags.md"
 
-# The programs that have a parser of their own, in the order of the page.
-PROGRAMS = (
-    "polybeast",
-    "monobeast",
-    "polybeast_env",
-    "saliency",
-    "analysis.plot_runs",
-    "analysis.compare",
-    "analysis.analyze_resnet",
-    "analysis.visualize_aaa",
-)
+# The learner has the parser of polybeast.
+PROGRAMS = [name for name in torchbeast.__main__.PROGRAMS if name != "polybeast_learner"]
 
 INTRODUCTION = """\
 # Flags

@@ -1,7 +1,7 @@
-"""Joins films in one: ``python tools/mosaic.py A.gif B.gif ... --output all.gif``.
+"""Films the games of an agent side by side: ``python tools/mosaic.py RUN --output all.gif``.
 
-The films run side by side, in rows, each below its name. One that ends early shows its last picture
-from then on. One that is smaller than the largest stands in the middle of its place.
+Each game stands below its name, in rows. One that ends early shows its last picture from then on;
+one with a smaller picture than the others stands in the middle of its place.
 """
 
 from __future__ import annotations
@@ -12,42 +12,31 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageSequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import positive
-from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.play.agents import Trained, read_trained
+from torchbeast.play.games import watch_game
 from torchbeast.play.movie_writer import MovieWriter, caption, side_by_side
 
-GAP = 4
+EVERY = 4  # Agent steps from one picture to the next: about four times a game's own speed.
+FPS = 15
 
 
-def read_film(path: Path, fps: float, shrink: int = 1, every: int = 1) -> list[np.ndarray]:
-    """Returns what a GIF shows at each time, uint8 ``[H, W, 3]``.
-
-    Args:
-        path: the film. A picture may be shown longer than others.
-        fps: times per second.
-        shrink: every ``shrink``th pixel is taken.
-        every: every ``every``th picture is taken.
-
-    Raises:
-        UsageError: it is no film.
-    """
-    pictures: list[np.ndarray] = []
-    end_ms = 0.0
-    try:
-        with Image.open(path) as film:
-            for frame in ImageSequence.Iterator(film):
-                # A copy, so that the large picture is freed.
-                picture = np.asarray(frame.convert("RGB"))[::shrink, ::shrink].copy()
-                end_ms += frame.info.get("duration", 1000 / fps)
-                pictures += [picture] * (max(1, round(end_ms * fps / 1000)) - len(pictures))
-    except OSError as error:
-        raise UsageError(f"{path}: {error}") from error
-    return pictures[::every]
+def play(trained: Trained, game: str, num_steps: int) -> Iterator[np.ndarray]:
+    """Yields pictures of a game, uint8 ``[H, W, 3]``, the last one again when the game is over."""
+    steps = watch_game(
+        trained, game, lambda _: None, seed=0, actions=[], first_frame=0, num_frames=num_steps
+    )
+    picture = None
+    for step, picture, *_ in steps:
+        if step % EVERY == 0:
+            yield picture
+    while picture is not None:
+        yield picture
 
 
 def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -58,57 +47,36 @@ def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     return result
 
 
-def join_films(
-    names: Sequence[str], films: Sequence[Sequence[np.ndarray]], columns: int
-) -> Iterator[np.ndarray]:
-    """Yields the pictures of all films in rows.
-
-    Args:
-        names: of the films.
-        films: each has at least one picture, uint8 ``[H, W, 3]``.
-        columns: films in a row; what is left of the last row is black.
-    """
-    height, width = (max(film[0].shape[axis] for film in films) for axis in (0, 1))
-    for time in range(max(map(len, films))):
-        places = [
-            caption(centre(film[min(time, len(film) - 1)], height, width), name)
-            for name, film in zip(names, films, strict=True)
-        ]
-        places += [np.zeros_like(places[0])] * (-len(places) % columns)
-        rows = [side_by_side(places[i : i + columns], GAP) for i in range(0, len(places), columns)]
-        # Turned by 90 degrees, a column of rows is a row.
-        yield side_by_side([row.swapaxes(0, 1) for row in rows], GAP).swapaxes(0, 1)
+def join(pictures: Sequence[np.ndarray], names: Sequence[str], columns: int) -> np.ndarray:
+    """Puts pictures in rows of ``columns``, each below its name."""
+    height, width = (max(picture.shape[axis] for picture in pictures) for axis in (0, 1))
+    places = [
+        caption(centre(picture, height, width), name)
+        for picture, name in zip(pictures, names, strict=True)
+    ]
+    places += [np.zeros_like(places[0])] * (-len(places) % columns)
+    rows = [side_by_side(places[i : i + columns]) for i in range(0, len(places), columns)]
+    # Turned by 90 degrees, a column of rows is a row.
+    return side_by_side([row.swapaxes(0, 1) for row in rows]).swapaxes(0, 1)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("films", nargs="+", type=Path, metavar="GIF")
+    parser.add_argument("run", type=Path, metavar="RUN", help="directory of a trained agent")
     parser.add_argument("--columns", type=positive, default=3, help="(default: %(default)s)")
-    parser.add_argument(
-        "--shrink",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="take every Nth pixel; films of --mode record have each pixel twice "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--every",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="take every Nth picture: N times as fast (default: %(default)s)",
-    )
-    parser.add_argument("--fps", type=positive, default=15, help="(default: %(default)s)")
+    parser.add_argument("--steps", type=positive, default=900, help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, help="a .gif or .mp4")
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        films = [read_film(path, flags.fps, flags.shrink, flags.every) for path in flags.films]
-        names = [path.stem for path in flags.films]
-        with MovieWriter(flags.output, flags.fps) as movie:
-            for picture in join_films(names, films, flags.columns):
-                movie.append(np.ascontiguousarray(picture))
+        trained = read_trained(flags.run / "model.tar", flags.run.name)
+        games = trained.agent.config.tasks
+        films = [play(trained, game, flags.steps) for game in games]
+        with MovieWriter(flags.output, FPS) as movie:
+            for _ in range(0, flags.steps, EVERY):
+                pictures = [next(film) for film in films]
+                joined = join(pictures, [short_name(game) for game in games], flags.columns)
+                movie.append(np.ascontiguousarray(joined))
         print(flags.output)
 
     return run_command("mosaic", work)

@@ -61,17 +61,6 @@ def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
-def test_tracked_gradients_are_drawn(savedir, capsys):
-    (savedir / "b" / "gradients.csv").write_text(
-        "step,fc.weight/norm,fc.weight/mean\n10,1.5,0\n20,2.5,0\n"
-    )
-    assert plot_runs.main([str(savedir)]) == 0
-    assert "gradients_b.png" in capsys.readouterr().out
-    steps, norms = find_runs([savedir])[1].gradient_norms()
-    assert steps.tolist() == [10, 20]
-    assert norms["fc.weight"].tolist() == [1.5, 2.5]
-
-
 def test_returns_of_lives_are_made_those_of_games(tmp_path):
     path = tmp_path / "reference.csv"
     path.write_text(

@@ -35,12 +35,12 @@ def test_games_count_equally_in_mean_and_median_whatever_their_seeds():
 
 
 def test_the_interval_is_that_of_all_resamples():
-    scores = arrays([0, 1, 5])
-    # All 27 resamples of three seeds, equally likely.
-    means = [np.mean(drawn) for drawn in itertools.product(scores[0], repeat=3)]
-    interval = bootstrap(scores, mean, resamples=50_000, confidence=0.8)
-    assert interval == pytest.approx(np.quantile(means, [0.1, 0.9]))
-    assert interval == pytest.approx((1 / 3, 11 / 3))
+    scores = arrays([0, 1, 5, 11])
+    # All 256 resamples of four seeds, equally likely.
+    means = [np.mean(drawn) for drawn in itertools.product(scores[0], repeat=4)]
+    interval = bootstrap(scores, mean, resamples=50_000)
+    assert interval == pytest.approx(np.quantile(means, [0.025, 0.975]))
+    assert interval == pytest.approx((0.5, 8.5))
 
 
 def test_resamples_stay_within_each_game_and_draw_whole_agents():

@@ -33,11 +33,11 @@ FIRST_STEP = 40  # The first frames of all games are nearly the same.
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
 
 
-def play_frames(trained: Trained, env_id: str, count: int, *, seed: int = 0) -> Tensor:
+def play_frames(trained: Trained, env_id: str, count: int) -> Tensor:
     """Returns ``count`` frames ``[N, C, H, W]`` of games that the agent plays, actions sampled."""
     frames: list[Tensor] = []
-    with open_games(trained, env_id, PARALLEL_GAMES, seed=seed) as envs:
-        loop = GameLoop(trained, env_id, envs, greedy=False, seed=seed)
+    with open_games(trained, env_id, PARALLEL_GAMES, seed=0) as envs:
+        loop = GameLoop(trained, env_id, envs, greedy=False, seed=0)
         for _ in range(FIRST_STEP):
             loop.step()
         for _ in range(-(-count // PARALLEL_GAMES)):

@@ -82,15 +82,13 @@ def _inferno() -> np.ndarray:
 def overlay(
     picture: np.ndarray,
     layers: Sequence[tuple[np.ndarray, Sequence[int]]],
-    strength: float = 0.8,
-    darken: float = 0.5,
 ) -> np.ndarray:
     """Draws maps ``[H, W]`` in [0, 1] over a game picture uint8 ``[H, W, 3]``, dimmed and grey.
 
     The picture is grey so that colours mean scores only.
     """
     grey = picture.mean(axis=-1, keepdims=True, dtype=np.float32)
-    result = np.repeat(grey * (1 - darken), 3, axis=-1)
+    result = np.repeat(grey * 0.5, 3, axis=-1)
     for scores, colour in layers:
-        result += strength * scores[..., None] * np.array(colour, np.float32)
+        result += 0.8 * scores[..., None] * np.array(colour, np.float32)
     return result.clip(0, 255).astype(np.uint8)

@@ -22,7 +22,6 @@ from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.runs import (
     Curve,
     RunRecords,
-    distinct_ends,
     find_runs,
     name_apart,
     read_references,
@@ -150,26 +149,6 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
     return figure
 
 
-def plot_gradients(run: RunRecords) -> Any:
-    """Draws the norm of each weight's gradient against steps; None if they were not tracked."""
-    from matplotlib import pyplot
-
-    tracked = run.gradient_norms()
-    if tracked is None:
-        return None
-    steps, norms = tracked
-    names = [name for name in norms if name.endswith("weight")]
-    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-    colours = pyplot.get_cmap("viridis")
-    for i, name in enumerate(names):
-        axes.plot(steps, norms[name], label=name, color=colours(i / max(1, len(names) - 1)))
-    axes.set(
-        title=f"Norm of the gradient by layer: {run.name}", xlabel=ALL_STEPS.label, yscale="log"
-    )
-    axes.grid(alpha=0.3)
-    return figure
-
-
 def plot(flags: argparse.Namespace) -> list[Path]:
     """Writes the pictures and returns their paths. Raises UsageError."""
     import matplotlib
@@ -197,11 +176,6 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     with_popart = [game for game in games if any(run.moments(game) for run in runs)]
     if with_popart:
         written.append(save_panels(plot_moments(runs, with_popart), output / "popart.png"))
-    for run, end in zip(runs, distinct_ends([run.path for run in runs]), strict=True):
-        figure = plot_gradients(run)
-        if figure is not None:
-            name = end.strip("/").replace("/", "_")
-            written.append(save_panels(figure, output / f"gradients_{name}.png"))
     return written
 
 

@@ -131,18 +131,6 @@ class RunRecords:
             logs.column(game_steps)[known] if game_steps in logs.fields else None,
         )
 
-    def gradient_norms(self) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-        """Returns the steps and, by parameter, norms of gradients.
-
-        None if they were not tracked.
-        """
-        path = self.path / "gradients.csv"
-        if not path.exists():
-            return None
-        table = Table(path)
-        names = [n.removesuffix("/norm") for n in table.fields if n.endswith("/norm")]
-        return table.column("step"), {n: table.column(f"{n}/norm") for n in names}
-
     def moments(self, game: str) -> Curve | None:
         """Returns PopArt's mu and sigma of a game as mean and deviation; None without PopArt."""
         if f"mu/{game}" not in self._logs.fields:

@@ -72,7 +72,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         "--track_gradients",
         action="store_true",
         help="Record norm, mean, standard deviation and peak of each layer's gradient, in "
-        "gradients.csv and TensorBoard. torchbeast.analysis.plot_runs draws them.",
+        "gradients.csv and TensorBoard.",
     )
     add(
         "--logger",

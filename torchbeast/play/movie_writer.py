@@ -125,13 +125,13 @@ def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
     return np.concatenate(row, axis=1)
 
 
-def caption(picture: np.ndarray, text: str, height: int = HEADER_HEIGHT) -> np.ndarray:
+def caption(picture: np.ndarray, text: str) -> np.ndarray:
     """Adds a line of text above a picture."""
-    header = np.zeros((height, picture.shape[1], 3), np.uint8)
+    header = np.zeros((HEADER_HEIGHT, picture.shape[1], 3), np.uint8)
     cv2.putText(
         header,
         text,
-        (6, height - 7),
+        (6, HEADER_HEIGHT - 7),
         cv2.FONT_HERSHEY_SIMPLEX,
         0.45,
         (255, 255, 255),
