@@ -257,21 +257,3 @@ def test_each_task_has_its_own_value_head():
         output = AgentOutput(None, torch.zeros(2, 1, 2), values, values)
         transitions = align(env, actor, output, LossConfig())
         assert [transitions.v_tm1.item(), transitions.bootstrap_v.item()] == expected
-
-
-@pytest.mark.parametrize(
-    ("record", "field", "change", "error"),
-    [
-        ("env", "reward", lambda x: x.squeeze(-1), ValueError),
-        ("env", "done", lambda x: x.float(), TypeError),
-        ("actor", "action", lambda x: x.squeeze(-1), ValueError),
-        ("actor", "policy_logits", lambda x: x[:, :, 0], ValueError),
-    ],
-)
-def test_wrong_ranks_and_types_are_refused_by_name(record, field, change, error):
-    agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
-    records = dict(zip(("env", "actor"), rollout([0.0, 1.0, 0.5], [1, 0, 1]), strict=True))
-    changed = change(getattr(records[record], field))
-    records[record] = records[record]._replace(**{field: changed})
-    with pytest.raises(error, match=field):
-        losses(agent, records["env"], records["actor"])

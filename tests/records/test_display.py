@@ -60,7 +60,7 @@ def test_what_python_says_scrolls_above_the_block(terminal, make_run, monkeypatc
     logging.getLogger().addHandler(handler)
     request.addfinalizer(lambda: logging.getLogger().removeHandler(handler))
     display = make_display()
-    display.refresh(make_run(6))
+    display.show(make_run(6))
     block, _ = block_of(terminal.text)
     for i in range(20):
         print("result", i)
@@ -85,10 +85,10 @@ def test_what_python_says_scrolls_above_the_block(terminal, make_run, monkeypatc
 @pytest.mark.parametrize("size", [(120, 40), (5, 2)])
 def test_the_block_follows_the_size_of_the_terminal(terminal, make_run, size):
     display = BlockDisplay(terminal.stream)
-    display.refresh(make_run(62))
+    display.show(make_run(62))
     terminal.resize(*size)
     for _ in range(2):
-        display.refresh(make_run(62))
+        display.show(make_run(62))
         assert sum(line.startswith("game ") for line in terminal.screen) <= 1
         assert sum("623,360" in line for line in terminal.screen) <= 1
         last = terminal.screen[-1]
@@ -97,9 +97,9 @@ def test_the_block_follows_the_size_of_the_terminal(terminal, make_run, size):
 
 def test_a_terminal_that_is_gone_does_not_end_the_run(terminal, make_snapshot):
     display = BlockDisplay(terminal.stream)
-    display.refresh(make_snapshot())
+    display.show(make_snapshot())
     terminal.stream.close()
-    display.refresh(make_snapshot())
+    display.show(make_snapshot())
     display.close()
 
 
@@ -118,7 +118,7 @@ def test_all_games_are_listed_once_a_minute_and_at_the_end(make_run, monkeypatch
     display = LineDisplay(stream, lambda: now[0])
     for _ in range(26):  # Two minutes and five seconds.
         now[0] += TABLE_INTERVAL_S / 12
-        display.report(make_run(62))
+        display.show(make_run(62))
     display.close()
     display.close()
     said = stream.getvalue().splitlines()

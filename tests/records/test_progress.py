@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchbeast.records.progress import Arrivals, Progress
+from torchbeast.records.progress import Progress
 
 QUEUES = {"learner": 1, "inference": 0}
 
@@ -79,19 +79,12 @@ def test_a_resumed_run_continues_its_counts(make, make_stats):
     ]
 
 
-def test_a_pause_is_a_stall_only_if_it_is_long_for_the_run():
-    arrivals = Arrivals()
-    assert arrivals.stall(1000.0) is None  # Nothing has arrived yet: the run starts.
-    for now in range(0, 200, 10):
-        arrivals.record(now)
-    assert arrivals.stall(190 + 49) is None
-    assert arrivals.stall(190 + 51) == 51
-
-
 def test_a_snapshot_shows_a_stall(make, make_stats, clock):
     progress = make()
     for _ in range(100):
         clock.now += 1
         progress.record(make_stats(20))
-    clock.now += 200
+    clock.now += 59
+    assert progress.snapshot(QUEUES).stalled_s is None
+    clock.now += 141
     assert progress.snapshot(QUEUES).stalled_s == 200.0

@@ -155,7 +155,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 
     matplotlib.use("Agg")
     runs = read_runs(flags.runs)
-    references = read_references(flags.reference or ())
+    references = read_references([path.expanduser() for path in flags.reference or ()])
     games = list(dict.fromkeys(game for run in runs for game in run.games))
     if flags.games:
         chosen = flags.games.split(",")

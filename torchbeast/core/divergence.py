@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from torchbeast.core.stats import BatchStats
+import torch
+
 from torchbeast.core.types import RunError
+
+if TYPE_CHECKING:
+    from torchbeast.core.stats import BatchStats
 
 # A run ends after so many updates in a row that are not finite.
 MAX_SKIPPED_IN_A_ROW = 10
 # How many parameters a message names.
 MAX_NAMES = 3
+
+
+def find_not_finite(tensors: Mapping[str, Any]) -> list[str]:
+    """Finds the names of the tensors, or numbers, that are not finite everywhere."""
+    return [
+        name for name, value in tensors.items() if not torch.isfinite(torch.as_tensor(value)).all()
+    ]
 
 
 def is_finite(stats: BatchStats) -> bool:

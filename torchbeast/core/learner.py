@@ -17,9 +17,13 @@ from typing import Any
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate
-from torchbeast.core.checks import find_not_finite
 from torchbeast.core.distributed import Part, Ranks, join, sum_over_ranks
-from torchbeast.core.divergence import SkippedUpdates, describe_fault, is_finite
+from torchbeast.core.divergence import (
+    SkippedUpdates,
+    describe_fault,
+    find_not_finite,
+    is_finite,
+)
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.stats import StepStats, collect_part, read_stats

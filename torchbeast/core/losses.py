@@ -8,13 +8,6 @@ import torch
 from torch import Tensor
 
 from torchbeast.core import vtrace
-from torchbeast.core.checks import (
-    check_bool,
-    check_floating,
-    check_integer,
-    check_rank,
-    check_same_shape,
-)
 from torchbeast.core.popart import PopArtLayer, TargetSums
 from torchbeast.core.types import AgentOutput, EnvOutput
 
@@ -139,12 +132,7 @@ def rollout_losses(
         actor: likewise; of the behaviour policy.
         initial_state: the recurrent state before the first row.
         config: weights and discount.
-
-    Raises:
-        ValueError: a tensor has the wrong rank or shape.
-        TypeError: a tensor has the wrong type.
     """
-    check_rollout(env, actor)
     # No sampling: the learner needs no actions, and inference threads share the random numbers.
     output, _ = agent(env, initial_state, sample=False)
     popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
@@ -158,24 +146,7 @@ def rollout_losses(
         transitions.v_tm1.detach(),
         transitions.bootstrap_v,
     )
-    return weigh(transitions, returns.vs, returns.pg_advantages, popart, config)
-
-
-def check_rollout(env: EnvOutput, actor: AgentOutput) -> None:
-    """Raises ValueError or TypeError unless ranks, shapes and types are those of the records."""
-    check_rank(2, reward=env.reward, done=env.done, task=env.task, truncated=env.truncated)
-    check_rank(3, action=actor.action, policy_logits=actor.policy_logits)
-    check_same_shape(
-        reward=env.reward,
-        done=env.done,
-        task=env.task,
-        truncated=env.truncated,
-        action=actor.action[..., 0],
-        policy_logits=actor.policy_logits[..., 0],
-    )
-    check_floating(reward=env.reward, policy_logits=actor.policy_logits)
-    check_integer(task=env.task, action=actor.action)
-    check_bool(done=env.done, truncated=env.truncated)
+    return compute_losses(transitions, returns.vs, returns.pg_advantages, popart, config)
 
 
 def align(
@@ -216,7 +187,7 @@ def align(
     )
 
 
-def weigh(
+def compute_losses(
     transitions: Transitions,
     vs_tm1: Tensor,
     pg_advantage_tm1: Tensor,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.checks import find_not_finite
+from torchbeast.core.divergence import find_not_finite
 from torchbeast.core.losses import Losses
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer, optimizer_kind
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums

@@ -45,13 +45,13 @@ class Trained(NamedTuple):
         return games.index(name) if name in games else 0
 
 
-def load_trained(flags: TrainedAgentConfig) -> Trained:
+def load_trained(config: TrainedAgentConfig) -> Trained:
     """Loads the agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
 
     A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
     """
-    xpid = "latest" if flags.xpid is None else flags.xpid
-    path = run_files.find_checkpoint(flags.savedir, xpid, flags.intermediate_model_id)
+    xpid = "latest" if config.xpid is None else config.xpid
+    path = run_files.find_checkpoint(config.savedir, xpid, config.intermediate_model_id)
     directory = run_files.run_of(path)
     shipped = run_files.SHIPPED / xpid / "model.tar"
     if (
@@ -67,17 +67,17 @@ def load_trained(flags: TrainedAgentConfig) -> Trained:
         xpid = directory.resolve().name
     if directory.resolve().is_relative_to(run_files.SHIPPED):
         # Its films are not written among the files of the project.
-        directory = run_files.run_path(flags.savedir, xpid)
-    trained = read_trained(path, xpid, flags.agent_type)._replace(directory=directory)
+        directory = run_files.run_path(config.savedir, xpid)
+    trained = read_trained(path, xpid, config.agent_type)._replace(directory=directory)
     says = {**trained.agent.config._asdict(), **trained.observation._asdict()}
-    for name, value in flags.expected.items():
+    for name, value in config.expected.items():
         if value != says[name]:
             raise UsageError(
                 f"--{name} {value} contradicts the checkpoint of {xpid}, which says "
                 f"{says[name]}: leave it out"
             )
-    if flags.lstm_reset is not None:
-        trained.agent.config = trained.agent.config._replace(lstm_reset=flags.lstm_reset)
+    if config.lstm_reset is not None:
+        trained.agent.config = trained.agent.config._replace(lstm_reset=config.lstm_reset)
     return trained
 
 

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console, ConsoleRenderable, Group, RenderHook
 from rich.control import Control
@@ -35,20 +35,7 @@ LINES_ABOVE = 2
 ERASE_BELOW = Segments([Segment("\r\x1b[J", None, [(ControlType.CARRIAGE_RETURN,)])])
 
 
-class Display(Protocol):
-    """Shows a run. One thread calls it."""
-
-    def refresh(self, snapshot: Snapshot) -> None:
-        """Shows the present state where that costs nothing. Called about once a second."""
-
-    def report(self, snapshot: Snapshot) -> None:
-        """Shows the present state. Called every few seconds, as rows of logs.csv are written."""
-
-    def close(self) -> None:
-        """Leaves the last output in place and restores the terminal. May be called twice."""
-
-
-def make_display(stream: TextIO | None = None) -> Display:
+def make_display(stream: TextIO | None = None) -> BlockDisplay | LineDisplay:
     """Makes the display that suits a stream, by default standard error."""
     stream = sys.stderr if stream is None else stream
     if stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb"):
@@ -57,9 +44,9 @@ def make_display(stream: TextIO | None = None) -> Display:
 
 
 class BlockDisplay(RenderHook):
-    """Shows a run as a block in a terminal.
+    """Shows a run as a block in a terminal. One thread calls it.
 
-    From the first :meth:`refresh` to :meth:`close` what Python code writes to standard output,
+    From the first :meth:`show` to :meth:`close` what Python code writes to standard output,
     standard error or the root logger scrolls above the block, if it goes to a terminal.
 
     rich's own ``Live`` leaves the cursor at the end of its output. Here it stays at the start, and
@@ -75,8 +62,8 @@ class BlockDisplay(RenderHook):
         self._block: ConsoleRenderable | None = None
         self._redirected: list[tuple[Any, TextIO]] = []
 
-    def refresh(self, snapshot: Snapshot) -> None:
-        """Draws the block in the terminal's present size."""
+    def show(self, snapshot: Snapshot, *, is_report: bool = True) -> None:
+        """Draws the block in the terminal's present size, whether it is a report or not."""
         try:
             columns, lines = os.get_terminal_size(self._stream.fileno())
             # A terminal that does not know its size says 0. A full last column would wrap.
@@ -90,12 +77,11 @@ class BlockDisplay(RenderHook):
         except (OSError, ValueError):  # The terminal is gone; the run continues.
             self._restore()
 
-    def report(self, snapshot: Snapshot) -> None:
-        """Draws the block."""
-        self.refresh(snapshot)
-
     def close(self) -> None:
-        """Leaves the block on the screen and the cursor below it, and restores the streams."""
+        """Leaves the block on the screen and the cursor below it, and restores the streams.
+
+        May be called twice.
+        """
         if self._redirected:
             with contextlib.suppress(OSError, ValueError):
                 for proxy, _ in self._redirected:
@@ -150,11 +136,10 @@ class LineDisplay:
         self._waits = False  # Whether the line about the first batch has been written.
         self._untabled: Snapshot | None = None
 
-    def refresh(self, snapshot: Snapshot) -> None:
-        """Writes nothing."""
-
-    def report(self, snapshot: Snapshot) -> None:
-        """Writes a line, and the table if it is due."""
+    def show(self, snapshot: Snapshot, *, is_report: bool = True) -> None:
+        """Writes a line, and the table if it is due, for every report."""
+        if not is_report:
+            return
         parts = run_parts(snapshot)
         if snapshot.last is None:
             if not self._waits:

@@ -12,7 +12,7 @@ class HostSnapshot(NamedTuple):
 
     name: str
     environments: int
-    """That it steps now; 0 if it has left."""
+    """Environments that it steps now; 0 if it has left."""
 
     steps: int
     """Agent steps of its rollouts since the run was started or resumed. Some rollouts may still

@@ -111,37 +111,9 @@ def _median(values: list[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-# Seconds without any steps after which that is displayed.
-SHOWN_AFTER_S = 20.0
-# With a slow network minutes pass between two batches. So a pause is unusual only if it is this
-# many times as long as the mean time between arrivals.
-USUAL_INTERVALS = 5
-
-
-class Arrivals:
-    """Measures for how long no steps have arrived. Times are in seconds of one clock."""
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-        self._newest = 0.0
-        self._batches = 0
-
-    def record(self, now: float) -> None:
-        """Takes in a batch that arrived at ``now``."""
-        if self._first is None:
-            self._first = now
-        self._newest = now
-        self._batches += 1
-
-    def stall(self, now: float) -> float | None:
-        """Returns the seconds since steps arrived; None unless that is unusually long."""
-        if self._first is None:
-            return None
-        usual = (self._newest - self._first) / max(1, self._batches - 1)
-        pause = now - self._newest
-        return pause if pause >= max(SHOWN_AFTER_S, USUAL_INTERVALS * usual) else None
-
-
+# Seconds without steps after which that is displayed. Batches of a slow network may be that far
+# apart.
+SHOWN_AFTER_S = 60.0
 # Full games that a mean return is taken over.
 WINDOW = 100
 # Full games without which there is no trend.
@@ -185,7 +157,7 @@ class Progress:
         # By task, the last that were measured.
         self._grad_norms: dict[int, float] = {}
         self._entropies: dict[int, float] = {}
-        self._arrivals = Arrivals()
+        self._arrived: float | None = None  # By the clock: when the last steps came.
         self._evaluation_step: int | None = None
         self._evaluated: Sequence[float | None] = [None] * len(names)
         self._start = clock()
@@ -228,7 +200,7 @@ class Progress:
             if self._last is None:  # The speed leaves out the start of the program.
                 self._points = collections.deque([(self._clock(), stats.steps)], maxlen=NUM_POINTS)
             self._last = stats
-            self._arrivals.record(self._clock())
+            self._arrived = self._clock()
             for episode in stats.episodes:
                 self._returns[episode.task].append(episode.episode_return)
                 self._games[episode.task] += 1
@@ -268,7 +240,7 @@ class Progress:
                 total_steps=self._total_steps,
                 seconds=now - self._start,
                 sps=self._measure_speed(now, steps),
-                stalled_s=self._arrivals.stall(now),
+                stalled_s=self._stalled(now),
                 last=self._last,
                 queues=queues,
                 bottleneck=bottleneck,
@@ -292,6 +264,10 @@ class Progress:
                     f"{name}: mean return {mean:.2f} over the last {len(returns)} full games"
                 )
         return [*lines, f"No game finished: {', '.join(unfinished)}"] if unfinished else lines
+
+    def _stalled(self, now: float) -> float | None:
+        pause = 0.0 if self._arrived is None else now - self._arrived
+        return pause if pause >= SHOWN_AFTER_S else None
 
     def _measure_speed(self, now: float, steps: int) -> float:
         then, before = self._points[0]

@@ -62,7 +62,7 @@ class Watchdog:
             self._entered[index] = 0.0
 
     def beat(self, index: int) -> None:
-        """Notes that worker ``index``, which is inside, gets on."""
+        """Restarts the timeout of worker ``index``, which is inside."""
         self._entered[index] = time.monotonic()
 
     def watch(self, index: int, env: Any) -> Any:

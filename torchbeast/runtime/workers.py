@@ -103,7 +103,7 @@ def fork_context(*modules: str) -> ForkServerContext:
 
 
 def start_worker(process: Any) -> None:
-    """Starts a process of :func:`fork_context`, in the moment of the fork server's death, too."""
+    """Starts a process of :func:`fork_context`; tries again while the fork server is replaced."""
     for _ in range(MAX_START_ATTEMPTS - 1):
         with contextlib.suppress(EOFError, OSError):
             process.start()

@@ -180,7 +180,7 @@ class Recorder:
             if snapshot.last is not None:
                 self._next_report = now + REPORT_INTERVAL_S
         else:
-            self._display.refresh(snapshot)
+            self._display.show(snapshot, is_report=False)
 
     def finish(self, queues: dict[str, int], learner: Learner) -> list[str]:
         """Writes the last records; returns a line per game with its mean return."""
@@ -206,7 +206,7 @@ class Recorder:
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""
-        self._display.report(snapshot)
+        self._display.show(snapshot)
         if snapshot.last is None or snapshot.steps == self._logged_step:
             return
         self._logged_step = snapshot.steps

@@ -64,7 +64,7 @@ class RunOutputs:
         self._summary: list[str] = []
 
     def attach(self, learner: Learner) -> None:
-        """Names the learner, before it learns."""
+        """Sets the learner, before it learns."""
         self._learner = learner
         self._checkpointer = Checkpointer(
             self._path, self._plan, self._state.seed, learner, self._recorder.progress
@@ -108,8 +108,8 @@ class RunOutputs:
         """Takes in the gradients of a step. The learner's threads call it."""
         self._recorder.record_gradients(self._learner)
 
-    def show_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        """Names the function that says what each host has contributed."""
+    def set_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
+        """Sets the function that says what each host has contributed."""
         self._recorder.hosts = hosts
 
     def update(self, queues: dict[str, int]) -> None:
@@ -297,7 +297,7 @@ class TrainingRun:
         Returns:
             The exit code. Raises the first error of any thread.
         """
-        self._outputs.show_hosts(hosts)
+        self._outputs.set_hosts(hosts)
         try:
             while not self._is_over():
                 self.threads.changed.wait(timeout=0.5)

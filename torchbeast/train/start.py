@@ -14,7 +14,7 @@ import torch
 
 from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
-from torchbeast.core.checks import find_not_finite
+from torchbeast.core.divergence import find_not_finite
 from torchbeast.core.learner import Learner
 from torchbeast.core.optimizer import check_optimizer_state, optimizer_kind
 from torchbeast.core.precision import choose_dtype
