@@ -97,7 +97,7 @@ def find_server(run, name):
 def test_killed_servers_are_replaced(start, tmp_path):
     run = start(
         "polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
-        "--num_servers=2", "--pool_threads=2",
+        "--num_servers=2", "--num_actors=33", "--cores=2",
     )  # fmt: skip
     wait_for_steps(run, tmp_path / "run")
     names = [path.read_text() for path in Path(f"/proc/{run.process.pid}/task").glob("*/comm")]

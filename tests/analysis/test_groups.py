@@ -40,8 +40,7 @@ def test_flags_of_popart_do_not_count_without_it(tmp_path):
 
 
 def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
-    # An earlier version had no --pool_threads.
-    machines = [{"cores": 1}, {"cores": 4, "pool_threads": None}, {"cores": 1, "pool_threads": 2}]
+    machines = [{"cores": 1}, {"cores": 4, "num_servers": None}, {"cores": 1, "num_servers": 2}]
     paths = [
         write_run(tmp_path / f"six-s{seed}", [(1, 1, 1, 1)], seed=seed, env="Pong", **machine)
         for seed, machine in enumerate(machines, 1)
@@ -52,7 +51,7 @@ def test_seeds_of_several_machines_are_grouped_and_that_is_said(tmp_path):
     assert len(group.runs) == 3
     assert describe_differences([group]) == [
         "--cores: 1 in six-s1, six-s3; 4 in six-s2",
-        "--pool_threads: not set in six-s1, six-s2; 2 in six-s3",
+        "--num_servers: not set in six-s1, six-s2; 2 in six-s3",
     ]
 
 

@@ -22,7 +22,6 @@ IGNORED_FLAGS = {
 # Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
 MACHINE_FLAGS = {
     *("cores", "disable_cuda", "num_inference_threads", "num_learner_threads", "num_servers"),
-    "pool_threads",
 }
 # Flags without effect where there is no PopArt.
 POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}

@@ -236,12 +236,6 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
         help="Threads that compute actions. (default: 1, or 2 with a GPU)",
     )
     add(
-        "--pool_threads",
-        type=positive,
-        help="Threads that exchange observations and actions with the environment servers. "
-        "(default: one for 32 environments, at most one per core)",
-    )
-    add(
         "--max_learner_queue_size",
         type=positive,
         help="Most rollouts that wait for the learner. (default: --batch_size)",

@@ -104,7 +104,6 @@ class PoolConfig(NamedTuple):
     """How PolyBeast's actor pool feeds inference and the learner."""
 
     num_inference_threads: int | None = None
-    pool_threads: int | None = None
     max_learner_queue_size: int | None = None
     synchronous: bool = False
 

@@ -50,7 +50,7 @@ def make_batcher(num_actors: int) -> Any:
 
 
 def choose_pool_threads(num_actors: int, cores: int) -> int:
-    """Returns how many threads the actor pool has if the user does not say it.
+    """Returns how many threads exchange observations and actions with the servers.
 
     >>> [choose_pool_threads(num_actors, cores=4) for num_actors in (1, 32, 33, 1000)]
     [1, 1, 2, 4]
@@ -152,9 +152,7 @@ class Pipeline:
         from libtorchbeast import ActorPool
 
         config, servers = self._plan.config, self._plan.servers
-        num_threads = config.pool.pool_threads or choose_pool_threads(
-            self._plan.num_actors, self._plan.cores
-        )
+        num_threads = choose_pool_threads(self._plan.num_actors, self._plan.cores)
         if num_threads > 1:
             # Else one of several threads waits for the connections of all, and hands over what it
             # receives.
