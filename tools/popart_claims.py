@@ -1,7 +1,7 @@
 """Tests the claims of docs/popart.md: ``python tools/popart_claims.py``.
 
 Reads the records in docs/reference/arms, whose names are ``ARM-sSEED`` and ``single-GAME-sSEED``.
-Prints each arm's scores and the outcome of each claim; ``--output`` draws the arms' curves.
+Prints the page's table and the outcome of each claim; ``--output`` draws the arms' curves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from torchbeast.analysis.statistics import percentiles, resample_means
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import find_reference
-from torchbeast.runtime.text import format_rows
 
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "reference" / "arms"
 ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-heads", "raw-popart", "raw-fixed")
@@ -136,14 +135,32 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 
 def format_table(runs: Runs, references: References) -> list[str]:
-    """Returns the lines of a table with a row for each game and a column for each arm."""
-    rows = [["mean score", "random", *ARMS, SINGLE]]
-    for game, (random, single) in references.items():
-        means = [mean_score(runs[arm], game) for arm in ARMS]
-        rows.append([game, *(f"{value:.4g}" for value in (random, *means, single))])
-    figures = [figures_of(runs[arm], references).mean() for arm in ARMS]
-    rows.append(["median, normalised", "0", *(f"{x:.2f}" for x in figures), "1"])
-    return format_rows(rows)
+    """Returns a Markdown table with a row for each game and a column for each arm.
+
+    A cell has the numbers of the arm's seeds.
+    """
+
+    def row(name: str, random: str, cells: Sequence[str], single: str) -> str:
+        return f"| {' | '.join([name, random, *cells, single])} |"
+
+    lines = [
+        f"| | random | {' | '.join(f'`{arm}`' for arm in (*ARMS, SINGLE))} |",
+        "| --- " * (len(ARMS) + 3) + "|",
+    ]
+    for game, (random, _) in references.items():
+        *cells, single = (
+            ", ".join(format_score(score(run, game)) for run in runs[arm])
+            for arm in (*ARMS, f"{SINGLE}-{game}")
+        )
+        lines.append(row(game, format_score(random), cells, single))
+    figures = [figures_of(runs[arm], references) for arm in ARMS]
+    cells = [", ".join(f"{figure:.2f}" for figure in seeds) for seeds in figures]
+    return [*lines, row("median, normalised", "0", cells, "1")]
+
+
+def format_score(value: float) -> str:
+    """Formats a score with three digits at least."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
 def format_claim(one: str, other: str, runs: Runs, references: References) -> str:
@@ -202,7 +219,7 @@ def main() -> int:
                 raise UsageError(f"--without {flags.without}: the games are {', '.join(games)}")
             games = [game for game in games if game != flags.without]
         references = read_references(runs, games)
-        print("\n".join(format_table(runs, references)))
+        print(*format_table(runs, references), "", sep="\n")
         for one, other in CLAIMS:
             print(format_claim(one, other, runs, references))
         if flags.output is not None:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tools import popart_claims
 
 GAMES = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
@@ -57,6 +58,13 @@ def test_welchs_interval_is_that_of_one_sample_where_the_other_has_no_spread():
     half = 4.303 / 3**0.5
     interval = popart_claims.welch_interval(np.array([1, 2, 3]), np.zeros(3))
     assert interval == pytest.approx((2 - half, 2 + half), abs=1e-3)
+
+
+def test_the_page_has_the_table_that_is_printed(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["popart_claims"])
+    assert popart_claims.main() == 0
+    table, _ = capsys.readouterr().out.split("\n\n")
+    assert table in (ROOT / "docs" / "popart.md").read_text()
 
 
 def test_a_claim_fails_where_seeds_overlap(records):
