@@ -74,7 +74,7 @@ PUBLISHED = {
 
 
 # Mean return of a uniformly random agent in games that are not published, over 30 full games
-# (benchmarks/random_scores.py). In Adventure and ElevatorAction, whose games are long, none of ten
+# (tools/random_scores.py). In Adventure and ElevatorAction, whose games are long, none of ten
 # and of three games paid anything. No human score of these six is published.
 MEASURED_RANDOM = {
     "Adventure": 0.0,

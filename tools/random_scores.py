@@ -1,4 +1,4 @@
-"""Mean full-game return of a uniformly random agent: ``python benchmarks/random_scores.py``.
+"""Mean full-game return of a uniformly random agent: ``python tools/random_scores.py``.
 
 Measures the games that have no published score. The results are in
 ``torchbeast/envs/human_scores.py``.
