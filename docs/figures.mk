@@ -69,7 +69,7 @@ movies/SpaceInvaders_saliency.mp4: docs/images/SpaceInvaders_saliency.png ;
 
 docs/images/Carnival_check.png: $(call agents,MultiTaskPopArtShallow)
 	$(SALIENCY) --xpid MultiTaskPopArtShallow --env CarnivalNoFrameskip-v4 --num_frames 30 --density 3 \
-	    --score policy value action advantage task:Pong task:SpaceInvaders --check --html docs/examples/carnival.html
+	    --score policy value action task:Pong task:SpaceInvaders --check --html docs/examples/carnival.html
 	cp $(SCRATCH)/MultiTaskPopArtShallow/CarnivalNoFrameskip-v4/check.png $@
 
 docs/examples/carnival.html: docs/images/Carnival_check.png ;

@@ -37,8 +37,8 @@ def make_parser() -> Parser:
         default=["policy", "value"],
         metavar="SCORE",
         help="What the maps show the influence on: policy, value, action (the chosen one), "
-        "action:NAME, advantage, task:GAME (another game's value head). The first two scores are "
-        "drawn over the game. (default: policy value)",
+        "action:NAME, task:GAME (another game's value head). The first two scores are drawn over "
+        "the game. (default: policy value)",
     )
     add(
         "--density",

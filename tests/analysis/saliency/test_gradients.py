@@ -34,7 +34,7 @@ def test_the_pixels_shares_of_a_value_add_up_to_its_change_without_the_picture(a
 
 @pytest.mark.parametrize(
     ("text", "use_lstm"),
-    [("policy", False), ("value", True), ("action", False), ("advantage", True)],
+    [("policy", False), ("value", True), ("action", False)],
 )
 def test_networks_have_finite_shares_of_every_score(text, use_lstm):
     torch.manual_seed(0)

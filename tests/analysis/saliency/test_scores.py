@@ -44,16 +44,6 @@ def test_values_are_in_units_of_sigma_and_of_the_head_that_was_asked_for():
     assert parse("task:breakout")(changed, 0) == pytest.approx(np.array([[0.5]]))
 
 
-def test_the_advantage_is_blind_to_a_shift_of_all_logits():
-    shifted = outputs(masked_logits=[[[3.0, 2.5, 1.0]]])
-    assert parse("policy")(shifted, 0) > 1
-    assert parse("advantage")(shifted, 0) == pytest.approx(0, abs=1e-9)
-    changed = outputs(masked_logits=[[[2.0, 0.5, -1.0]]])
-    logits = changed.logits, changed.masked_logits[0, 0]
-    before, after = (x[0] - softmax(x) @ x for x in logits)
-    assert parse("advantage")(changed, 0) == pytest.approx(0.5 * (after - before) ** 2, rel=1e-4)
-
-
 def test_an_actions_score_follows_the_papers_formula():
     before, after = np.array([1.0, 0.5, -1.0]), np.array([0.0, 0.7, -1.1])
     drop = softmax(before)[0] - softmax(after)[0]

@@ -22,7 +22,7 @@ from torchbeast.play.games import GameLoop, action_names, watch_game
 
 log = logging.getLogger("torchbeast")
 
-POLICY, VALUE, ACTION, ADVANTAGE, TASK = "policy", "value", "action", "advantage", "task"
+POLICY, VALUE, ACTION, TASK = "policy", "value", "action", "task"
 CHOSEN = "action:chosen"
 # Outputs for equal pictures in batches of other sizes differ by some units in the last place.
 ROUNDING = 16 * float(np.finfo(np.float32).eps)
@@ -81,10 +81,6 @@ class Score:
         (logits, values), (changed_logits, changed_values) = before, after
         if self.kind == POLICY:
             return half_squared_change(logits, changed_logits)
-        if self.kind == ADVANTAGE:
-            return half_squared_change(
-                *(preference(x, action)[..., None] for x in (logits, changed_logits))
-            )
         if self.kind == ACTION:
             chosen = action if self.index is None else self.index
             return specific_change(logits, changed_logits, chosen)
@@ -99,11 +95,6 @@ def half_squared_change(before: Tensor, after: Tensor) -> Tensor:
     square = (after - before).square().sum(dim=-1)
     noise = ROUNDING**2 * before.square().sum()
     return torch.where(square > noise, 0.5 * square, 0.0)
-
-
-def preference(logits: Tensor, action: int) -> Tensor:
-    """Computes the action's logit minus the policy's mean logit; logits ``[..., A]``."""
-    return logits[..., action] - (logits.softmax(dim=-1) * logits).sum(dim=-1)
 
 
 def specific_change(before: Tensor, after: Tensor, action: int) -> Tensor:
@@ -143,7 +134,7 @@ def _parse_score(text: str, subject: Subject) -> Score:
     kind, colon, name = text.partition(":")
     if text == VALUE:
         return Score(text, VALUE, subject.value_unit, subject.head)
-    if text in (POLICY, ADVANTAGE):
+    if text == POLICY:
         return Score(text, kind, "logits²/2")
     if text in (ACTION, CHOSEN):
         return Score(CHOSEN, kind, "SARFA")
@@ -161,9 +152,7 @@ def _parse_score(text: str, subject: Subject) -> Score:
             return Score(f"task:{short_name(subject.tasks[head])}", kind, subject.value_unit, head)
         known = ", ".join(short_name(task) for task in subject.tasks)
         raise UsageError(f"--score {text}: the agent knows {known}")
-    raise UsageError(
-        f"--score {text}: choose policy, value, action, action:NAME, advantage or task:GAME"
-    )
+    raise UsageError(f"--score {text}: choose policy, value, action, action:NAME or task:GAME")
 
 
 @dataclass(frozen=True)
