@@ -301,7 +301,8 @@ def run_filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
-    from torchbeast.analysis import filters
+    from torchbeast.analysis.filter_pictures import excite, sheet
+    from torchbeast.analysis.filters import find_layer
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
     from torchbeast.play.movie_writer import magnify
@@ -310,21 +311,16 @@ def run_filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     if not isinstance(agent, ResNet):
         raise UsageError(f"{flags.load_path} is no ResNet")
     layer = find_layer_name(flags.layer)
-    count = filters.find_layer(agent, layer).out_channels
+    count = find_layer(agent, layer).out_channels
     if flags.filter is not None and flags.filter >= count:
         raise UsageError(f"--filter: {layer} has filters 0 to {count - 1}")
     chosen = list(range(count)) if flags.filter is None else [flags.filter]
     directory = (flags.save_dir or Path("filters")).expanduser()
     make_directory(directory)
-    pictures = filters.excite(agent, layer, chosen)
+    pictures = excite(agent, layer, chosen)
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
-    Image.fromarray(magnify(filters.sheet(pictures))).save(directory / f"{name}.png")
+    Image.fromarray(magnify(sheet(pictures))).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
-    if layer == filters.LAYER_NAMES[0]:  # Its inputs are pixels: the weights can be looked at.
-        weights = filters.find_layer(agent, layer).weight.detach().numpy()[chosen]
-        path = directory / f"{name}_weights.png"
-        Image.fromarray(filters.draw_weights(weights)).save(path)
-        print(path)
 
 
 def run_pairwise(flags: argparse.Namespace, _signals: StopSignals) -> None:

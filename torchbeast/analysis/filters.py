@@ -8,11 +8,9 @@ moved is read from another input channel by the next layer.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
@@ -81,6 +79,14 @@ def only_filters(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     names = [layer.parameter.removesuffix(".weight") for layer in LAYERS]
     return {f"{name}.{kind}": state[f"{name}.{kind}"] for name in names for kind in _PARAMETERS}
+
+
+def find_layer(agent: Agent, name: str) -> nn.Conv2d:
+    """Finds the convolution called ``name`` in ``LAYER_NAMES``."""
+    parameter = next(layer.parameter for layer in LAYERS if layer.name == name)
+    module = agent.get_submodule(parameter.removesuffix(".weight"))
+    assert isinstance(module, nn.Conv2d)
+    return module
 
 
 def read_weights(state: dict[str, Tensor]) -> Weights:
@@ -233,97 +239,3 @@ def _total(distances: np.ndarray, a: np.ndarray, b: np.ndarray) -> Distance:
     total = float(distances.sum())
     squares = float(np.square(a).sum() + np.square(b).sum())
     return Distance(total, float(distances.mean()), total / squares if squares > 0 else 0.0)
-
-
-STEPS = 60
-LEARNING_RATE = 8.0
-JITTER = 2  # Pixels.
-SILENT_SLOPE = 0.01
-WEIGHT_SIZE, GAP = 8, 2  # Pixels: of a weight in its picture, and between filters.
-
-
-def find_layer(agent: Agent, name: str) -> nn.Conv2d:
-    """Finds the convolution called ``name`` in ``LAYER_NAMES``."""
-    parameter = next(layer.parameter for layer in LAYERS if layer.name == name)
-    module = agent.get_submodule(parameter.removesuffix(".weight"))
-    assert isinstance(module, nn.Conv2d)
-    return module
-
-
-def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
-    """Climbs, from noise, the mean square of each filter's positive responses.
-
-    The mean itself would have the same gradient everywhere in a linear layer. In every step all
-    pictures are shifted by a few pixels, so that no detail depends on the grid of pooling.
-
-    Args:
-        agent: whose filters. It sees pictures of the first of its games.
-        layer: name in ``LAYER_NAMES``.
-        filters: indices.
-
-    Returns:
-        Pictures ``[filters, C, H, W]``, one per filter, pixels from 0 to 255.
-    """
-    module = find_layer(agent, layer)
-    activation: list[Tensor] = []
-    # A copy: what follows may work in place.
-    hook = module.register_forward_hook(lambda _, __, output: activation.append(output.clone()))
-    generator = torch.Generator().manual_seed(0)
-    shape = (len(filters), *agent.config.observation_shape)
-    pictures = 128 + 20 * torch.randn(shape, generator=generator)
-    rows = torch.arange(len(filters))
-    tasks = torch.zeros(len(filters), dtype=torch.int64)
-    try:
-        for _ in range(STEPS):
-            shift = torch.randint(-JITTER, JITTER + 1, (2,), generator=generator).tolist()
-            pictures = pictures.roll(shift, dims=(2, 3)).requires_grad_(True)
-            activation.clear()
-            agent.encode_frames(pictures, tasks)
-            response = activation[0][rows, torch.tensor(filters)]
-            # A filter that is silent everywhere still climbs.
-            score = torch.where(response > 0, response.square(), SILENT_SLOPE * response)
-            (gradient,) = torch.autograd.grad(score.mean(dim=(1, 2)).sum(), pictures)
-            # By its own size: deep filters have small gradients, first ones large.
-            size = gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1).clamp(min=1e-12)
-            with torch.no_grad():
-                scale = math.sqrt(pictures[0].numel())
-                pictures = pictures + LEARNING_RATE * gradient / size * scale * 0.1
-                pictures = pictures.clamp_(0, 255).roll([-s for s in shift], dims=(2, 3))
-    finally:
-        hook.remove()
-    return pictures.detach().numpy()
-
-
-def draw_weights(weights: np.ndarray) -> np.ndarray:
-    """Draws the weights of a convolution, all under one scale.
-
-    Args:
-        weights: ``[O, I, k, k]``.
-
-    Returns:
-        uint8 ``[H, W, 3]``: a column per filter, a row per input channel; blue is negative, red
-        positive, white 0.
-    """
-    from matplotlib import colormaps
-
-    scaled = weights / max(float(np.abs(weights).max()), 1e-12)
-    colours = (colormaps["RdBu_r"]((scaled + 1) / 2)[..., :3] * 255).round().astype(np.uint8)
-    return _tile(colours.swapaxes(0, 1).repeat(WEIGHT_SIZE, axis=2).repeat(WEIGHT_SIZE, axis=3))
-
-
-def sheet(pictures: np.ndarray) -> np.ndarray:
-    """Draws a contact sheet uint8 of the newest planes of ``[N, C, H, W]``, contrast stretched."""
-    planes = pictures[:, -1]
-    low, high = (f(planes, axis=(1, 2), keepdims=True) for f in (np.min, np.max))
-    stretched = ((planes - low) / np.maximum(high - low, 1e-6) * 255).astype(np.uint8)
-    columns = math.ceil(math.sqrt(len(planes)))
-    cells = np.pad(stretched, [(0, -len(planes) % columns), (0, 0), (0, 0)])
-    return _tile(cells.reshape(-1, columns, *planes.shape[1:]))
-
-
-def _tile(cells: np.ndarray) -> np.ndarray:
-    """Puts pictures ``[R, C, H, W, ...]`` into R rows of C, with black pixels between them."""
-    axes = [(0, 0), (0, 0), (0, GAP), (0, GAP), *[(0, 0)] * (cells.ndim - 4)]
-    rows, columns, height, width, *colours = (padded := np.pad(cells, axes)).shape
-    picture = padded.swapaxes(1, 2).reshape(rows * height, columns * width, *colours)
-    return picture[: rows * height - GAP, : columns * width - GAP]
