@@ -89,44 +89,10 @@ class PoolRun {
   std::thread runner_;
 };
 
-template <typename T>
-std::vector<T> Values(const Tensor& tensor) {
-  const auto* data = reinterpret_cast<const T*>(tensor.data);
-  return {data, data + tensor.shape.NumElements()};
-}
-
-// Field `index` of the environment's part of a rollout.
-const Tensor& EnvField(const TensorNest& rollout, size_t index) {
-  return rollout.sequence()[0].sequence()[0].sequence()[index].leaf();
-}
-
 class ActorPoolTest : public ::testing::Test {
  protected:
   TemporaryDirectory directory_;
 };
-
-TEST_F(ActorPoolTest, RolloutsAreConsecutiveAndOverlapInOneRow) {
-  CountingServer server(ServerOptions{directory_.Address(), /*task=*/2});
-  PoolRun run({{directory_.Address(), 2}});
-  for (int32_t r = 0; r < 5; ++r) {
-    for (int e = 0; e < 2; ++e) {
-      const TensorNest rollout = run.Next();
-      const int32_t start = r * kUnrollLength;
-      EXPECT_EQ(EnvField(rollout, 0).shape, (Shape{kUnrollLength + 1, 1, 1}));
-      EXPECT_EQ(Values<int32_t>(EnvField(rollout, 0)),
-                (std::vector<int32_t>{start, start + 1, start + 2, start + 3}));
-      EXPECT_EQ(Values<int32_t>(EnvField(rollout, 3)), (std::vector<int32_t>{2, 2, 2, 2}));
-      // The action that the agent chose is the environment's reward and last action.
-      const Tensor& actions = rollout.sequence()[0].sequence()[1].sequence()[0].leaf();
-      for (int row = 1; row <= kUnrollLength; ++row) {
-        const int64_t action = Values<int64_t>(actions)[row];
-        EXPECT_EQ(Values<float>(EnvField(rollout, 1))[row], static_cast<float>(action));
-        EXPECT_EQ(Values<int64_t>(EnvField(rollout, 8))[row], action);
-      }
-    }
-  }
-  WaitFor([&] { return run.pool.count() >= 5 * 2 * kUnrollLength; });
-}
 
 TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
   CountingServer first(directory_.Address("first"));
@@ -229,7 +195,6 @@ TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
             result.observation = Reset();
             return result;
           }
-          void Close() override {}
         };
         return std::make_unique<Other>();
       },

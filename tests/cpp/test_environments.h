@@ -85,8 +85,6 @@ class CountingEnvironment final : public Environment {
     return result;
   }
 
-  void Close() override {}
-
  private:
   Tensor Observe() {
     Tensor observation = buffers_.Empty(DType::kInt32, {1});

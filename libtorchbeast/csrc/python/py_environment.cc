@@ -101,22 +101,11 @@ class PythonEnvironment final : public Environment {
       step_.release();
       return;
     }
-    GilLock gil;
-    env_.reset();
-    reset_.reset();
-    step_.reset();
-  }
-
-  void Close() override {
-    WithPython([&] {
-      const nb::object close = nb::getattr(env_, "close", nb::none());
-      if (close.is_none()) return;
-      try {
-        close();
-      } catch (nb::python_error& error) {
-        if (!error.matches(PyExc_Exception)) throw;
-        error.discard_as_unraisable(close);
-      }
+    WithGil([this] {
+      Close();
+      env_.reset();
+      reset_.reset();
+      step_.reset();
     });
   }
 
@@ -137,6 +126,20 @@ class PythonEnvironment final : public Environment {
   }
 
  private:
+  // What is wrong with an environment that goes is of no interest.
+  void Close() {
+    try {
+      const nb::object close = nb::getattr(env_, "close", nb::none());
+      if (!close.is_none()) close();
+    } catch (nb::python_error& error) {
+      if (error.matches(PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt();  // For whoever polls, or takes the GIL, next.
+      } else {
+        error.discard_as_unraisable(env_);
+      }
+    }
+  }
+
   Result StepWithGil(int64_t action) {
     const nb::object returned = step_(action);
     if (!nb::isinstance<nb::tuple>(returned) ||

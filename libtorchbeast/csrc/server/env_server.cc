@@ -43,11 +43,6 @@ class EnvServer::Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Closes the environments. Throws Interrupted.
-  void Close() {
-    if (environments_) environments_->Close();
-  }
-
   // Takes in a completed operation. Returns whether the stream is over: no operation is under way
   // and none will be. Throws Interrupted.
   bool OnCompletion(Operation operation, bool ok) {
@@ -224,8 +219,7 @@ void EnvServer::Run(const Poll& poll) {
   } catch (...) {
     error = std::current_exception();
   }
-  const std::exception_ptr interruption = Drain(server.get(), queue.get());
-  if (!error) error = interruption;
+  Drain(server.get(), queue.get());
   if (error) std::rethrow_exception(error);
 }
 
@@ -254,38 +248,21 @@ void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
 
 void EnvServer::Handle(void* tag, bool ok) {
   const auto* event = static_cast<Session::Tag*>(tag);
-  if (!event->session->OnCompletion(event->operation, ok)) return;
-  const auto session = sessions_.extract(event->session);
-  session.mapped()->Close();
+  if (event->session->OnCompletion(event->operation, ok)) sessions_.erase(event->session);
 }
 
-std::exception_ptr EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
+void EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
   draining_ = true;
   if (server != nullptr) {
     // gRPC removes the socket file. The deadline in the past cancels open streams now.
     server->Shutdown(std::chrono::system_clock::now());
   }
   queue->Shutdown();
-  std::exception_ptr interruption;
   void* tag = nullptr;
   bool ok = false;
-  while (queue->Next(&tag, &ok)) {
-    try {
-      Handle(tag, /*ok=*/false);
-    } catch (const Interrupted& interrupted) {
-      interruption = interrupted.cause;
-    }
-  }
+  while (queue->Next(&tag, &ok)) Handle(tag, /*ok=*/false);
   // One whose environment was interrupted had no operation under way.
-  for (const auto& [key, session] : sessions_) {
-    try {
-      session->Close();
-    } catch (const Interrupted& interrupted) {
-      interruption = interrupted.cause;
-    }
-  }
   sessions_.clear();
-  return interruption;
 }
 
 }  // namespace torchbeast

@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -69,8 +68,8 @@ class EnvServer {
   // Hands a completion to its stream, which it removes if that was the last.
   void Handle(void* tag, bool ok);
   // Cancels all streams, waits until none has operations under way, and closes their
-  // environments. Returns what interrupted that, if anything.
-  std::exception_ptr Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
+  // environments.
+  void Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
 
   const EnvironmentFactory factory_;
   const ServerOptions options_;

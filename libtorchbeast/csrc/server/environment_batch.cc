@@ -1,7 +1,6 @@
 #include "server/environment_batch.h"
 
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "core/text.h"
@@ -13,19 +12,6 @@ namespace {
 constexpr size_t kMaxFailureBytes = 64 << 10;
 constexpr char kReplacementFailed[] = "\nIts replacement failed, too:\n";
 
-// Closes and destroys. What is wrong with an environment that goes is of no interest, except
-// Interrupted, which is returned.
-std::optional<Interrupted> CloseQuietly(std::unique_ptr<Environment> environment) {
-  if (!environment) return std::nullopt;
-  try {
-    environment->Close();
-  } catch (const Interrupted& interrupted) {
-    return interrupted;
-  } catch (const std::exception&) {
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments,
@@ -33,18 +19,6 @@ EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_envir
     : factory_(std::move(factory)),
       encoder_(num_environments, newest_plane),
       slots_(static_cast<size_t>(num_environments)) {}
-
-EnvironmentBatch::~EnvironmentBatch() {
-  for (Slot& slot : slots_) CloseQuietly(std::move(slot.environment));
-}
-
-void EnvironmentBatch::Close() {
-  std::optional<Interrupted> interrupted;
-  for (Slot& slot : slots_) {
-    if (auto i = CloseQuietly(std::move(slot.environment))) interrupted = i;
-  }
-  if (interrupted) throw Interrupted(*interrupted);
-}
 
 TensorNest EnvironmentBatch::Start(Slot* slot) {
   *slot = Slot();
@@ -125,9 +99,7 @@ void EnvironmentBatch::StepOne(size_t index, int64_t action, rpcenv::Reply* repl
 
 void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::Reply* reply) {
   const rpcenv::Failure failure = MakeFailure(index, reason);
-  if (auto interrupted = CloseQuietly(std::move(slots_[index].environment))) {
-    throw Interrupted(*interrupted);
-  }
+  slots_[index].environment.reset();
   TensorNest observation;
   try {
     observation = Start(&slots_[index]);

@@ -23,7 +23,8 @@ struct Interrupted {
   std::exception_ptr cause;
 };
 
-// One environment. What it throws, other than Interrupted, is a failure of its own.
+// One environment, closed by its destructor. What it throws, other than Interrupted, is a failure
+// of its own.
 class Environment {
  public:
   // What a step returns.
@@ -44,8 +45,6 @@ class Environment {
   // Starts an episode and returns its first observation.
   virtual TensorNest Reset() = 0;
   virtual Result Step(int64_t action) = 0;
-  // Called once, before destruction.
-  virtual void Close() = 0;
 };
 
 using EnvironmentFactory = std::function<std::unique_ptr<Environment>()>;
@@ -66,8 +65,6 @@ class EnvironmentBatch {
  public:
   // Makes no environment yet.
   EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments, bool newest_plane);
-  // Closes what Close() did not.
-  ~EnvironmentBatch();
   EnvironmentBatch(const EnvironmentBatch&) = delete;
   EnvironmentBatch& operator=(const EnvironmentBatch&) = delete;
 
@@ -78,8 +75,6 @@ class EnvironmentBatch {
   // replaced. Throws WireError unless there is one action for each, EnvironmentFailure if one
   // cannot be replaced, and Interrupted.
   void Step(const rpcenv::Request& request, rpcenv::Reply* reply);
-  // Closes all environments, then throws Interrupted if one of them did.
-  void Close();
 
  private:
   struct Slot {
