@@ -5,7 +5,7 @@ import pytest
 
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint, run_files
-from torchbeast.records.file_writer import FileWriter, check_writable
+from torchbeast.records.file_writer import FileWriter
 
 FIELDS = ["step", "loss"]
 
@@ -71,14 +71,6 @@ def test_gradients_go_on_likewise_under_one_header(make, tmp_path):
     make(last_step=20).gradients({"a/norm": 2.5}, step=20)
     text = (tmp_path / "run" / "gradients.csv").read_text()
     assert text == "step,a/norm\n10,1.5\n20,2.5\n"
-
-
-def test_a_directory_is_checked_before_it_is_made(tmp_path):
-    check_writable(str(tmp_path / "a"), "b")
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*file is no directory"):
-        check_writable(str(tmp_path / "file"), "b")
 
 
 def test_records_that_cannot_be_written_do_not_end_the_run(make, tmp_path, caplog):

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import platform
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,31 +26,10 @@ from torchbeast.runtime.text import EscapingFormatter
 
 log = logging.getLogger("torchbeast")
 
-# Smaller than any run with its checkpoint.
-MIN_FREE_BYTES = 2**20
-
 
 def default_xpid() -> str:
     """Returns the name of a run that has none: ``torchbeast-<date>-<time>``."""
     return datetime.datetime.now().strftime("torchbeast-%Y%m%d-%H%M%S")
-
-
-def check_writable(savedir: str, xpid: str) -> None:
-    """Checks that a run can be written to ``savedir``, without writing anything.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    path = Path(savedir).expanduser().absolute() / xpid
-    # Not Path.exists(), which raises for what is in a directory that this user may not enter.
-    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
-    if not nearest.is_dir():
-        raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
-    if not os.access(nearest, os.W_OK):
-        raise UsageError(f"Cannot write to --savedir {savedir}: no permission to write {nearest}")
-    disk = shutil.disk_usage(nearest)
-    if disk.total and disk.free < MIN_FREE_BYTES:  # Some file systems do not tell.
-        raise UsageError(f"Cannot write to --savedir {savedir}: {disk.free:,} bytes are free")
 
 
 class FileWriter:
@@ -80,7 +58,6 @@ class FileWriter:
         self._fields = fields
         self._failed: set[str] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
-        check_writable(savedir, xpid)
         try:
             self._open(meta, last_step)
             self._scalars = ScalarWriter(self.path, config, last_step, use_wandb=use_wandb)
