@@ -11,10 +11,10 @@ import os
 import sys
 
 from torchbeast.cli import flags as flags_lib
-from torchbeast.cli.command import default_interrupt, open_streams, print_error
+from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_server_flags
-from torchbeast.core.types import RunError, UsageError
+from torchbeast.core.types import UsageError
 from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
@@ -91,18 +91,14 @@ def supervise(config: SupervisorConfig, signals: StopSignals) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
-    open_streams()
-    try:
-        with default_interrupt():
-            servers_lib.check_compiled()
-            # Not with StopSignals: a custom environment may hang here.
-            config = read_config(flags)
-            with StopSignals() as signals:
-                supervise(config, signals)
-    except (UsageError, RunError) as error:
-        print_error("polybeast_env", error)
-        return 2 if isinstance(error, UsageError) else 1
-    return 0
+
+    def work(signals: StopSignals) -> None:
+        servers_lib.check_compiled()
+        config = read_config(flags)
+        with signals:  # Not before: a custom environment may hang.
+            supervise(config, signals)
+
+    return run_command("polybeast_env", work)
 
 
 if __name__ == "__main__":

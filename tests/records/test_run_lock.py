@@ -1,4 +1,5 @@
 import multiprocessing
+import shutil
 
 import pytest
 
@@ -55,3 +56,11 @@ def test_a_directory_is_checked_before_it_is_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"Cannot write to --savedir .*file is no directory"):
         check_writable(str(tmp_path / "file"), "b")
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: 4,096 bytes are free"):
+        check_writable(str(tmp_path), "run")
+    assert not list(tmp_path.iterdir())
