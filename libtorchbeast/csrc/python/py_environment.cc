@@ -126,7 +126,7 @@ class PythonEnvironment final : public Environment {
   }
 
  private:
-  // What is wrong with an environment that goes is of no interest.
+  // What its close() raises is printed, and no failure.
   void Close() {
     try {
       const nb::object close = nb::getattr(env_, "close", nb::none());
