@@ -106,10 +106,10 @@ class ActorPool:
     occur several times; an empty one waits for :meth:`set_address`), each with
     ``environments_per_stream`` environments (one number, or one per stream). Inference inputs are
     ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs ``(agent_output,
-    agent_state)`` whose first leaf is the action, int64. Learner items are ``((env_output, agent_output),
-    initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]`` and ``env_output =
-    (observation, reward, done, task, episode_step, episode_return, truncated, game_over,
-    last_action)``.
+    agent_state)`` whose first leaf is the action, int64. Learner items are ``((env_output,
+    agent_output), initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]`` and
+    ``env_output = (observation, reward, done, task, episode_step, episode_return, truncated,
+    game_over, last_action)``.
 
     An environment that raises, or whose reward is not finite, is replaced by its server; its
     episode is truncated there. A stream that breaks is opened again; its unfinished rollouts are

@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 class Run:
     """A command of the program as a user starts it."""
 
-    def __init__(self, module, *arguments, tmp, cwd=ROOT, env=None):
+    def __init__(self, module, *arguments, tmp, cwd=ROOT, env=None, **options):
         self.tmp = tmp
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"torchbeast.{module}", *map(str, arguments)],
@@ -30,6 +30,7 @@ class Run:
             text=True,
             cwd=cwd,
             env={**os.environ, "TMPDIR": str(tmp), "PYTHONPATH": str(ROOT), **(env or {})},
+            **options,
         )
 
     def finish(self, timeout=400):

@@ -1,5 +1,6 @@
 """Faults of real processes: what dies, what hangs, what collides (docs/runs.md)."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,6 +93,21 @@ def find_server(run, name):
         return any(name in str(c.laddr) for c in sockets if c.status == "NONE")
 
     return next(p for p in run.family() if p.pid != run.process.pid and listens(p))
+
+
+def test_a_signal_to_the_whole_job_reaches_only_the_learner(start, tmp_path):
+    run = start(
+        "polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
+        start_new_session=True,
+    )  # fmt: skip
+    wait_for_steps(run, tmp_path / "run")
+    family = run.family()
+    os.killpg(run.process.pid, signal.SIGTERM)
+    code, _, err = run.finish()
+    assert code == 143
+    assert "restarting it" not in err
+    assert "went away" not in err
+    nothing_left(run, family)
 
 
 def test_killed_servers_are_replaced(start, tmp_path):

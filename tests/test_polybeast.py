@@ -123,11 +123,11 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
     assert "Traceback" not in err
 
 
-def has_child(run, module):
-    """Whether the run has a child process that runs ``module``."""
+def has_child(run, text):
+    """Whether the run has a child process whose command line contains ``text``."""
     for process in run.family()[1:]:
         with contextlib.suppress(psutil.Error):
-            if any(module in argument for argument in process.cmdline()):
+            if any(text in argument for argument in process.cmdline()):
                 return True
     return False
 
@@ -206,6 +206,7 @@ def test_servers_of_ones_own(start, tmp_path):
     servers.process.send_signal(signal.SIGTERM)
     assert servers.finish()[0] == 143
     nothing_left(servers, family)
+    assert not (tmp_path / "pipe.0").exists()
 
 
 LONG = "unix:/tmp/" + "x" * 110

@@ -159,7 +159,7 @@ def format_table(runs: Runs, references: References) -> list[str]:
 
 
 def format_score(value: float) -> str:
-    """Formats a score with three digits at least."""
+    """Formats a score, below 100 with one decimal."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 

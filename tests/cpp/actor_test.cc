@@ -251,7 +251,7 @@ TEST_F(ActorTest, ActionsThatAreNoIndicesAreAnError) {
       TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kFloat32, {1, 1, 2})}),
       TensorNest(TensorNest::Sequence{})});
   submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
-  EXPECT_NE(error_.find("Actions must be int64[1, B], got float32[1, 1, 2]"), std::string::npos)
+  EXPECT_NE(error_.find("one int64 for each environment, got float32[1, 1, 2]"), std::string::npos)
       << error_;
 }
 

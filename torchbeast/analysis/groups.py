@@ -18,6 +18,9 @@ IGNORED_FLAGS = {
     *("evaluate_every", "evaluation_episodes", "num_episodes", "greedy", "json", "actions"),
     *("movie", "movie_steps", "intermediate_model_id"),
     *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
+    # Of earlier versions, in the meta.json of runs that are kept.
+    *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),
+    *("max_environment_failures", "failure_window_s", "pool_threads"),
 }
 # Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
 MACHINE_FLAGS = {

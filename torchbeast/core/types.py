@@ -51,7 +51,7 @@ class EnvOutput(NamedTuple):
     """bool ``[T, B]``: the full game before ended, not only a life."""
 
     last_action: Tensor
-    """int64 ``[T, B]``: the action that led to this row; 0 for actions that are no integer."""
+    """int64 ``[T, B]``: the action that led to this row; 0 before the first."""
 
 
 class EnvStep(NamedTuple):

@@ -72,7 +72,6 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     Raises:
         UsageError: another process writes this run, or it cannot be written.
     """
-    check_writable(savedir, xpid)
     path = run_path(savedir, xpid).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 import time
 from multiprocessing.context import ForkServerContext
 from typing import Any
@@ -34,18 +35,28 @@ _fork_server_pid: int | None = None
 
 
 def end_with_parent() -> None:
-    """Makes the kernel end this process when its parent dies (Linux; elsewhere look at getppid)."""
+    """Makes this process end when its parent dies.
+
+    Where the kernel cannot do that it ends with the process that asked a fork server for it.
+    """
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    elif (asker := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=lambda: (asker.join(), os._exit(1)), daemon=True).start()
     # The kernel says nothing of a parent that died before.
     if _fork_server_pid not in (None, os.getppid()):
         signal.raise_signal(signal.SIGTERM)
 
 
 def begin_fork_server() -> None:
-    """Makes a fork server end with the process that started it; its children end with it."""
+    """Makes a fork server end with the process that started it; its children end with it.
+
+    They are in a new session: a signal to the terminal's processes, or to all of a job, reaches
+    only the learner, which then ends them in order.
+    """
     global _fork_server_pid
+    os.setsid()
     end_with_parent()
     _fork_server_pid = os.getpid()
 

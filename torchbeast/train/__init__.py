@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from torchbeast.core.distributed import join_ranks, read_ranks
-from torchbeast.records.run_lock import lock_run, reserve_name
+from torchbeast.records.run_lock import check_writable, lock_run, reserve_name
 from torchbeast.train.config import TrainingConfig
 from torchbeast.train.plan import RunPlan, prepare
 from torchbeast.train.run import TrainingRun
@@ -41,6 +41,7 @@ def open_run(
     check(plan)
     with contextlib.ExitStack() as stack:
         if plan.ranks.is_first:
+            check_writable(config.output.savedir, plan.xpid)
             if config.output.xpid is None:
                 xpid = reserve_name(config.output.savedir, plan.xpid)
                 plan = plan._replace(xpid=xpid)

@@ -329,7 +329,7 @@ void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
     });
     const Tensor& actions = outputs.front();
     if (actions.dtype != DType::kInt64 || actions.shape.NumElements() != actions.shape[1]) {
-      throw std::invalid_argument("Actions must be int64[1, B], got " +
+      throw std::invalid_argument("Actions must be one int64 for each environment, got " +
                                   ToString(LeafSpec{actions.dtype, actions.shape}));
     }
     std::memcpy(&last_actions_[e], actions.data + slice.offset * sizeof(int64_t), sizeof(int64_t));
