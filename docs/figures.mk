@@ -52,7 +52,7 @@ docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
 docs/images/popart_arms.png: $(wildcard docs/reference/arms/*/logs.csv)
 	$(PYTHON) tools/popart_claims.py --output $@
 
-ATARI57 := $(foreach arm,raw-popart raw clipped,docs/reference/atari57/$(arm)-s1)
+ATARI57 := $(foreach arm,raw-popart raw clipped-popart clipped,docs/reference/atari57/$(arm)-s1)
 docs/images/atari57.png: $(ATARI57:%=%/logs.csv)
 	$(PYTHON) -m torchbeast.analysis.compare $(ATARI57) --summary --output $@
 

@@ -14,7 +14,8 @@ def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):
     common = find(savedir)
     popart, clipped = common.groups
     assert common.range(common.groups) == (150, 200)
-    assert common.points(popart, 3).tolist() == [100, 150, 200]
+    assert common.points(popart, 9).tolist() == [100, 200]
+    assert common.points(clipped, 1).tolist() == [150]
     assert common.returns(popart, "Pong", 200).tolist() == [-3.05, 14.6]
     assert common.returns(clipped, "Pong", 200).tolist() == [-20.7]
     # Evaluations come a little behind a multiple of steps.

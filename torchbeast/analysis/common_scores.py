@@ -61,12 +61,17 @@ class CommonScores(NamedTuple):
         first, last = zip(*ends, strict=True)
         return float(min(max(first), min(last))), float(min(last))
 
-    def points(self, group: Group, count: int) -> np.ndarray:
-        """Returns ``count`` steps or hours in a group's :meth:`range`; none if it has no score."""
+    def points(self, group: Group, most: int) -> np.ndarray:
+        """Returns the steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most``
+        of them; none if it has no score.
+        """
         curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
-        if not any(len(curve.steps) for curve in curves):
-            return np.array([])
-        return np.linspace(*self.range([group]), count)
+        points = np.unique(np.concatenate([self.position(curve) for curve in curves]))
+        if not len(points):
+            return points
+        first, last = self.range([group])
+        points = points[(points >= first) & (points <= last)]
+        return points[np.linspace(0, len(points) - 1, min(most, len(points))).round().astype(int)]
 
     def returns(self, group: Group, game: str, point: float) -> np.ndarray:
         """Returns of a group's runs in a game at ``point``, ``[S]``: the last records until then.
