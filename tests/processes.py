@@ -38,6 +38,15 @@ def family(process):
         return []
 
 
+def find(run, text):
+    """A process of a run whose command line contains ``text``; None if there is none."""
+    for member in run.family():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(text in word for word in member.cmdline()):
+                return member
+    return None
+
+
 def all_end(members, timeout=300):
     """Checks that all processes of a run end."""
     try:

@@ -6,11 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import last_step, nothing_left, wait_until
+from tests.processes import find, last_step, nothing_left, wait_until
 
 FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
 MOCK = ["--env=Mock", "--fixed_input_scale", "--agent_type=atari"]
@@ -22,18 +21,6 @@ def wait_for_steps(run, directory, more=1):
     wait_until(lambda: run.process.poll() is not None or last_step(directory) >= before + more, 120)
     if run.process.poll() is not None:
         pytest.fail(run.finish()[2])
-
-
-def find(run, text):
-    """A process of the run whose command line contains ``text``."""
-
-    def matches(process):
-        try:
-            return any(text in word for word in process.cmdline())
-        except psutil.NoSuchProcess:
-            return False
-
-    return next(filter(matches, run.family()))
 
 
 @pytest.mark.parametrize("program", ["polybeast", "monobeast"])

@@ -1,6 +1,5 @@
 """PolyBeast as users run it: real processes, real games, real signals."""
 
-import contextlib
 import csv
 import json
 import resource
@@ -11,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from tests.processes import all_end, is_evaluating, nothing_left, read_logs, wait_until
+from tests.processes import all_end, find, is_evaluating, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
@@ -123,15 +122,6 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
     assert "Traceback" not in err
 
 
-def has_child(run, text):
-    """Whether the run has a child process whose command line contains ``text``."""
-    for process in run.family()[1:]:
-        with contextlib.suppress(psutil.Error):
-            if any(text in argument for argument in process.cmdline()):
-                return True
-    return False
-
-
 def test_signal_during_imports_ends_the_process(start, tmp_path):
     signum = signal.SIGINT
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
@@ -147,7 +137,7 @@ def test_signal_during_imports_ends_the_process(start, tmp_path):
 
 def test_signal_while_servers_start_ends_everything_in_order(start, tmp_path):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
-    wait_until(lambda: has_child(run, "multiprocessing.forkserver"))
+    wait_until(lambda: find(run, "multiprocessing.forkserver"))
     family = run.family()
     run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish()

@@ -1,13 +1,5 @@
-import pytest
-
-from tests.analysis.written_runs import find, write_table, write_three_runs
+from tests.analysis.written_runs import find, write_table
 from torchbeast.records.scores import SCORE_FIELDS
-
-
-@pytest.fixture
-def savedir(tmp_path):
-    write_three_runs(tmp_path)
-    return tmp_path
 
 
 def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):

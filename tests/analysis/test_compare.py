@@ -1,10 +1,9 @@
 import re
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
-from tests.analysis.written_runs import find, write_run, write_table, write_three_runs
+from tests.analysis.written_runs import find, write_run, write_table
 from tests.conftest import ROOT
 from torchbeast.analysis import compare
 from torchbeast.analysis.common_scores import find_common
@@ -12,12 +11,6 @@ from torchbeast.analysis.groups import group_runs
 from torchbeast.analysis.runs import find_runs
 from torchbeast.envs.human_scores import PUBLISHED
 from torchbeast.records.scores import SCORE_FIELDS
-
-
-@pytest.fixture
-def savedir(tmp_path):
-    write_three_runs(tmp_path)
-    return tmp_path
 
 
 def test_a_run_that_ended_before_has_no_return(savedir):

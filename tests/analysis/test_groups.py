@@ -1,13 +1,12 @@
 import pytest
 
-from tests.analysis.written_runs import find, write_run, write_three_runs
+from tests.analysis.written_runs import find, write_run
 from torchbeast.analysis.groups import describe_differences, group_runs
 from torchbeast.analysis.runs import find_runs
 
 
-def test_runs_that_differ_in_their_seed_only_are_grouped(tmp_path):
-    write_three_runs(tmp_path)
-    groups = find(tmp_path).groups
+def test_runs_that_differ_in_their_seed_only_are_grouped(savedir):
+    groups = find(savedir).groups
     assert [str(group) for group in groups] == ["popart (2 seeds)", "clipped"]
     assert describe_differences(groups) == [
         "--reward_clipping: none in popart; abs_one in clipped",

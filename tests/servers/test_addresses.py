@@ -1,8 +1,42 @@
+import socket
+
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
+from torchbeast.servers.addresses import (
+    check_basenames,
+    check_tls,
+    remove_dead_socket,
+    server_addresses,
+)
 from torchbeast.servers.certificates import make_authority, make_request, sign
+
+
+def bind(path):
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    return server
+
+
+def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
+    bind(tmp_path / "dead").close()
+    (tmp_path / "file").write_text("of the user")
+    (tmp_path / "link").symlink_to("file")
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.bind(str(tmp_path / "datagrams"))
+    with datagrams, bind(tmp_path / "alive") as alive, bind(tmp_path / "busy") as busy:
+        alive.listen()
+        busy.listen(0)
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for client in clients:
+            client.setblocking(False)
+            client.connect_ex(str(tmp_path / "busy"))
+        kept = ["alive", "busy", "datagrams", "file", "link"]
+        for name in ("dead", "missing", "no directory/missing", *kept):
+            remove_dead_socket(f"unix:{tmp_path}/{name}")
+        assert sorted(path.name for path in tmp_path.iterdir()) == kept
+        for client in clients:
+            client.close()
 
 
 def test_each_host_has_an_equal_part_of_the_servers():

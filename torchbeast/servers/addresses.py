@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -132,9 +133,15 @@ def check_tls(tls_dir: str | None) -> None:
 
 
 def remove_dead_socket(address: str) -> None:
-    """Removes the socket of a server that was killed; not one on which somebody listens."""
+    """Removes the socket of a server that was killed.
+
+    Another file stays, and so does a socket on which somebody listens.
+    """
     path = address.removeprefix("unix:")
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+        client.setblocking(False)  # A server that is stopped lets connections pile up.
         try:
             client.connect(path)
         except ConnectionRefusedError:

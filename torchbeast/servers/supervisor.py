@@ -153,7 +153,7 @@ class Supervisor:
             server.kill()
         for server in servers:
             server.join()
-        for index, _ in enumerate(servers):
+        for index in range(len(servers)):
             addresses.remove_dead_socket(
                 addresses.server_address(self._config.pipes_basename, index)
             )
