@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from torchbeast.core.losses import Losses
-from torchbeast.core.optimizer import OptimizerConfig, check_optimizer_state, optimizer_kind
+from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.update import Gradients, UpdateRule
 
 
@@ -38,19 +38,6 @@ def test_a_resumed_optimizer_has_its_averages_and_the_options_asked_for(momentum
     assert (group["momentum"], group["alpha"]) == (momentum, 0.5)
     # The average of squares: 0.01 of the first gradient's, then half of that and half of 1.
     torch.testing.assert_close(state["state"][1]["square_avg"], torch.full((3,), 0.505))
-
-
-@pytest.mark.parametrize("kinds", [("adam", "rmsprop"), ("rmsprop", "adam")])
-def test_another_optimizer_begins_without_averages(kinds):
-    first = make_rule(optimizer=kinds[0])
-    step(*first)
-    saved = first[1].state_dict()
-    assert optimizer_kind(saved) == kinds[0]
-    check_optimizer_state(saved, list(first[0].parameters()))
-    agent, rule = make_rule(optimizer=kinds[1])
-    rule.load_state_dict(saved)
-    assert rule.state_dict()["state"] == {}
-    step(agent, rule)
 
 
 @pytest.mark.parametrize("by_task", [False, True])

@@ -106,18 +106,6 @@ def test_a_damaged_meta_json_is_told_and_the_run_resumes(make_config, finished_r
     assert "flags that changed since then are not listed" in caplog.text
 
 
-def test_another_optimizer_begins_anew(make_config, finished_run):
-    plan = prepare(make_config("--optimizer=adam"))
-    state = resume_or_start(plan)
-    assert state.changes == (
-        "--optimizer rmsprop -> adam",
-        "the optimizer, whose running averages start anew",
-    )
-    learner = make(plan, state)
-    assert learner.steps == 40
-    assert learner.state_dict()["optimizer_state_dict"]["state"] == {}
-
-
 def test_a_resumed_run_ignores_where_another_would_begin(make_config, finished_run, caplog):
     caplog.set_level("INFO")
     state = resume_or_start(prepare(make_config("--init_from=no-such-run")))

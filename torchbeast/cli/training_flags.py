@@ -118,12 +118,6 @@ def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
     """Adds how gradients move the weights."""
     add = parser.add_argument_group("optimizer").add_argument
     add(
-        "--optimizer",
-        choices=["rmsprop", "adam"],
-        default="rmsprop",
-        help="The optimizer. (default: %(default)s)",
-    )
-    add(
         "--learning_rate",
         type=amount,
         default=0.00048,
@@ -141,7 +135,7 @@ def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
         "--epsilon",
         type=positive_amount,
         default=0.01,
-        help="Epsilon of RMSProp or Adam. (default: %(default)s)",
+        help="RMSProp's epsilon. (default: %(default)s)",
     )
     add(
         "--grad_norm_clipping",

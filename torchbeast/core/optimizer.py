@@ -1,4 +1,4 @@
-"""Optimizers and the learning rate schedule."""
+"""The optimizer and its options."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from torch import Tensor
 
 
 class OptimizerConfig(NamedTuple):
-    """RMSProp as in IMPALA, or Adam; the learning rate falls linearly to 0 over ``total_steps``."""
+    """RMSProp as in IMPALA; the learning rate falls linearly to 0 over ``total_steps``."""
 
-    optimizer: str = "rmsprop"
     learning_rate: float = 0.00048
     alpha: float = 0.99
     momentum: float = 0.0
@@ -22,26 +21,22 @@ class OptimizerConfig(NamedTuple):
     total_steps: int = 3_000_000
 
 
-def _without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:
-    """The same optimizer without the guards that hide its methods from ``torch.compile``.
+class RMSprop(torch.optim.RMSprop):
+    """torch's RMSProp without the guards that hide its methods from ``torch.compile``.
 
     Their first call imports ``torch._dynamo``. That takes two seconds at the start of a run and one
     at its end, and nothing here is compiled.
     """
-    guarded = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
-    methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in guarded}
-    methods["step"] = torch.no_grad()(inspect.unwrap(optimizer.step))
-    return type(optimizer.__name__, (optimizer,), methods)
 
-
-Adam = _without_compiler(torch.optim.Adam)
-RMSprop = _without_compiler(torch.optim.RMSprop)
+    add_param_group = inspect.unwrap(torch.optim.RMSprop.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.RMSprop.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.RMSprop.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.RMSprop.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.RMSprop.step))
 
 
 def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Makes the optimizer that ``config`` describes."""
-    if config.optimizer == "adam":
-        return Adam(parameters, lr=config.learning_rate, eps=config.epsilon)
     return RMSprop(
         parameters,
         lr=config.learning_rate,
@@ -49,11 +44,6 @@ def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.opti
         momentum=config.momentum,
         eps=config.epsilon,
     )
-
-
-def optimizer_kind(state: dict[str, Any]) -> str:
-    """Returns whose state a state dict is: ``rmsprop`` or ``adam``."""
-    return "adam" if "betas" in state["param_groups"][0] else "rmsprop"
 
 
 def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -> None:
@@ -69,13 +59,11 @@ def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -
     try:
         group = state["param_groups"][0]
         averages = state["state"]
-        expected = {"rmsprop": {"square_avg"}, "adam": {"exp_avg", "exp_avg_sq"}}
-        names = expected[optimizer_kind(state)]
         if group["params"] != list(range(len(parameters))) or not isinstance(averages, dict):
             raise ValueError("optimizer_state_dict is of another network")
         for index, values in averages.items():
             parameter = parameters[index]
-            if not {"step", *names} <= values.keys():
+            if not {"step", "square_avg"} <= values.keys():
                 raise ValueError(f"optimizer_state_dict lacks averages of parameter {index}")
             for name, value in values.items():
                 if name != "step" and value.shape != parameter.shape:

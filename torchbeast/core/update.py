@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchbeast.core.divergence import find_not_finite
 from torchbeast.core.losses import Losses
-from torchbeast.core.optimizer import OptimizerConfig, make_optimizer, optimizer_kind
+from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
 
 
@@ -167,19 +167,14 @@ class UpdateRule:
         return copy.deepcopy(self._optimizer.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what state_dict returned; the configuration's options take effect.
-
-        The state of another kind of optimizer is left out: running averages begin anew.
-        """
-        if optimizer_kind(state) != self._config.optimizer:
-            return
+        """Restores what state_dict returned; the configuration's options take effect."""
         self._optimizer.load_state_dict(state)
         # Else options of the state, such as alpha, would replace those asked for. The learning rate
         # follows from the schedule at every step.
         options = {k: v for k, v in self._optimizer.defaults.items() if k != "lr"}
         for group in self._optimizer.param_groups:
             group.update(options)
-        if self._config.optimizer == "rmsprop" and self._config.momentum > 0:
+        if self._config.momentum > 0:
             for parameter, averages in self._optimizer.state.items():
                 averages.setdefault("momentum_buffer", torch.zeros_like(parameter))
 

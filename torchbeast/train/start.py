@@ -16,7 +16,7 @@ from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
 from torchbeast.core.divergence import find_not_finite
 from torchbeast.core.learner import Learner
-from torchbeast.core.optimizer import check_optimizer_state, optimizer_kind
+from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.precision import choose_dtype
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import UsageError
@@ -176,8 +176,6 @@ def resume_or_start(plan: RunPlan) -> RunState:
     saved_seed = contents.get("seed")
     seed = _choose_seed(config, saved_seed)
     changes = _list_changes(config._replace(seed=seed), saved_seed, path)
-    if optimizer_kind(contents["optimizer_state_dict"]) != config.optimizer.optimizer:
-        changes.append("the optimizer, whose running averages start anew")
     observation = checkpoint.read_observation_config(contents)
     wrong = [short_name(g) for g in config.games if shows_wrong_gray(g, observation)]
     if wrong:
