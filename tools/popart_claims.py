@@ -1,7 +1,7 @@
 """Tests the claims of docs/popart.md: ``python tools/popart_claims.py``.
 
 Reads the records in docs/reference/arms, whose names are ``ARM-sSEED`` and ``single-GAME-sSEED``.
-Prints the page's table and the outcome of each claim; ``--output`` draws the arms' curves.
+Prints the page's tables of scores and of tests; ``--output`` draws the arms' curves.
 """
 
 from __future__ import annotations
@@ -163,15 +163,22 @@ def format_score(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-def format_claim(one: str, other: str, runs: Runs, references: References) -> str:
-    """Returns a line with the outcome of a claim."""
-    claim = judge(runs[one], runs[other], references)
-    difference = f"{claim.difference:+.2f} [{claim.low:.2f}, {claim.high:.2f}]"
-    ahead = f"ahead in {len(claim.ahead)} of {len(references)} games"
-    outcome = "passes" if claim.holds else "fails"
-    low, high = welch_interval(claim.one, claim.other)
-    wide = f"Welch's t interval [{low:.2f}, {high:.2f}]"
-    return f"{one} against {other}: {difference}, {ahead}; {outcome} ({wide})"
+def format_tests(runs: Runs, references: References) -> list[str]:
+    """Returns a Markdown table with the outcome of each test."""
+    lines = ["| test | difference | bootstrap | Welch | games ahead | |", "| --- " * 6 + "|"]
+    for one, other in CLAIMS:
+        claim = judge(runs[one], runs[other], references)
+        low, high = welch_interval(claim.one, claim.other)
+        cells = (
+            f"`{one}` against `{other}`",
+            f"{claim.difference:.2f}",
+            f"{claim.low:.2f} to {claim.high:.2f}",
+            f"{low:.2f} to {high:.2f}",
+            f"{len(claim.ahead)} of {len(references)}",
+            "passes" if claim.holds else "fails",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def draw(runs: Runs, references: References, path: Path) -> None:
@@ -220,8 +227,7 @@ def main() -> int:
             games = [game for game in games if game != flags.without]
         references = read_references(runs, games)
         print(*format_table(runs, references), "", sep="\n")
-        for one, other in CLAIMS:
-            print(format_claim(one, other, runs, references))
+        print(*format_tests(runs, references), sep="\n")
         if flags.output is not None:
             draw(runs, references, flags.output)
             print(flags.output)
