@@ -154,11 +154,6 @@ def extensions() -> list[Extension]:
             sorted(map(str, CSRC.rglob("*.cc"))),
             language="c++",
             py_limited_api=STABLE_ABI,
-            depends=[
-                str(PROTO),
-                *map(str, CSRC.rglob("*.h")),
-                *map(str, Path("nest/include").rglob("*.h")),
-            ],
         ),
     ]
 

@@ -88,7 +88,6 @@ def cpu_seconds(pids: Sequence[int | None]) -> float:
 def measure_pool(
     num_envs: int,
     envs_per_stream: int,
-    newest_plane: bool,
     num_servers: int,
     seconds: float,
     transport: str = "unix",
@@ -113,7 +112,6 @@ def measure_pool(
             [addresses[i % num_servers] for i in range(num_envs // envs_per_stream)],
             (),
             environments_per_stream=envs_per_stream,
-            newest_plane=newest_plane,
             tls=tls,
             **options,
         )
@@ -243,10 +241,9 @@ def compare_with_floor(flags: argparse.Namespace) -> None:
     floor = measure_floor()
     print(f"{'':44}CPU us/step   x floor   event threads    steps/s")
     print(f"{'shared memory, one environment (floor)':44}{floor:11.1f}{1.0:10.2f}")
-    for per_stream, newest_plane in ((1, False), (1, True), (8, False), (8, True)):
-        cost = measure_pool(flags.envs, per_stream, newest_plane, flags.servers, flags.seconds)
+    for per_stream in (1, PER_STREAM):
+        cost = measure_pool(flags.envs, per_stream, flags.servers, flags.seconds)
         name = f"{flags.envs} environments, {per_stream} per message"
-        name += ", newest plane" if newest_plane else ""
         ratio = cost.total / floor
         print(
             f"{name:44}{cost.total:11.1f}{ratio:10.2f}{cost.events:16.1f}{cost.speed:11.0f}",
@@ -280,7 +277,7 @@ def main() -> None:
     flags.envs = flags.envs or (64 if flags.threads else 16)
 
     def measure(transport: str = "unix", **options: Any) -> Cost:
-        sizes = flags.envs, PER_STREAM, True, flags.servers, flags.seconds
+        sizes = flags.envs, PER_STREAM, flags.servers, flags.seconds
         return measure_pool(*sizes, transport, **options)
 
     if flags.apart:

@@ -117,12 +117,11 @@ class ActorPool:
 
     Args:
         unroll_length: Steps in a rollout.
-        newest_plane: Let servers send only the newest plane of frame stacks.
         connect_timeout_s: Seconds that a stream may be without an answered step, at the start and
             after its server went away, until :meth:`run` raises. A server that went away may stay
             away longer while others answer: its streams connect again when it comes back.
-        max_environment_failures: How often within ten minutes an environment may fail, or a server
-            answer too late or not by the protocol, until :meth:`run` raises.
+        max_environment_failures: How often within ten minutes an environment may fail until
+            :meth:`run` raises.
         tls: PEM texts (certificate, key, root), needed for addresses beyond this machine.
         step_timeout_s: Seconds that a step of a stream's environments may take.
         tls_server_name: The name that the servers' certificates must have, whatever their addresses
@@ -143,7 +142,6 @@ class ActorPool:
         env_server_addresses: Sequence[str],
         initial_agent_state: Nest,
         environments_per_stream: int | Sequence[int] = 1,
-        newest_plane: bool = True,
         connect_timeout_s: float = 600.0,
         max_environment_failures: int = 3,
         tls: Sequence[str] | None = None,

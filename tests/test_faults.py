@@ -35,7 +35,7 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     ).finish()  # fmt: skip
     assert code == 0, err
     assert (tmp_path / "hung").exists()
-    assert "hung in its environment for 1 s, restarting it" in err
+    assert "hung in its environment for 1 s, restarting it (1 of 5" in err
     assert "in hang_once" in err  # Of the traceback.
     assert (tmp_path / "closed").exists()
 
@@ -68,7 +68,8 @@ def test_an_environment_that_hangs_at_the_start_is_given_up_after_the_same_time(
     run = start(program, f"--env={env_id}", "--step_timeout_s=2", *flags)
     code, out, err = run.finish(timeout=120)
     assert (code, out) == (1, "")
-    assert err == f"{program}: error: {env_id}: it has hung for 2 seconds\n"
+    assert err.endswith(f"{program}: error: {env_id}: it has hung for 2 seconds\n")
+    assert "in __init__" in err or "in hang_once" in err  # Of the traceback.
     assert not list(tmp_path.glob("runs/*"))
 
 

@@ -8,10 +8,11 @@ import pytest
 
 import libtorchbeast
 from tests.processes import nothing_left, wait_until
-from torchbeast.polybeast_env import main, make_parser, read_config
+from torchbeast.core.types import ObservationConfig
+from torchbeast.polybeast_env import main, make_parser, plan_servers
 from torchbeast.runtime import threads
 from torchbeast.runtime.allocation import default_num_actors, default_num_servers, divide
-from torchbeast.servers.supervisor import serve
+from torchbeast.servers.supervisor import ServedGames, serve
 
 
 def test_without_the_compiled_part_one_line_says_what_to_do(monkeypatch, tmp_path, assert_misuse):
@@ -26,8 +27,8 @@ def test_without_the_compiled_part_one_line_says_what_to_do(monkeypatch, tmp_pat
 def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, cores, num_actors):
     monkeypatch.setattr(threads, "available_cores", lambda: cores)
     shares = divide(num_actors or default_num_actors(3), 3)
-    config = read_config(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
-    assert len(config.tasks) == default_num_servers(cores, shares)
+    servers = plan_servers(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
+    assert len(servers.tasks) == default_num_servers(cores, shares)
 
 
 class DrawingServer:
@@ -42,12 +43,13 @@ class DrawingServer:
 
 def test_each_server_and_its_replacement_draw_other_numbers(monkeypatch):
     monkeypatch.setattr(libtorchbeast, "Server", DrawingServer)
-    config = read_config(make_parser().parse_args(["--env=Pong", "--num_servers=2", "--seed=1"]))
+    served = ServedGames(("PongNoFrameskip-v4",), ObservationConfig(), False, 1, 60)
     context = multiprocessing.get_context("fork")
     draws = []
     for index, generation in ((0, 0), (1, 0), (0, 1), (0, 0)):
         ours, theirs = context.Pipe(duplex=False)
-        server = context.Process(target=serve, args=(config, index, generation, None, theirs))
+        arguments = (served, 0, "", None, (index, generation), theirs)
+        server = context.Process(target=serve, args=arguments)
         server.start()
         theirs.close()  # So that the pipe ends with the server.
         draws.append(ours.recv().split())

@@ -129,8 +129,8 @@ def check_ray(config: TrainingConfig) -> None:
 def find_servers(plan: RunPlan, seed: int) -> ServerSource:
     """Returns where the run's environment servers come from, for a ``with`` statement."""
     from torchbeast.servers.addresses import load_tls, server_addresses
-    from torchbeast.servers.sources import OwnServers, ServerSource
-    from torchbeast.servers.supervisor import ServedGames
+    from torchbeast.servers.sources import ServerSource
+    from torchbeast.servers.supervisor import OwnServers, ServedGames
 
     config, servers = plan.config, plan.config.servers
     served = ServedGames(

@@ -19,7 +19,7 @@ from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.servers import addresses as servers_lib
-from torchbeast.servers.supervisor import ServedGames, Supervisor, SupervisorConfig
+from torchbeast.servers.supervisor import OwnServers, ServedGames
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -41,8 +41,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_config(flags: argparse.Namespace) -> SupervisorConfig:
-    """Builds the configuration from the flags.
+def plan_servers(flags: argparse.Namespace) -> OwnServers:
+    """Plans the servers that the flags ask for.
 
     Raises:
         UsageError: the flags contradict each other or the games.
@@ -65,27 +65,23 @@ def read_config(flags: argparse.Namespace) -> SupervisorConfig:
     servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
     servers_lib.check_tls(flags.tls_dir)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
-    return SupervisorConfig(
-        served=ServedGames(games, observation, full_action_space, seed, flags.step_timeout_s),
-        pipes_basename=flags.pipes_basename,
-        tasks=tuple(task_of(index, len(games)) for index in range(num_servers)),
-        tls=servers_lib.load_tls(flags.tls_dir),
+    return OwnServers(
+        ServedGames(games, observation, full_action_space, seed, flags.step_timeout_s),
+        [task_of(index, len(games)) for index in range(num_servers)],
+        flags.pipes_basename,
+        servers_lib.load_tls(flags.tls_dir),
     )
 
 
-def supervise(config: SupervisorConfig, signals: StopSignals) -> None:
+def supervise(servers: OwnServers, signals: StopSignals) -> None:
     """Runs the servers until a signal comes. Raises RunError if they cannot run."""
-    supervisor = Supervisor(config)
-    try:
-        supervisor.start()
-        count = len(config.tasks)
-        first, last = (servers_lib.server_address(config.pipes_basename, i) for i in (0, count - 1))
-        addresses = first if count == 1 else f"{first} to {last}"
-        print(f"{counted(count, 'environment server')} on {addresses}", flush=True)
+    with servers:
+        first, last = servers.addresses[0], servers.addresses[-1]
+        addresses = first if first == last else f"{first} to {last}"
+        count = counted(len(servers.addresses), "environment server")
+        print(f"Starting {count} on {addresses}", flush=True)
         while signals.received is None:
-            supervisor.watch(timeout=0.5)
-    finally:
-        supervisor.stop()
+            servers.watch(timeout=0.5)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -94,9 +90,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def work(signals: StopSignals) -> None:
         servers_lib.check_compiled()
-        config = read_config(flags)
+        servers = plan_servers(flags)
         with signals:  # Not before: a custom environment may hang.
-            supervise(config, signals)
+            supervise(servers, signals)
 
     return run_command("polybeast_env", work)
 

@@ -169,49 +169,13 @@ TEST_F(ActorPoolTest, AStepThatTakesTooLongNamesTheServer) {
     if (step == 2) WaitFor([&] { return release.load(); });
   });
   ActorOptions options;
-  options.step_timeout = std::chrono::milliseconds(300);
-  options.max_environment_failures = 1;
+  options.step_timeout = options.connect_timeout = std::chrono::milliseconds(300);
   PoolRun run({{directory_.Address(), 3}}, options);
   const std::string error = run.WaitForError();
-  EXPECT_NE(error.find("/s: it has not answered a step of 3 environments for 0.3 s"),
-            std::string::npos)
+  EXPECT_NE(error.find(directory_.Address()), std::string::npos) << error;
+  EXPECT_NE(error.find("it has not answered a step of 3 environments for 0.3 s"), std::string::npos)
       << error;
   release = true;
-}
-
-TEST_F(ActorPoolTest, DifferentObservationsAreRefusedByName) {
-  CountingServer first(directory_.Address("first"));
-  TestServer second(
-      [] {
-        struct Other final : Environment {
-          TensorNest Reset() override {
-            Tensor observation = BufferPool().Empty(DType::kFloat32, {2});
-            std::memset(observation.data, 0, observation.NumBytes());
-            return observation;
-          }
-          // Valid: this server may answer, and step, long before the other one does.
-          Result Step(int64_t) override {
-            Result result;
-            result.observation = Reset();
-            return result;
-          }
-        };
-        return std::make_unique<Other>();
-      },
-      ServerOptions{directory_.Address("second")});
-  PoolRun run({{directory_.Address("first"), 1}, {directory_.Address("second"), 1}});
-  const std::string error = run.WaitForError();
-  EXPECT_NE(error.find("its observations differ from those of "), std::string::npos) << error;
-  EXPECT_NE(error.find("float32[2]"), std::string::npos) << error;
-  EXPECT_NE(error.find("int32[1]"), std::string::npos) << error;
-}
-
-TEST_F(ActorPoolTest, RolloutsLargerThanTheLimitAreRefused) {
-  CountingServer server(directory_.Address());
-  ActorOptions options;
-  options.max_rollout_bytes = 4 * (kUnrollLength + 1) - 1;
-  PoolRun run({{directory_.Address(), 1}}, options);
-  EXPECT_NE(run.WaitForError().find("rows of more than"), std::string::npos);
 }
 
 TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {

@@ -86,7 +86,6 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   void Deliver(std::shared_ptr<Actor>, std::vector<TensorNest> rollouts) override {
     for (TensorNest& rollout : rollouts) deliveries_.push_back(std::move(rollout));
   }
-  void CheckObservation(const std::string&, const SpecNest&) override {}
   void Fail(std::exception_ptr error) override {
     try {
       std::rethrow_exception(error);

@@ -37,7 +37,7 @@ class WireTest : public ::testing::Test {
  protected:
   rpcenv::Reply Send(const std::vector<Tensor>& observations, bool start) {
     if (!encoder_) {
-      encoder_ = std::make_unique<StepEncoder>(observations.size(), newest_plane_);
+      encoder_ = std::make_unique<StepEncoder>(observations.size());
       decoder_ = std::make_unique<StepDecoder>(observations.size());
     }
     encoder_->Begin(&reply_);
@@ -55,7 +55,6 @@ class WireTest : public ::testing::Test {
     return received;
   }
 
-  bool newest_plane_ = true;
   bool first_ = true;
   BufferPool pool_;
   rpcenv::Reply reply_;
@@ -72,12 +71,6 @@ TEST_F(WireTest, SendsOnlyTheNewestPlaneOfAMovingStack) {
   decoder_->ReadLeaf(second, 0, 0, previous.data, target.data);
   EXPECT_EQ(std::memcmp(target.data, Stack(pool_, {1, 1, 1, 2}).data, 4 * kPlane), 0);
   EXPECT_THROW(decoder_->ReadLeaf(second, 0, 0, nullptr, target.data), WireError);
-}
-
-TEST_F(WireTest, SendsWholeStacksWhereTheClientDidNotAskForLess) {
-  newest_plane_ = false;
-  Send({Stack(pool_, {1, 1, 1, 1})}, true);
-  EXPECT_EQ(Send({Stack(pool_, {1, 1, 1, 2})}, false).leaves(0).data().size(), 4U * kPlane);
 }
 
 TEST_F(WireTest, GivesUpOnWhatIsNoStack) {
@@ -161,7 +154,7 @@ TEST_F(WireTest, RefusesRewardsAndReturnsThatAreNotFinite) {
 TEST_F(WireTest, AServerRefusesWhatItsClientWould) {
   const std::string long_key(kMaxSpecBytes, 'k');
   const TensorNest observation(TensorNest::Mapping{{long_key, TensorNest(Stack(pool_, {1}))}});
-  StepEncoder encoder(/*num_environments=*/1, /*newest_plane=*/true);
+  StepEncoder encoder(/*num_environments=*/1);
   EXPECT_THROW(encoder.Check(observation), WireError);
 }
 

@@ -1,42 +1,8 @@
-import socket
-
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.servers.addresses import (
-    check_basenames,
-    check_tls,
-    remove_dead_socket,
-    server_addresses,
-)
-from torchbeast.servers.certificates import make_authority, make_request, sign
-
-
-def bind(path):
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(str(path))
-    return server
-
-
-def test_only_a_socket_that_nobody_listens_on_is_removed(tmp_path):
-    bind(tmp_path / "dead").close()
-    (tmp_path / "file").write_text("of the user")
-    (tmp_path / "link").symlink_to("file")
-    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    datagrams.bind(str(tmp_path / "datagrams"))
-    with datagrams, bind(tmp_path / "alive") as alive, bind(tmp_path / "busy") as busy:
-        alive.listen()
-        busy.listen(0)
-        clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-        for client in clients:
-            client.setblocking(False)
-            client.connect_ex(str(tmp_path / "busy"))
-        kept = ["alive", "busy", "datagrams", "file", "link"]
-        for name in ("dead", "missing", "no directory/missing", *kept):
-            remove_dead_socket(f"unix:{tmp_path}/{name}")
-        assert sorted(path.name for path in tmp_path.iterdir()) == kept
-        for client in clients:
-            client.close()
+from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
+from torchbeast.servers.certificates import make_certificate
 
 
 def test_each_host_has_an_equal_part_of_the_servers():
@@ -72,13 +38,10 @@ def test_hosts_beyond_this_machine_need_certificates():
 
 
 def test_certificate_and_key_must_belong_together(tmp_path):
-    authority = make_authority()
-    key, request = make_request()
-    certificate = sign(authority, request, is_server=True)
-    for name, text in (("cert", certificate), ("key", key), ("root", authority.root)):
+    for name, text in zip(("cert", "key", "root"), make_certificate(), strict=True):
         (tmp_path / f"{name}.pem").write_text(text)
     check_tls(str(tmp_path))
-    for name, text in (("key", make_request()[0]), ("root", "no certificate")):
+    for name, text in (("key", make_certificate()[1]), ("root", "no certificate")):
         before = (tmp_path / f"{name}.pem").read_text()
         (tmp_path / f"{name}.pem").write_text(text)
         with pytest.raises(UsageError, match="--tls_dir: "):

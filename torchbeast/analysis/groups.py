@@ -26,6 +26,8 @@ IGNORED_FLAGS = {
 MACHINE_FLAGS = {
     *("cores", "disable_cuda", "num_inference_threads", "num_learner_threads", "num_servers"),
 }
+# A flag of earlier versions with the only value that there is now.
+ONLY_VALUES = {"optimizer": "rmsprop"}
 # Flags without effect where there is no PopArt.
 POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
 
@@ -49,7 +51,11 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     Flags of value None and those in ``unread`` are left out. Two spellings of one experiment have
     equal flags.
     """
-    flags = {k: v for k, v in run.flags.items() if k not in unread and v is not None}
+    flags = {
+        name: value
+        for name, value in run.flags.items()
+        if name not in unread and value is not None and ONLY_VALUES.get(name) != value
+    }
     if not flags:
         return {}
     uses_popart = flags.get("use_popart", False)

@@ -64,7 +64,9 @@ def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -
         for index, values in averages.items():
             parameter = parameters[index]
             if not {"step", "square_avg"} <= values.keys():
-                raise ValueError(f"optimizer_state_dict lacks averages of parameter {index}")
+                raise ValueError(
+                    f"optimizer_state_dict lacks RMSProp's averages of parameter {index}"
+                )
             for name, value in values.items():
                 if name != "step" and value.shape != parameter.shape:
                     raise ValueError(f"optimizer_state_dict: {name} of {index} has another shape")

@@ -19,12 +19,14 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from torchbeast.core.types import RunError
+from torchbeast.runtime import alarm
 
 log = logging.getLogger("torchbeast")
 
-# A worker that dies this often in succession, each time within MIN_LIFE_S of its start, dies of it.
-MAX_QUICK_DEATHS = 5
-MIN_LIFE_S = 10.0
+# A worker, or an environment in the actor pool, that fails so often within so many seconds ends the
+# run.
+MAX_FAILURES = 5
+FAILURE_WINDOW_S = 600.0
 # A fork server that is dying takes requests that it cannot serve.
 MAX_START_ATTEMPTS = 20
 # OPEN_MAX of macOS: what a process there may have.
@@ -84,8 +86,7 @@ def seed_generators(seed: int | None) -> None:
 def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     """Makes a worker process end with its parent and leave a terminal's signals to the parent.
 
-    Forks inherit one random state, so each worker seeds its generators. SIGABRT shows where each
-    thread is.
+    Forks inherit one random state, so each worker seeds its generators.
 
     Args:
         niceness: how much lower than the parent's its priority is.
@@ -96,6 +97,7 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
+    alarm.prepare()
     end_with_parent()
     os.nice(niceness)
 
@@ -123,74 +125,36 @@ def start_worker(process: Any) -> None:
     process.start()
 
 
-class Restarts:
-    """Counts the starts and deaths of worker processes that are replaced when they die."""
+class Failures:
+    """Counts the failures of workers that are replaced. A few are forgiven, and forgotten."""
 
-    def __init__(self, kind: str, count: int) -> None:
-        """``kind`` is for messages: server, actor."""
-        self._kind = kind
-        self._starts = [0] * count
-        self._started_at = [0.0] * count
-        self._quick_deaths = [0] * count
+    def __init__(self, count: int, timeout_s: float) -> None:
+        """Makes the counts of ``count`` workers, whose hangs last ``timeout_s`` seconds."""
+        # Else failures that take long to notice would be forgotten before there are too many.
+        self._window_s = FAILURE_WINDOW_S + MAX_FAILURES * timeout_s
+        self._failures: list[collections.deque[float]] = [collections.deque() for _ in range(count)]
 
-    def note_start(self, index: int) -> int:
-        """Notes that worker ``index`` is about to start.
-
-        Returns how often it was started before.
-        """
-        self._started_at[index] = time.monotonic()
-        self._starts[index] += 1
-        return self._starts[index] - 1
-
-    def note_end(self, index: int, reason: str, hung_s: float = 0.0) -> None:
-        """Notes that worker ``index`` died and will be replaced.
+    def note(self, index: int, name: str, reason: str, traceback: str = "") -> None:
+        """Logs a failure of a worker that is to be replaced.
 
         Args:
             index: of the worker.
-            reason: why, as ``died (exit code 1)``.
-            hung_s: how long it had hung.
+            name: of the worker, for messages.
+            reason: what it did, such as ``died (exit code 1)``.
+            traceback: of an exception.
 
         Raises:
-            RunError: replacing it would not help.
+            RunError: it failed too often. One line.
         """
-        quick = time.monotonic() - self._started_at[index] - hung_s < MIN_LIFE_S
-        self._quick_deaths[index] = self._quick_deaths[index] + 1 if quick else 0
-        if self._quick_deaths[index] >= MAX_QUICK_DEATHS:
-            raise RunError(
-                f"{self._kind} {index} {reason}, {MAX_QUICK_DEATHS} times right after its start"
-            )
-        log.warning("%s %s %s, restarting it", self._kind, index, reason)
-
-
-class FailureBudget:
-    """Counts failures within a time: a limited number is forgiven, and forgotten after a while.
-
-    For MonoBeast. ``libtorchbeast/csrc/pool/failure_budget.h`` is PolyBeast's.
-    """
-
-    def __init__(self, limit: int, window_s: float) -> None:
-        """``limit``: the failure within ``window_s`` seconds that is not forgiven."""
-        self._limit = limit
-        self._window_s = window_s
-        self._failures: collections.deque[float] = collections.deque()
-
-    def note(self, subject: str, text: str) -> None:
-        """Notes a failure and logs it.
-
-        Args:
-            subject: what failed, for messages.
-            text: the traceback.
-
-        Raises:
-            RunError: it is one too many.
-        """
-        now = time.monotonic()
-        self._failures.append(now)
-        while now - self._failures[0] > self._window_s:
-            self._failures.popleft()
-        count, within = len(self._failures), f"within {self._window_s:g} s"
-        if count >= self._limit:
-            log.error("%s failed:\n%s", subject, text)
-            raise RunError(f"{subject} failed {count} times {within}: {text.splitlines()[-1]}")
-        restarting = f"restarting it ({count} of {self._limit} failures {within})"
-        log.error("%s failed, %s:\n%s", subject, restarting, text)
+        now, failures = time.monotonic(), self._failures[index]
+        failures.append(now)
+        while now - failures[0] > self._window_s:
+            failures.popleft()
+        count, within = len(failures), f"within {self._window_s:g} s"
+        last = f": {traceback.splitlines()[-1]}" if traceback else ""
+        traceback = f":\n{traceback}" if traceback else ""
+        if count >= MAX_FAILURES:
+            log.error("%s %s%s", name, reason, traceback)
+            raise RunError(f"{name} {reason} {count} times {within}{last}")
+        restarting = f"restarting it ({count} of {MAX_FAILURES} failures {within})"
+        log.error("%s %s, %s%s", name, reason, restarting, traceback)

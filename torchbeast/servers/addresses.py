@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import ssl
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -130,19 +127,3 @@ def check_tls(tls_dir: str | None) -> None:
         context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
         raise UsageError(f"--tls_dir: {error.args[-1]}") from error
-
-
-def remove_dead_socket(address: str) -> None:
-    """Removes the socket of a server that was killed.
-
-    Another file stays, and so does a socket on which somebody listens.
-    """
-    path = address.removeprefix("unix:")
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return
-        client.setblocking(False)  # A server that is stopped lets connections pile up.
-        try:
-            client.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import faulthandler
 import logging
 import multiprocessing
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Sequence, Set
@@ -26,17 +24,11 @@ from typing import Any, NamedTuple
 
 import torchbeast
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime import alarm
 from torchbeast.runtime.allocation import ServerLoad, environments_per_task
 from torchbeast.runtime.text import counted, first_line
-from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import MAX_QUICK_DEATHS, Restarts, begin_worker, seed_generators
-from torchbeast.servers.certificates import (
-    SERVER_NAME,
-    Authority,
-    make_authority,
-    make_request,
-    sign,
-)
+from torchbeast.runtime.workers import MAX_FAILURES, Failures, begin_worker, seed_generators
+from torchbeast.servers.certificates import SERVER_NAME, make_certificate
 from torchbeast.servers.sources import ServerSource
 from torchbeast.servers.supervisor import ServedGames, make_env_init
 
@@ -44,11 +36,8 @@ log = logging.getLogger("torchbeast")
 
 # Between two looks at the actors.
 LOOK_INTERVAL_S = 0.25
-# A server waits for its address to be bound, and looks for hung environments, in such steps.
+# A server waits for its address to be bound in such steps.
 BIND_INTERVAL_S = 0.01
-HANG_INTERVAL_S = 0.5
-# An environment that holds Python's lock stops the look for hangs. It gets this much longer.
-LOCKED_S = 5.0
 # Between two lines about servers that are still missing.
 PROGRESS_INTERVAL_S = 10.0
 # How long Ray gets to find a cluster: it would try for many minutes.
@@ -77,23 +66,19 @@ class Introduction(NamedTuple):
     version: str
     node: str
     """Ray's id of the machine."""
-    request: str
-    """For a certificate."""
 
 
 class EnvServer:
     """An environment server in a process of Ray's. Its methods are called one after the other."""
 
     def introduce(self) -> Introduction:
-        """Makes a private key, which stays here."""
+        """Returns which machine this is, and what it has."""
         import ray
 
-        self._key, request = make_request()
-        node = ray.get_runtime_context().get_node_id()
-        return Introduction(torchbeast.__version__, node, request)
+        return Introduction(torchbeast.__version__, ray.get_runtime_context().get_node_id())
 
     def serve(
-        self, served: ServedGames, task: int, seeds: tuple[int, ...], certificate: str, root: str
+        self, served: ServedGames, task: int, seeds: tuple[int, ...], tls: Sequence[str]
     ) -> str:
         """Starts to serve a game. Returns the address.
 
@@ -106,11 +91,10 @@ class EnvServer:
         from torchbeast.envs import derive_seed
 
         seed_generators(derive_seed(served.seed, *seeds))
-        self._watchdog = Watchdog(multiprocessing, 1, served.step_timeout_s)
-        env_init = make_env_init(served, task, seeds, self._watchdog, 0)
+        alarm.prepare()
+        env_init = make_env_init(served, task, seeds)
         ip = ray.util.get_node_ip_address()
         host = f"[{ip}]" if ":" in ip else ip
-        tls = [certificate, self._key, root]
         server = Server(env_init, f"{host}:0", task, tls, environment=served.describe(task))
         self._error = "ended"
         self._thread = threading.Thread(target=self._run, args=(server,), daemon=True)
@@ -127,23 +111,10 @@ class EnvServer:
         except Exception as error:
             self._error = str(error)
 
-    def watch(self) -> tuple[str, float, str]:
-        """Waits until the server ends or hangs.
-
-        Returns:
-            Why, how many seconds it hung, and where.
-        """
-        timeout_s = self._watchdog.timeout_s
-        while self._thread.is_alive():
-            if self._watchdog.is_hung(0):
-                with tempfile.TemporaryFile("w+") as file:
-                    faulthandler.dump_traceback(file)
-                    file.seek(0)
-                    reason = f"hung in its environment for {timeout_s:g} s"
-                    return reason, timeout_s, file.read()
-            faulthandler.dump_traceback_later(timeout_s + LOCKED_S, exit=True)
-            time.sleep(HANG_INTERVAL_S)
-        return self._error, 0.0, ""
+    def wait(self) -> str:
+        """Waits until the server ends. Returns why."""
+        self._thread.join()
+        return self._error
 
 
 class RayServers(ServerSource):
@@ -154,16 +125,14 @@ class RayServers(ServerSource):
 
     def __init__(self, config: ClusterConfig) -> None:
         """Plans the servers; :meth:`__enter__` starts them."""
-        authority = make_authority()
-        key, request = make_request()
-        tls = [sign(authority, request, is_server=False), key, authority.root]
+        tls = make_certificate()
         super().__init__([""] * len(config.loads), tls, SERVER_NAME)
         self._hosts = [""] * len(config.loads)
         self._config = config
         # Not forked: this process has threads.
         context = multiprocessing.get_context("spawn")
         self._pipe, self._theirs = context.Pipe()
-        arguments = (self._theirs, config, authority)
+        arguments = (self._theirs, config, tls)
         self._driver = context.Process(target=_drive, args=arguments, daemon=True)
 
     def __enter__(self) -> RayServers:
@@ -248,7 +217,7 @@ class _PipeHandler(logging.Handler):
         self._pipe.send(("log", record.levelno, record.getMessage()))
 
 
-def _drive(pipe: Connection, config: ClusterConfig, authority: Authority) -> None:
+def _drive(pipe: Connection, config: ClusterConfig, tls: Sequence[str]) -> None:
     """The child process: runs servers until the learner closes its end of the pipe."""
     import ray
 
@@ -264,7 +233,7 @@ def _drive(pipe: Connection, config: ClusterConfig, authority: Authority) -> Non
         try:
             _connect(config.address)
             pipe.send(("connected",))
-            _Driver(pipe, config, authority).run()
+            _Driver(pipe, config, tls).run()
         except (UsageError, RunError) as error:
             pipe.send(("misuse" if isinstance(error, UsageError) else "failed", str(error)))
     ray.shutdown()  # It ends the actors.
@@ -307,13 +276,13 @@ class _Driver:
     their addresses.
     """
 
-    def __init__(self, pipe: Connection, config: ClusterConfig, authority: Authority) -> None:
+    def __init__(self, pipe: Connection, config: ClusterConfig, tls: Sequence[str]) -> None:
         import ray
 
         self._ray = ray
         self._pipe = pipe
         self._config = config
-        self._authority = authority
+        self._tls = tls
         # Actors that wait for a CPU are what an autoscaler goes by. Ray does not restart them:
         # a new actor has no past, and Ray says for certain that the old one is dead.
         self._actor_class = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(
@@ -323,7 +292,8 @@ class _Driver:
         self._present: set[int] = set()  # Servers that have an actor.
         self._listening: set[int] = set()
         self._early_deaths = 0  # Of actors that never had a game, in succession.
-        self._restarts = Restarts("Ray: server", len(config.loads))
+        self._starts = [0] * len(config.loads)
+        self._failures = Failures(len(config.loads), config.served.step_timeout_s)
         self._told, self._next_telling = -1, time.monotonic() + PROGRESS_INTERVAL_S
 
     def run(self) -> None:
@@ -359,12 +329,9 @@ class _Driver:
             assert actor.index is not None
             self._listening.add(actor.index)
             self._pipe.send(("server", actor.index, result, actor.host))
-            call = actor.call("watch")
+            call = actor.call("wait")
         else:
-            reason, hung_s, where = result
-            if where:
-                log.error("Ray: %s hangs:\n%s", actor, where)
-            self._replace(actor, reason, hung_s)
+            self._replace(actor, result)
             return
         self._awaited[call] = actor
 
@@ -379,15 +346,14 @@ class _Driver:
             )
         actor.index = index = choose_server(config.loads, self._present)
         self._present.add(index)
-        seeds = (index, self._restarts.note_start(index))
-        certificate = sign(self._authority, introduction.request, is_server=True)
-        task = config.loads[index].task
-        return actor.call("serve", config.served, task, seeds, certificate, self._authority.root)
+        seeds = (index, self._starts[index])
+        self._starts[index] += 1
+        return actor.call("serve", config.served, config.loads[index].task, seeds, self._tls)
 
     def _is_replaced(self, actor: _Actor, text: str) -> bool:
         """Replaces an actor that Ray has lost. Returns whether its process died of itself."""
         if "worker process has died" in text and actor.index is not None:
-            self._replace(actor, f"died (its last words are in {self._config.log_file})")
+            self._replace(actor, f"died or hung (its last words are in {self._config.log_file})")
             return True
         if "creation task" in text or "failed to import" in text:
             found = re.search(r"\bip[=:] ?([\w.:]+)", text)
@@ -398,15 +364,15 @@ class _Driver:
             )
         if "worker process has died" in text:
             self._early_deaths += 1
-            if self._early_deaths > MAX_QUICK_DEATHS * len(self._config.loads):
+            if self._early_deaths > MAX_FAILURES * len(self._config.loads):
                 raise RunError(f"Ray cannot start servers: {text.strip().splitlines()[-1]}")
         self._forget(actor)
         return actor.index is None
 
-    def _replace(self, actor: _Actor, reason: str, hung_s: float = 0.0) -> None:
+    def _replace(self, actor: _Actor, reason: str) -> None:
         """Replaces an actor that failed. Raises RunError if that would not help."""
         assert actor.index is not None
-        self._restarts.note_end(actor.index, f"on {actor.host} {reason}", hung_s)
+        self._failures.note(actor.index, f"Ray: {actor}", reason)
         self._forget(actor)
 
     def _forget(self, actor: _Actor) -> None:

@@ -1,16 +1,12 @@
-"""Where the environment servers of a run come from: a fixed list, or processes of the run's own.
+"""Where the environment servers of a run come from: the base class is a list that is given.
 
-:mod:`torchbeast.servers.cluster` has a third source, a Ray cluster.
+:mod:`torchbeast.servers.supervisor` has processes of the run's own, and
+:mod:`torchbeast.servers.cluster` a Ray cluster.
 """
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections.abc import Sequence
-
-from torchbeast.servers.addresses import server_addresses
-from torchbeast.servers.supervisor import ServedGames, Supervisor, SupervisorConfig
 
 
 class ServerSource:
@@ -59,52 +55,3 @@ class ServerSource:
     def explain(self, text: str) -> str:
         """Returns an error's text with what is known of the servers whose addresses it names."""
         return text
-
-
-class OwnServers(ServerSource):
-    """Server processes of the run's own, on this machine."""
-
-    def __init__(
-        self,
-        served: ServedGames,
-        tasks: Sequence[int],
-        basename: str | None = None,
-        tls: Sequence[str] | None = None,
-    ) -> None:
-        """Plans the servers; :meth:`__enter__` starts them.
-
-        Args:
-            served: what they serve.
-            tasks: index of the game that each server has.
-            basename: of the servers' addresses; None for sockets in a private directory.
-            tls: certificate, key and root, as text.
-        """
-        super().__init__([], tls)
-        self._served = served
-        self._tasks = tuple(tasks)
-        self._basename = basename
-        self._resources = contextlib.ExitStack()
-
-    def __enter__(self) -> OwnServers:
-        with contextlib.ExitStack() as stack:
-            basename = self._basename
-            if basename is None:
-                directory = stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix="torchbeast-", ignore_cleanup_errors=True)
-                )
-                basename = f"unix:{directory}/env"
-            self.addresses = server_addresses([basename], len(self._tasks))
-            self._supervisor = Supervisor(
-                SupervisorConfig(self._served, basename, self._tasks, self.tls)
-            )
-            stack.callback(self._supervisor.stop)
-            self._supervisor.start()
-            self._resources = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._resources.close()
-
-    def changes(self) -> list[tuple[int, str]]:
-        self._supervisor.watch(timeout=0)
-        return []

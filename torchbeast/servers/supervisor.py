@@ -1,17 +1,19 @@
-"""The processes that serve environments: one supervisor starts, replaces and ends them."""
+"""Environment servers as processes of the run's own, on this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import multiprocessing.connection
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core.types import RunError
-from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import Restarts, begin_worker, fork_context, start_worker
-from torchbeast.servers import addresses
+from torchbeast.runtime.alarm import Watched, alarm, describe_end
+from torchbeast.runtime.workers import Failures, begin_worker, fork_context, start_worker
+from torchbeast.servers.addresses import server_addresses
+from torchbeast.servers.sources import ServerSource
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
@@ -33,32 +35,13 @@ class ServedGames(NamedTuple):
         return describe_environment(self.games[task], self.observation, self.full_action_space)
 
 
-class SupervisorConfig(NamedTuple):
-    """The servers that one supervisor keeps alive."""
-
-    served: ServedGames
-    pipes_basename: str
-    tasks: tuple[int, ...]
-    """Index of the game that each server has."""
-    tls: Sequence[str] | None
-    """Certificate, key and root, as text."""
-
-
-def make_env_init(
-    served: ServedGames,
-    task: int,
-    seeds: tuple[int, ...],
-    watchdog: Watchdog,
-    index: int,
-) -> Callable[[], Any]:
+def make_env_init(served: ServedGames, task: int, seeds: tuple[int, ...]) -> Callable[[], Any]:
     """Returns the function that makes the environments of a server.
 
     Args:
         served: what the servers serve.
         task: index of this server's game.
         seeds: what tells this server from all others of the run, those before it included.
-        watchdog: watches the environments.
-        index: of the server, for the watchdog.
     """
     from torchbeast.envs import derive_seed, make_env
 
@@ -66,20 +49,25 @@ def make_env_init(
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
-        with watchdog.inside(index):
+        with alarm(served.step_timeout_s):
             env = make_env(
                 served.games[task],
                 **served.observation._asdict(),
                 full_action_space=served.full_action_space,
                 seed=derive_seed(served.seed, *seeds, next(counter)),
             )
-        return watchdog.watch(index, env)
+        return Watched(env, served.step_timeout_s)
 
     return env_init
 
 
 def serve(
-    config: SupervisorConfig, index: int, generation: int, watchdog: Watchdog, errors: Any
+    served: ServedGames,
+    task: int,
+    address: str,
+    tls: Sequence[str] | None,
+    seeds: tuple[int, int],
+    errors: Any,
 ) -> None:
     """Runs a server process, which serves one game until it is killed.
 
@@ -89,71 +77,101 @@ def serve(
     from libtorchbeast import Server
     from torchbeast.envs import derive_seed
 
-    served, task = config.served, config.tasks[index]
-    begin_worker(seed=derive_seed(served.seed, index, generation))
-    env_init = make_env_init(served, task, (index, generation), watchdog, index)
-    address = addresses.server_address(config.pipes_basename, index)
+    begin_worker(seed=derive_seed(served.seed, *seeds))
+    env_init = make_env_init(served, task, seeds)
     try:
-        Server(env_init, address, task, config.tls, environment=served.describe(task)).run()
+        Server(env_init, address, task, tls, environment=served.describe(task)).run()
     except (RuntimeError, ValueError) as error:
         errors.send(str(error))
 
 
-class Supervisor:
-    """Keeps the server processes alive."""
+class OwnServers(ServerSource):
+    """Server processes on this machine: starts, replaces and ends them. A context manager."""
 
-    def __init__(self, config: SupervisorConfig) -> None:
+    def __init__(
+        self,
+        served: ServedGames,
+        tasks: Sequence[int],
+        basename: str | None = None,
+        tls: Sequence[str] | None = None,
+    ) -> None:
+        """Plans the servers; :meth:`__enter__` starts them.
+
+        Args:
+            served: what they serve.
+            tasks: index of the game that each server has.
+            basename: of the servers' addresses; None for sockets in a private directory.
+            tls: certificate, key and root, as text.
+        """
+        super().__init__([], tls)
         # A forked process shares the pages of what was imported; the fork server itself never
         # creates a gRPC object, which would not survive it.
         self._context = fork_context("torchbeast.envs", "libtorchbeast")
-        self._config = config
-        self._servers: list[Any] = [None] * len(config.tasks)
-        self._errors: list[Any] = [None] * len(config.tasks)
-        self._watchdog = Watchdog(self._context, len(config.tasks), config.served.step_timeout_s)
-        self._restarts = Restarts("server", len(config.tasks))
+        self._served = served
+        self.tasks = tuple(tasks)
+        self._basename = basename
+        self._servers: list[Any] = [None] * len(tasks)
+        self._errors: list[Any] = [None] * len(tasks)
+        self._starts = [0] * len(tasks)
+        self._failures = Failures(len(tasks), served.step_timeout_s)
+        self._resources = contextlib.ExitStack()
 
-    def start(self) -> None:
-        """Starts all servers."""
-        for index in range(len(self._servers)):
-            self._start_one(index)
+    def __enter__(self) -> OwnServers:
+        with contextlib.ExitStack() as stack:
+            basename = self._basename
+            if basename is None:
+                directory = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="torchbeast-", ignore_cleanup_errors=True)
+                )
+                basename = f"unix:{directory}/env"
+            self.addresses = server_addresses([basename], len(self.tasks))
+            stack.callback(self._stop)
+            for index in range(len(self.tasks)):
+                self._start(index)
+            self._resources = stack.pop_all()
+        return self
 
-    def _start_one(self, index: int) -> None:
-        generation = self._restarts.note_start(index)
-        self._errors[index], theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=serve,
-            args=(self._config, index, generation, self._watchdog, theirs),
-            name=f"env-{index}",
-        )
-        start_worker(process)
-        self._servers[index] = process
-        theirs.close()  # So that the pipe ends with the server.
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def changes(self) -> list[tuple[int, str]]:
+        self.watch(timeout=0)
+        return []
 
     def watch(self, timeout: float) -> None:
-        """Replaces servers that died or hang, after ``timeout`` seconds or as soon as one died.
+        """Replaces servers that died, after ``timeout`` seconds or as soon as one died.
 
         Raises RunError if that does not help.
         """
         multiprocessing.connection.wait([s.sentinel for s in self._servers], timeout)
         for index, server in enumerate(self._servers):
-            if self._watchdog.is_hung(index):
-                self._watchdog.end(server)
             if server.is_alive():
                 continue
             with contextlib.suppress(EOFError), self._errors[index] as errors:
                 if errors.poll():
                     raise RunError(errors.recv())
-            self._restarts.note_end(index, *self._watchdog.explain(index, server.exitcode))
-            self._start_one(index)
+            reason = describe_end(server.exitcode, self._served.step_timeout_s)
+            self._failures.note(index, f"server {index}", reason)
+            self._start(index)
 
-    def stop(self) -> None:
+    def _start(self, index: int) -> None:
+        self._errors[index], theirs = self._context.Pipe(duplex=False)
+        seeds = (index, self._starts[index])
+        address = self.addresses[index]
+        process = self._context.Process(
+            target=serve,
+            args=(self._served, self.tasks[index], address, self.tls, seeds, theirs),
+            name=f"env-{index}",
+        )
+        start_worker(process)
+        self._starts[index] += 1
+        self._servers[index] = process
+        theirs.close()  # So that the pipe ends with the server.
+
+    def _stop(self) -> None:
         """Ends all servers; they hold nothing worth waiting for."""
         servers = [server for server in self._servers if server is not None]
         for server in servers:
             server.kill()
         for server in servers:
             server.join()
-        for index in range(len(servers)):
-            addresses.remove_dead_socket(
-                addresses.server_address(self._config.pipes_basename, index)
-            )

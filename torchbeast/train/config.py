@@ -84,11 +84,6 @@ class LearningConfig(NamedTuple):
         )
 
 
-# The run ends at this number of exceptions of one environment, or protocol errors of one server,
-# within ten minutes.
-MAX_ENVIRONMENT_FAILURES = 3
-
-
 class MachineConfig(NamedTuple):
     """How the machine is used. None leaves the choice to the program."""
 

@@ -16,8 +16,8 @@ from torchbeast.core.learner import Learner
 from torchbeast.core.stats import StepStats
 from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES, Evaluation, GameScore
+from torchbeast.runtime.alarm import alarm, describe_end, set_alarm
 from torchbeast.runtime.text import typed_line
-from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker, fork_context, start_worker
 from torchbeast.train.checkpointer import passed_multiple
 from torchbeast.train.plan import RunPlan
@@ -92,12 +92,12 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     return Result(tuple(scores), tuple(failures))
 
 
-def _serve(request: Request, connection: Connection, watchdog: Watchdog) -> None:
+def _serve(request: Request, connection: Connection, timeout_s: float) -> None:
     begin_worker(NICENESS, SEED)
     # The terminal is the trainer's.
     logging.getLogger("torchbeast").addHandler(logging.NullHandler())
-    with watchdog.inside(0):
-        result = evaluate(request, lambda: watchdog.beat(0))
+    with alarm(timeout_s):
+        result = evaluate(request, lambda: set_alarm(timeout_s))
     connection.send(result)
 
 
@@ -140,7 +140,7 @@ class AgentEvaluator:
         self._process: Any = None
         self._connection: Any = None
         self._context = fork_context()
-        self._watchdog = Watchdog(self._context, 1, max(HANG_S, plan.config.step_timeout_s))
+        self._timeout_s = max(HANG_S, plan.config.step_timeout_s)
         # Of the last evaluation.
         self._step, self._seconds = learned, 0.0
         self._reported: set[str] = set()
@@ -168,8 +168,6 @@ class AgentEvaluator:
             if self._is_waiting:
                 self._start()
             return
-        if self._watchdog.is_hung(0):
-            self._watchdog.end(self._process)
         # The pipe alone does not tell: a process that an environment started may hold it open.
         has_ended = self._process.exitcode is not None
         try:
@@ -181,7 +179,7 @@ class AgentEvaluator:
                 return
         except (EOFError, OSError):
             self._process.join()
-            reason, _ = self._watchdog.explain(0, self._process.exitcode)
+            reason = describe_end(self._process.exitcode, self._timeout_s)
             log.error("The evaluation of step %s %s", f"{self._step:,}", reason)
         self._end()
 
@@ -225,7 +223,7 @@ class AgentEvaluator:
         try:
             with contextlib.ExitStack() as stack:
                 ours, theirs = map(stack.enter_context, self._context.Pipe(duplex=False))
-                arguments = (self._request, theirs, self._watchdog)
+                arguments = (self._request, theirs, self._timeout_s)
                 # Daemons may not have children, which environments may start.
                 process = self._context.Process(target=_serve, args=arguments, daemon=False)
                 start_worker(process)

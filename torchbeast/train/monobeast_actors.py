@@ -18,10 +18,9 @@ import torch
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.envs.games import short_name
+from torchbeast.runtime.alarm import describe_end
 from torchbeast.runtime.devices import DeviceStream
-from torchbeast.runtime.watchdog import Watchdog
-from torchbeast.runtime.workers import FailureBudget, Restarts, fork_context, start_worker
-from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
+from torchbeast.runtime.workers import Failures, fork_context, start_worker
 from torchbeast.train.monobeast_process import (
     ActorConfig,
     RolloutBuffers,
@@ -32,8 +31,6 @@ from torchbeast.train.monobeast_process import (
 
 # How long environments get to close.
 CLOSING_S = 1.0
-# Failures are forgotten after so long; as in the actor pool.
-FAILURE_WINDOW_S = 600.0
 
 
 class ActorProcesses:
@@ -55,11 +52,8 @@ class ActorProcesses:
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
-        self._restarts = Restarts("actor", num_actors)
-        self._failures = [
-            FailureBudget(MAX_ENVIRONMENT_FAILURES, FAILURE_WINDOW_S) for _ in config.tasks
-        ]
-        self._watchdog = Watchdog(self._context, num_actors, config.step_timeout_s)
+        self._starts = [0] * num_actors
+        self._failures = Failures(num_actors, config.step_timeout_s)
         self._waiting: list[int] = []  # Actors without a buffer, longest first.
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for buffer in range(len(buffers)):
@@ -99,8 +93,6 @@ class ActorProcesses:
         while not self._stopped.is_set():
             self._hand_out()
             sources = {pipe: index for index, pipe in enumerate(self._pipes)}
-            for index in filter(self._watchdog.is_hung, sources.values()):
-                self._watchdog.end(self._actors[index])  # That is noticed in a moment.
             deaths = {actor.sentinel: (i, actor) for i, actor in enumerate(self._actors)}
             everybody = [*sources, *deaths, self._wake_reader]
             for ready in multiprocessing.connection.wait(everybody, timeout=1.0):
@@ -151,10 +143,9 @@ class ActorProcesses:
             args=(
                 self._config,
                 index,
-                self._restarts.note_start(index),
+                self._starts[index],
                 self._weights,
                 self.buffers,
-                self._watchdog,
                 theirs,
             ),
             name=f"actor-{index}",
@@ -163,6 +154,7 @@ class ActorProcesses:
             daemon=False,
         )
         start_worker(process)
+        self._starts[index] += 1
         self._actors[index] = process
         theirs.close()  # So that the pipe ends with the actor.
         self._pipes[index] = ours
@@ -218,12 +210,10 @@ class ActorProcesses:
             self._waiting.remove(index)
         if self._stopped.is_set():
             return
-        reason = self._watchdog.explain(index, process.exitcode)
-        if failure is None:
-            self._restarts.note_end(index, *reason)
-        else:
-            game = short_name(self._config.agent.tasks[self._config.tasks[index]])
-            self._failures[index].note(f"actor {index} ({game})", failure)
+        game = short_name(self._config.agent.tasks[self._config.tasks[index]])
+        end = describe_end(process.exitcode, self._config.step_timeout_s)
+        reason = end if failure is None else "failed"
+        self._failures.note(index, f"actor {index} ({game})", reason, failure or "")
         self._start(index)
 
 

@@ -17,10 +17,10 @@ from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
 from torchbeast.envs import EnvStream, derive_seed, make_env
 from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.runtime.alarm import Watched, alarm
 from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.devices import map_tensors
 from torchbeast.runtime.text import first_line
-from torchbeast.runtime.watchdog import Watchdog
 from torchbeast.runtime.workers import begin_worker
 from torchbeast.train.plan import RunPlan
 
@@ -215,7 +215,6 @@ def act(
     generation: int,
     weights: SharedWeights,
     buffers: RolloutBuffers,
-    watchdog: Watchdog,
     pipe: Any,
 ) -> None:
     """Runs an actor process, which fills the buffers it is given until the pipe closes.
@@ -225,7 +224,7 @@ def act(
     seed = derive_seed(config.seed, index, generation)
     begin_worker(seed=seed)
     try:
-        _fill_buffers(config, index, seed, weights, buffers, watchdog, pipe)
+        _fill_buffers(config, index, seed, weights, buffers, pipe)
     except (Exception, SystemExit):
         with contextlib.suppress(OSError):
             pipe.send(traceback.format_exc().rstrip())
@@ -237,18 +236,18 @@ def _fill_buffers(
     seed: int,
     weights: SharedWeights,
     buffers: RolloutBuffers,
-    watchdog: Watchdog,
     pipe: Any,
 ) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     task = config.tasks[index]
-    with watchdog.inside(index):
-        env = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
+    with alarm(config.step_timeout_s):
+        env: Any = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
+    env = Watched(env, config.step_timeout_s)
     agent = make_agent(config.agent)
     agent.compute_dtype = config.compute_dtype
     agent = agent.inference_copy()
-    with contextlib.closing(watchdog.watch(index, env)) as env, torch.inference_mode():
+    with contextlib.closing(env), torch.inference_mode():
         stream = EnvStream(env, task)
         row, output, state = stream.initial(), None, agent.initial_state(1)
         for buffer in _receive_buffers(pipe):

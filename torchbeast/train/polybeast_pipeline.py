@@ -20,8 +20,8 @@ from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import describe_environment
 from torchbeast.records.hosts import HostSnapshot, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
+from torchbeast.runtime.workers import MAX_FAILURES
 from torchbeast.servers.sources import ServerSource
-from torchbeast.train.config import MAX_ENVIRONMENT_FAILURES
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.run import TrainingRun
 
@@ -173,7 +173,7 @@ class Pipeline:
                 for game in config.games
             ],
             connect_timeout_s=CONNECT_TIMEOUT_S,
-            max_environment_failures=MAX_ENVIRONMENT_FAILURES,
+            max_environment_failures=MAX_FAILURES,
             # Servers replace an environment that hangs. This is for those that cannot.
             step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
         )

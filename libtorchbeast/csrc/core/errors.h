@@ -23,18 +23,23 @@ class AsyncError : public std::runtime_error {
             "ready.") {}
 };
 
+// The run ends because of a server. The message may contain bytes that the server sent.
+class ServerFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Why a stream to an environment server ended, and what follows from it.
 class StreamError : public std::runtime_error {
  public:
   enum class Remedy {
     // Connect again, until the server has not answered a step for the connect timeout: it is away,
-    // or full.
+    // or stuck.
     kReconnect,
-    // Connect again, a limited number of times: it misbehaves.
-    kReconnectCounted,
     // Connect again, at another address: nothing is wrong.
     kMove,
-    // End the run: the two sides do not fit together, and trying again would not help.
+    // End the run: the two sides do not fit together, or the server breaks the protocol. Trying
+    // again would not help.
     kEndRun,
   };
 

@@ -13,9 +13,6 @@ namespace torchbeast {
 
 namespace {
 
-// How long a broken stream may take to tell its status.
-constexpr std::chrono::milliseconds kStatusTimeout{5000};
-
 // `leaf` for somebody else to read, too.
 Tensor Shared(Tensor leaf) {
   leaf.shared = true;
@@ -100,7 +97,7 @@ void Actor::Connect() {
   }
   if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
   stream_ = std::make_unique<EnvStream>(options_.address, actor_options_.tls,
-                                        options_.num_environments, actor_options_.newest_plane,
+                                        options_.num_environments,
                                         actor_options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
@@ -112,7 +109,7 @@ void Actor::Reconnect() {
   decoder_.reset();
   rollouts_.clear();
   stream_.reset();
-  Await(Awaited::kNothing);
+  awaited_ = Awaited::kNothing;
   ConnectAt(std::chrono::system_clock::now() + recovery_.NextBackoff());
 }
 
@@ -122,42 +119,28 @@ void Actor::ConnectAt(std::chrono::system_clock::time_point time) {
   connect_timer_->Set(queue_, time, &connect_tag_);
 }
 
-void Actor::Await(Awaited what) {
-  awaited_ = what;
-  if (what == Awaited::kStep) deadline_ = Clock::now() + actor_options_.step_timeout;
-  if (what == Awaited::kStatus) deadline_ = Clock::now() + kStatusTimeout;
-}
-
 void Actor::CheckDeadline(Clock::time_point now) {
   MutexLock lock(mutex_);
   if (stopped_ || awaited_ == Awaited::kNothing || now < deadline_) return;
   const std::string environments = std::to_string(options_.num_environments) + " environments";
   if (awaited_ == Awaited::kOpening) {
     Cancel(StreamError(StreamError::Remedy::kReconnect, "it has not opened " + environments));
-  } else if (awaited_ == Awaited::kStep) {
-    Cancel(StreamError(StreamError::Remedy::kReconnectCounted,
+  } else {
+    Cancel(StreamError(StreamError::Remedy::kReconnect,
                        "it has not answered a step of " + environments + " for " +
                            Seconds(actor_options_.step_timeout)));
-  } else {  // For gRPC the stream is open, although nothing could be read from it.
-    Cancel(StreamError(StreamError::Remedy::kReconnectCounted,
-                       "it sent what cannot be parsed, or stopped in the middle of a message"));
   }
 }
 
 void Actor::Cancel(StreamError error) {
   // What ended the stream is the first error; what follows may come of that.
   if (!given_up_) given_up_.emplace(std::move(error));
-  Await(Awaited::kNothing);
+  awaited_ = Awaited::kNothing;
   stream_->Cancel();
 }
 
 void Actor::GiveUp(StreamError error) {
   Cancel(std::move(error));
-  Finish();
-}
-
-void Actor::Finish() {
-  Await(Awaited::kStatus);
   stream_->Finish();
 }
 
@@ -172,7 +155,7 @@ std::optional<Actor::Submission> Actor::OnCompletion(EnvStream::Operation operat
     try {
       return OnEvent(stream_->Advance(operation, ok));
     } catch (const WireError& error) {
-      GiveUp(StreamError(StreamError::Remedy::kReconnectCounted,
+      GiveUp(StreamError(StreamError::Remedy::kEndRun,
                          "it sent a malformed reply: " + std::string(error.what())));
     } catch (const StreamError& error) {
       GiveUp(error);
@@ -188,12 +171,12 @@ std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
     case EnvStream::Event::kNothing:
       break;
     case EnvStream::Event::kReply:
-      Await(Awaited::kNothing);
+      awaited_ = Awaited::kNothing;
       if (!given_up_) return OnReply();
-      Finish();
+      stream_->Finish();
       break;
-    case EnvStream::Event::kBroken:
-      Finish();
+    case EnvStream::Event::kBroken:  // The deadline stays: gRPC may not notice that it is broken.
+      stream_->Finish();
       break;
     case EnvStream::Event::kFinished:
       OnFinished();
@@ -249,16 +232,7 @@ void Actor::OnFirstReply() {
   auto decoder = std::make_unique<StepDecoder>(options_.num_environments);
   decoder->ReadSchema(stream_->reply());
   decoder->Check(stream_->reply());
-  const int64_t row_bytes = decoder->RowBytes();
-  const int64_t num_rows = (actor_options_.unroll_length + 1) * options_.num_environments;
-  if (row_bytes > actor_options_.max_rollout_bytes / num_rows) {
-    throw StreamError(StreamError::Remedy::kEndRun,
-                      "its observations of " + std::to_string(row_bytes) + " bytes make " +
-                          std::to_string(num_rows) + " rows of more than " +
-                          std::to_string(actor_options_.max_rollout_bytes) + " bytes");
-  }
   CheckEnvironment(*decoder);
-  listener_->CheckObservation(options_.address, decoder->spec());
   decoder_ = std::move(decoder);
   row_ = 0;
   has_first_output_ = false;
@@ -307,7 +281,8 @@ void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
   try {
     if (dropped) throw AsyncError();
     TakeActions(slices);
-    Await(Awaited::kStep);
+    awaited_ = Awaited::kStep;
+    deadline_ = Clock::now() + actor_options_.step_timeout;
     stream_->Step();
   } catch (...) {
     Fail();

@@ -43,9 +43,6 @@ class Actor final : public std::enable_shared_from_this<Actor> {
     virtual ~Listener() = default;
     // Puts rollouts into the learner queue, which may take long, then calls OnDelivered().
     virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
-    // Throws StreamError if the observations of the server at `address` are not those of the
-    // others.
-    virtual void CheckObservation(const std::string& address, const SpecNest& observation) = 0;
     // Whether any stream's server answered a step within the connect timeout.
     virtual bool HasProgress() const = 0;
     // Ends the run with an error.
@@ -82,19 +79,16 @@ class Actor final : public std::enable_shared_from_this<Actor> {
 
  private:
   // What the server owes an answer to.
-  enum class Awaited { kNothing, kOpening, kStep, kStatus };
+  enum class Awaited { kNothing, kOpening, kStep };
 
   // If there is an address; else waits for SetAddress().
   void Connect() TB_REQUIRES(mutex_);
   void Reconnect() TB_REQUIRES(mutex_);
   void ConnectAt(std::chrono::system_clock::time_point time) TB_REQUIRES(mutex_);
-  // Sets the deadline for a step or a status that begins; none for nothing.
-  void Await(Awaited what) TB_REQUIRES(mutex_);
   // Ends the stream because of `error`. Its operations complete, and Finish() follows.
   void Cancel(StreamError error) TB_REQUIRES(mutex_);
   // The same for a stream that has no operation under way.
   void GiveUp(StreamError error) TB_REQUIRES(mutex_);
-  void Finish() TB_REQUIRES(mutex_);
   std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
   std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);

@@ -23,9 +23,6 @@ struct StreamOptions {
   int64_t num_environments = 1;
 };
 
-// Failures are forgotten after so long.
-constexpr std::chrono::milliseconds kFailureWindow{600'000};
-
 struct ActorOptions {
   // Steps in a rollout.
   int64_t unroll_length = 0;
@@ -34,20 +31,14 @@ struct ActorOptions {
   // What each task's environments must be, in the words of the servers' ServerOptions: the run ends
   // if a server says something else, or has a task beyond these. Empty: anything will do.
   std::vector<std::string> environments;
-  // Whether servers may send only the newest plane of frame stacks.
-  bool newest_plane = true;
   // How long a stream may be without an answered step, at the start and after losing its server:
-  // until the server is there and the environments are open. Not counted: what the step timeout
-  // bounds, and the wait for an address. A server that was lost may take longer while other
-  // streams' servers answer.
+  // until the server is there and the environments are open. Not counted: the wait for an address.
+  // A server that was lost may take longer while other streams' servers answer.
   std::chrono::milliseconds connect_timeout{600'000};
   // How long a step may take.
   std::chrono::milliseconds step_timeout{300'000};
-  // How often within kFailureWindow an environment may fail, or a server misbehave, before the run
-  // ends.
+  // How often an environment may fail within ten minutes before the run ends.
   int max_environment_failures = 3;
-  // Of a stream's rollouts: what a server may make this side allocate.
-  int64_t max_rollout_bytes = int64_t{8} << 30;
   // Of one message that comes in.
   int max_message_bytes = kMaxMessageBytes;
   // Threads that handle the streams' events, each those of its own streams; no more than there are

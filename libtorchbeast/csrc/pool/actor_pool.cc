@@ -197,31 +197,6 @@ void ActorPool::DeliveryLoop() {
   }
 }
 
-void ActorPool::CheckObservation(const std::string& address, const SpecNest& observation) {
-  MutexLock lock(mutex_);
-  if (!observation_) {
-    observation_ = observation;
-    first_address_ = address;
-    return;
-  }
-  std::string difference;
-  try {
-    observation_->check_same_structure(observation);
-    const std::vector<LeafSpec> ours = observation_->flatten();
-    const std::vector<LeafSpec> theirs = observation.flatten();
-    for (size_t i = 0; i < ours.size() && difference.empty(); ++i) {
-      if (ours[i] == theirs[i]) continue;
-      difference = "observation" + observation.path_of(i) + " is " + ToString(theirs[i]) +
-                   ", there " + ToString(ours[i]);
-    }
-  } catch (const nest::NestError& error) {
-    difference = error.what();
-  }
-  if (difference.empty()) return;
-  throw StreamError(StreamError::Remedy::kEndRun,
-                    "its observations differ from those of " + first_address_ + ": " + difference);
-}
-
 void ActorPool::Log(LogLevel level, const std::string& message) {
   MutexLock lock(mutex_);
   messages_.emplace_back(level, message);

@@ -50,8 +50,6 @@ class ActorPool final : private Actor::Listener {
  private:
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
       TB_EXCLUDES(mutex_);
-  void CheckObservation(const std::string& address, const SpecNest& observation) override
-      TB_EXCLUDES(mutex_);
   bool HasProgress() const override;
   void Fail(std::exception_ptr error) override TB_EXCLUDES(mutex_);
   void Log(LogLevel level, const std::string& message) override TB_EXCLUDES(mutex_);
@@ -86,9 +84,6 @@ class ActorPool final : private Actor::Listener {
   CondVar changed_;
   bool started_ TB_GUARDED_BY(mutex_) = false;
   std::exception_ptr first_error_ TB_GUARDED_BY(mutex_);
-  // Of the first server that answered, and what all others must have.
-  std::string first_address_ TB_GUARDED_BY(mutex_);
-  std::optional<SpecNest> observation_ TB_GUARDED_BY(mutex_);
   std::vector<std::pair<LogLevel, std::string>> messages_ TB_GUARDED_BY(mutex_);
   CondVar has_deliveries_;
   std::deque<std::pair<std::shared_ptr<Actor>, std::vector<TensorNest>>> deliveries_

@@ -5,15 +5,13 @@
 namespace torchbeast {
 
 EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-                     bool newest_plane, int max_message_bytes, grpc::CompletionQueue* queue,
-                     Actor* actor)
+                     int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor)
     : queue_(queue) {
   for (int i = 0; i < kNumOperations; ++i) tags_[i] = {actor, static_cast<Operation>(i)};
   stub_ = rpcenv::EnvironmentService::NewStub(MakeChannel(address, tls, max_message_bytes));
   auto* open = request_.mutable_open();
   open->set_protocol_version(kProtocolVersion);
   open->set_num_environments(static_cast<uint32_t>(num_environments));
-  open->set_newest_plane(newest_plane);
 }
 
 EnvStream::Tag* EnvStream::TagOf(Operation operation) {

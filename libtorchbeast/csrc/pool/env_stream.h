@@ -37,7 +37,7 @@ class EnvStream {
   };
 
   // `actor` goes into all tags.
-  EnvStream(const std::string& address, const Tls& tls, int64_t num_environments, bool newest_plane,
+  EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
             int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor);
   EnvStream(const EnvStream&) = delete;
   EnvStream& operator=(const EnvStream&) = delete;

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "core/text.h"
 #include "wire/transport.h"
 #include "wire/wire.h"
 
@@ -20,19 +19,12 @@ constexpr size_t kMaxTracebackBytes = 128 << 10;
 // The part of the connect timeout after which a server that has not answered yet is logged.
 constexpr int kPatience = 20;
 
-// In which failures of a server are counted. Those that answer too late are noticed a step_timeout
-// after the step began, so in kFailureWindow alone there might never be enough of them.
-std::chrono::milliseconds ServerWindow(const ActorOptions& options) {
-  constexpr double kLongest = 1e12;
-  const auto late = static_cast<double>(options.step_timeout.count());
-  const double window = static_cast<double>(kFailureWindow.count()) +
-                        late * static_cast<double>(options.max_environment_failures);
-  return std::chrono::milliseconds(static_cast<int64_t>(std::min(window, kLongest)));
-}
+// In which failures of an environment are counted.
+constexpr std::chrono::seconds kFailureWindow{600};
 
-// "3 times within 600 s".
-std::string Times(int count, const FailureBudget& budget) {
-  return std::to_string(count) + " times within " + Seconds(budget.window());
+// The end of `text`, if it is longer than `max_bytes`.
+std::string Tail(const std::string& text, size_t max_bytes) {
+  return text.size() <= max_bytes ? text : "..." + text.substr(text.size() - max_bytes);
 }
 
 }  // namespace
@@ -47,14 +39,7 @@ Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
     : stream_(stream),
       options_(options),
       backoff_(kFirstBackoff),
-      server_failures_(ServerWindow(options)),
-      environment_failures_(static_cast<size_t>(stream.num_environments),
-                            FailureBudget(kFailureWindow)) {}
-
-void Recovery::OnNewAddress() {
-  EndTrouble();
-  server_failures_ = FailureBudget(ServerWindow(options_));
-}
+      environment_failures_(static_cast<size_t>(stream.num_environments)) {}
 
 void Recovery::EndTrouble() {
   deadline_.reset();
@@ -80,11 +65,6 @@ std::chrono::milliseconds Recovery::NextBackoff() {
   return result;
 }
 
-std::string Recovery::OutOf(int count, const FailureBudget& budget) const {
-  return "(" + std::to_string(count) + " of " + std::to_string(options_.max_environment_failures) +
-         " failures within " + Seconds(budget.window()) + ")";
-}
-
 StreamError Recovery::Explain(const grpc::Status& status) const {
   using Remedy = StreamError::Remedy;
   const std::string& text = status.error_message();
@@ -97,12 +77,8 @@ StreamError Recovery::Explain(const grpc::Status& status) const {
     case grpc::StatusCode::UNIMPLEMENTED:
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // Its message is larger than this side takes.
       return {Remedy::kEndRun, "it refuses this actor pool: " + message};
-    case grpc::StatusCode::RESOURCE_EXHAUSTED: {
-      // Either the server is full, or a message is too large, as it will be the next time.
-      const bool is_full = text.find("larger than max") == std::string::npos;
-      return {is_full ? Remedy::kReconnect : Remedy::kReconnectCounted, message};
-    }
     default:
       return {Remedy::kReconnect, answered_ ? "it went away (" + message + ")" : message};
   }
@@ -110,17 +86,9 @@ StreamError Recovery::Explain(const grpc::Status& status) const {
 
 std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
   if (error.remedy() == StreamError::Remedy::kMove) return std::nullopt;
-  const std::string reason = CleanText(error.what(), kMaxReasonBytes);
+  const std::string reason = Tail(error.what(), kMaxReasonBytes);
   const std::string server = "Environment server at " + stream_.address + ": ";
-  if (error.remedy() == StreamError::Remedy::kEndRun) throw std::runtime_error(server + reason);
-  if (error.remedy() == StreamError::Remedy::kReconnectCounted) {
-    const int count = server_failures_.Add(Clock::now());
-    if (count >= options_.max_environment_failures) {
-      throw std::runtime_error(server + reason + " (failed " + Times(count, server_failures_) +
-                               ")");
-    }
-    return server + reason + "; connecting again " + OutOf(count, server_failures_);
-  }
+  if (error.remedy() == StreamError::Remedy::kEndRun) throw ServerFailure(server + reason);
   if (deadline_ && Clock::now() >= *deadline_ && has_worked_ && others_answer) {
     deadline_ = Clock::now() + options_.connect_timeout;
     logged_ = true;
@@ -128,7 +96,7 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
   }
   if (deadline_ && Clock::now() >= *deadline_) {
     const bool has_other = !last_reason_.empty() && last_reason_ != reason;
-    throw std::runtime_error("No environment server answered at " + stream_.address + " within " +
+    throw ServerFailure("No environment server answered at " + stream_.address + " within " +
                              Seconds(options_.connect_timeout) + ": " + reason +
                              (has_other ? "; before that: " + last_reason_ : ""));
   }
@@ -154,17 +122,23 @@ std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_
     throw WireError("failure of environment " + std::to_string(failure.environment()) + " of " +
                     std::to_string(environment_failures_.size()));
   }
-  FailureBudget& budget = environment_failures_[failure.environment()];
-  const int count = budget.Add(Clock::now());
+  std::deque<Clock::time_point>& failures = environment_failures_[failure.environment()];
+  const Clock::time_point now = Clock::now();
+  failures.push_back(now);
+  while (now - failures.front() > kFailureWindow) failures.pop_front();
+  const auto count = static_cast<int>(failures.size());
   const std::string environment = "Environment " + std::to_string(failure.environment()) + " of " +
                                   stream_.address +
                                   (task ? " (game " + std::to_string(*task) + ")" : "") +
                                   " failed at its step " + std::to_string(failure.step());
-  const std::string text = CleanText(failure.text(), kMaxTracebackBytes);
+  const std::string text = Tail(failure.text(), kMaxTracebackBytes);
+  const std::string within = " within " + Seconds(kFailureWindow);
   if (count >= options_.max_environment_failures) {
-    throw std::runtime_error(environment + "; it failed " + Times(count, budget) + ":\n" + text);
+    throw ServerFailure(environment + "; it failed " + std::to_string(count) + " times" + within +
+                        ":\n" + text);
   }
-  return environment + "; starting it again " + OutOf(count, budget) + ":\n" + text;
+  return environment + "; starting it again (" + std::to_string(count) + " of " +
+         std::to_string(options_.max_environment_failures) + " failures" + within + "):\n" + text;
 }
 
 }  // namespace torchbeast

@@ -1,4 +1,4 @@
-// What an actor does about a server in trouble: it waits, counts, logs, or ends the run.
+// What an actor does about a server in trouble: it waits, logs, or ends the run.
 //
 // Not thread-safe.
 #pragma once
@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,6 @@
 #include "core/errors.h"
 #include "core/sync.h"
 #include "pool/actor_options.h"
-#include "pool/failure_budget.h"
 #include "rpcenv.pb.h"
 
 namespace torchbeast {
@@ -26,7 +26,7 @@ class Recovery {
 
   // Another server is to be connected to: what was wrong with the one before is over. Failures of
   // environments still count, since the next server has the same game.
-  void OnNewAddress();
+  void OnNewAddress() { EndTrouble(); }
   // A stream begins. Returns until when it must be open.
   Clock::time_point OnConnect();
   // The server answered anything.
@@ -37,20 +37,18 @@ class Recovery {
   // Why the stream with this status ended.
   StreamError Explain(const grpc::Status& status) const;
   // What follows from the end of a stream because of `error`: returns what to log, if anything,
-  // before the next attempt. Throws std::runtime_error if the run is to end.
+  // before the next attempt. Throws ServerFailure if the run is to end.
   // `others_answer`: whether other streams go on. A server that has answered steps before may then
   // stay away as long as it likes.
   std::optional<std::string> Apply(const StreamError& error, bool others_answer);
   // Counts the failure of an environment of game `task`, if that is known; returns what to log.
-  // Throws WireError if there is no such environment, std::runtime_error if it failed too often.
+  // Throws WireError if there is no such environment, ServerFailure if it failed too often.
   std::string Count(const rpcenv::Failure& failure, std::optional<int32_t> task);
   // How long to wait before the next attempt.
   std::chrono::milliseconds NextBackoff();
 
  private:
   void EndTrouble();
-  // "(2 of 3 failures within 600 s)".
-  std::string OutOf(int count, const FailureBudget& budget) const;
 
   const StreamOptions& stream_;
   const ActorOptions& options_;
@@ -65,9 +63,8 @@ class Recovery {
   bool logged_ = false;
   // Whether the server ever answered a step.
   bool has_worked_ = false;
-  FailureBudget server_failures_;
-  // By environment.
-  std::vector<FailureBudget> environment_failures_;
+  // By environment: when it failed.
+  std::vector<std::deque<Clock::time_point>> environment_failures_;
 };
 
 // "1.5 s".

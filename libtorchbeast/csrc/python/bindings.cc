@@ -36,6 +36,12 @@ namespace torchbeast {
 
 namespace {
 
+// Bytes that a server may have sent, as text.
+nb::object Text(const std::string& bytes) {
+  return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
+                                        "backslashreplace"));
+}
+
 // Hands the pool's messages to logging.getLogger("libtorchbeast").
 void Log(LogLevel level, const std::string& message) {
   const char* method = level == LogLevel::kWarning ? "warning" : "error";
@@ -43,7 +49,7 @@ void Log(LogLevel level, const std::string& message) {
     try {
       nb::module_::import_("logging")
           .attr("getLogger")("libtorchbeast")
-          .attr(method)("%s", message);
+          .attr(method)("%s", Text(message));
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("libtorchbeast log");
     }
@@ -71,7 +77,7 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
                                          const PyDynamicBatcher& batcher,
                                          const std::vector<std::string>& addresses,
                                          nb::handle initial_agent_state,
-                                         const Counts& environments_per_stream, bool newest_plane,
+                                         const Counts& environments_per_stream,
                                          double connect_timeout_s, int64_t max_environment_failures,
                                          const std::optional<std::vector<std::string>>& tls,
                                          double step_timeout_s, const std::string& tls_server_name,
@@ -92,7 +98,6 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
   }
   BufferPool buffers;
   options.initial_agent_state = CopyTensors(initial_agent_state, buffers);
-  options.newest_plane = newest_plane;
   options.connect_timeout = Milliseconds(1000 * connect_timeout_s, "connect_timeout_s");
   options.step_timeout = Milliseconds(1000 * step_timeout_s, "step_timeout_s");
   options.max_environment_failures = static_cast<int>(CheckSize(
@@ -157,7 +162,7 @@ void BindActorPool(nb::module_& m) {
       .def(nb::new_(&MakeActorPool), nb::arg("unroll_length"), nb::arg("learner_queue"),
            nb::arg("inference_batcher"), nb::arg("env_server_addresses"),
            nb::arg("initial_agent_state"), nb::arg("environments_per_stream") = 1,
-           nb::arg("newest_plane") = true, nb::arg("connect_timeout_s") = 600.0,
+           nb::arg("connect_timeout_s") = 600.0,
            nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
            nb::arg("step_timeout_s") = 300.0, nb::arg("tls_server_name") = "",
            nb::arg("num_threads") = 1, nb::arg("environments") = std::vector<std::string>())
@@ -193,6 +198,13 @@ NB_MODULE(_C, m) {
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
   m.def("is_local", &torchbeast::CheckAddressIsLocal, nb::arg("address"));
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const torchbeast::ServerFailure& failure) {
+      PyErr_SetObject(PyExc_RuntimeError, torchbeast::Text(failure.what()).ptr());
+    }
+  });
   torchbeast::BindExit(m);
   torchbeast::BindQueues(m);
   torchbeast::BindActorPool(m);

@@ -66,51 +66,17 @@ const TorchFunctions* Torch(bool import) {
   return functions;
 }
 
-// DLPack's exchange structure, version 0.x, as the specification lays it out.
-struct ManagedTensor {
-  nb::dlpack::dltensor tensor;
-  void* context;
-  void (*deleter)(ManagedTensor*);
-};
-
-// A managed tensor and what it points to.
-struct Exported {
-  ManagedTensor managed;
-  std::array<int64_t, Shape::kMaxRank> shape;
-  std::array<int64_t, Shape::kMaxRank> strides;
-  std::shared_ptr<void> owner;
-};
-
 nb::object ExportToTorch(const Tensor& source) {
-  auto exported = std::make_unique<Exported>();
-  exported->owner = source.owner;
-  int64_t stride = 1;
-  for (int i = source.shape.rank() - 1; i >= 0; --i) {
-    exported->shape[i] = source.shape[i];
-    exported->strides[i] = stride;
-    stride *= source.shape[i];
-  }
-  nb::dlpack::dltensor& tensor = exported->managed.tensor;
-  tensor = {};
-  tensor.data = source.data;
-  tensor.device.device_type = nb::device::cpu::value;
-  tensor.ndim = source.shape.rank();
-  tensor.dtype = ToDLPack(source.dtype);
-  tensor.shape = exported->shape.data();
-  tensor.strides = exported->strides.data();
-  exported->managed.context = exported.get();
-  exported->managed.deleter = [](ManagedTensor* self) {
-    delete static_cast<Exported*>(self->context);
-  };
-  // Whoever takes the tensor renames the capsule; one that nobody took frees it itself.
-  nb::object capsule = nb::steal(PyCapsule_New(&exported->managed, "dltensor", [](PyObject* self) {
-    if (!PyCapsule_IsValid(self, "dltensor")) return;
-    auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(self, "dltensor"));
-    managed->deleter(managed);
-  }));
-  if (!capsule.is_valid()) nb::raise_python_error();
-  exported.release();
-  return Torch(/*import=*/true)->from_dlpack(capsule);
+  std::array<size_t, Shape::kMaxRank> shape{};
+  std::copy(source.shape.begin(), source.shape.end(), shape.begin());
+  auto owner = std::make_unique<std::shared_ptr<void>>(source.owner);
+  const nb::capsule capsule(owner.get(), [](void* self) noexcept {
+    delete static_cast<std::shared_ptr<void>*>(self);
+  });
+  owner.release();
+  const nb::ndarray<> array(source.data, source.shape.rank(), shape.data(), capsule,
+                            /*strides=*/nullptr, ToDLPack(source.dtype));
+  return Torch(/*import=*/true)->from_dlpack(nb::cast(array));
 }
 
 using Array = nb::ndarray<nb::ro, nb::device::cpu>;

@@ -39,7 +39,6 @@ class EnvServer::Session {
     server_->service_.RequestStep(&context_, &stream_, queue_, queue_, TagOf(Operation::kAccept));
   }
 
-  ~Session() { server_->num_environments_ -= num_environments_; }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -137,17 +136,8 @@ class EnvServer::Session {
       throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");
     }
     if (request_.step() != 0) throw WireError("the first step must be 0");
-    const int64_t max_environments = server_->options_.max_environments;
-    if (server_->num_environments_ + open.num_environments() > max_environments) {
-      throw Refusal{grpc::StatusCode::RESOURCE_EXHAUSTED,
-                    "cannot open " + std::to_string(open.num_environments()) +
-                        " environments beside " + std::to_string(server_->num_environments_) +
-                        ": this server has at most " + std::to_string(max_environments)};
-    }
-    num_environments_ = open.num_environments();
-    server_->num_environments_ += num_environments_;
-    environments_ = std::make_unique<EnvironmentBatch>(server_->factory_, num_environments_,
-                                                       open.newest_plane());
+    environments_ =
+        std::make_unique<EnvironmentBatch>(server_->factory_, open.num_environments());
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
     reply_.mutable_schema()->set_environment(server_->options_.environment);
@@ -161,7 +151,6 @@ class EnvServer::Session {
   int num_pending_ = 1;
   // The client has gone.
   bool broken_ = false;
-  int64_t num_environments_ = 0;
   std::unique_ptr<EnvironmentBatch> environments_;
   rpcenv::Request request_;
   rpcenv::Reply reply_;
@@ -171,7 +160,6 @@ class EnvServer::Session {
 EnvServer::EnvServer(EnvironmentFactory factory, ServerOptions options)
     : factory_(std::move(factory)), options_(std::move(options)) {
   if (options_.task < 0) throw std::invalid_argument("task must be >= 0");
-  if (options_.max_environments < 1) throw std::invalid_argument("max_environments must be >= 1");
   if (!CheckAddressIsLocal(options_.address) && options_.tls.empty()) {
     throw std::invalid_argument("Refusing to listen on " + options_.address +
                                 " without TLS: other machines can reach it");
@@ -191,13 +179,12 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
     builder->AddChannelArgument(name, value);
   }
   builder->RegisterService(&service_);
+  // A socket is this user's from its first moment.
+  const mode_t mask = umask(S_IRWXG | S_IRWXO);
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
+  umask(mask);
   if (server && port != 0) {
-    if (path) {
-      chmod(path->c_str(), S_IRUSR | S_IWUSR);
-    } else {
-      port_ = port;
-    }
+    if (!path) port_ = port;
     return server;
   }
   throw std::runtime_error("Cannot listen on " + options_.address +

@@ -30,8 +30,6 @@ struct ServerOptions {
   std::string environment;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
-  // Of all streams together.
-  int64_t max_environments = 1024;
   // Of one message that comes in.
   int max_message_bytes = kMaxMessageBytes;
 };
@@ -79,7 +77,6 @@ class EnvServer {
   std::atomic<int> port_{0};
   // The rest belongs to Run()'s thread. Streams start no operations when draining.
   bool draining_ = false;
-  int64_t num_environments_ = 0;
   std::unordered_map<const Session*, std::unique_ptr<Session>> sessions_;
 };
 

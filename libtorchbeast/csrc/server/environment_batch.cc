@@ -3,21 +3,18 @@
 #include <cmath>
 #include <utility>
 
-#include "core/text.h"
 
 namespace torchbeast {
 
 namespace {
 
-constexpr size_t kMaxFailureBytes = 64 << 10;
 constexpr char kReplacementFailed[] = "\nIts replacement failed, too:\n";
 
 }  // namespace
 
-EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments,
-                                   bool newest_plane)
+EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments)
     : factory_(std::move(factory)),
-      encoder_(num_environments, newest_plane),
+      encoder_(num_environments),
       slots_(static_cast<size_t>(num_environments)) {}
 
 TensorNest EnvironmentBatch::Start(Slot* slot) {
@@ -105,7 +102,7 @@ void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::
     observation = Start(&slots_[index]);
   } catch (const std::exception& error) {
     rpcenv::Failure both = failure;
-    both.set_text(CleanText(reason + kReplacementFailed + error.what(), kMaxFailureBytes));
+    both.set_text(reason + kReplacementFailed + error.what());
     throw EnvironmentFailure(both);
   }
   Outcome outcome;
@@ -118,7 +115,7 @@ rpcenv::Failure EnvironmentBatch::MakeFailure(size_t index, const std::string& r
   rpcenv::Failure failure;
   failure.set_environment(static_cast<uint32_t>(index));
   failure.set_step(slots_[index].num_steps);
-  failure.set_text(CleanText(reason, kMaxFailureBytes));
+  failure.set_text(reason);
   return failure;
 }
 

@@ -64,7 +64,7 @@ class EnvironmentFailure : public std::runtime_error {
 class EnvironmentBatch {
  public:
   // Makes no environment yet.
-  EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments, bool newest_plane);
+  EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments);
   EnvironmentBatch(const EnvironmentBatch&) = delete;
   EnvironmentBatch& operator=(const EnvironmentBatch&) = delete;
 

@@ -34,7 +34,7 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
   leaf_specs_ = spec_.flatten();
   leaves_.resize(leaf_specs_.size());
   for (size_t i = 0; i < leaves_.size(); ++i) {
-    leaves_[i].try_newest_only = newest_plane_ && MayBeFrameStack(leaf_specs_[i]);
+    leaves_[i].try_newest_only = MayBeFrameStack(leaf_specs_[i]);
     leaves_[i].previous.resize(num_environments_);
   }
   has_schema_ = true;
@@ -117,12 +117,6 @@ void StepDecoder::ReadSchema(const rpcenv::Reply& reply) {
   task_ = reply.schema().task();
   if (task_ < 0) throw WireError("negative task");
   environment_ = reply.schema().environment();
-}
-
-int64_t StepDecoder::RowBytes() const {
-  int64_t bytes = 0;
-  for (const LeafSpec& leaf : leaf_specs_) bytes += leaf.NumBytes();
-  return bytes;
 }
 
 void StepDecoder::Check(const rpcenv::Reply& reply) const {

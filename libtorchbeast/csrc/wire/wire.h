@@ -1,8 +1,8 @@
 // Between nests of tensors and the messages of rpcenv.proto.
 //
-// StepEncoder (server) and StepDecoder (client) hold the two ends of one stream. Where the client
-// allowed it, a frame stack is sent as its newest plane only: the encoder compares each array with
-// the last one and leaves out planes only if they are the last one's, moved up by one, to the byte.
+// StepEncoder (server) and StepDecoder (client) hold the two ends of one stream. A frame stack is
+// sent as its newest plane only: the encoder compares each array with the last one and leaves out
+// planes only if they are the last one's, moved up by one, to the byte.
 // Neither class is thread-safe.
 #pragma once
 
@@ -17,13 +17,12 @@
 
 namespace torchbeast {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 inline constexpr uint32_t kMaxEnvironmentsPerStream = 1024;
 
 class StepEncoder {
  public:
-  StepEncoder(int64_t num_environments, bool newest_plane)
-      : num_environments_(num_environments), newest_plane_(newest_plane) {}
+  explicit StepEncoder(int64_t num_environments) : num_environments_(num_environments) {}
 
   // Clears `reply` for the next step.
   void Begin(rpcenv::Reply* reply);
@@ -52,7 +51,6 @@ class StepEncoder {
                         int64_t plane_bytes);
 
   const int64_t num_environments_;
-  const bool newest_plane_;
   bool has_schema_ = false;
   int64_t next_environment_ = 0;
   SpecNest spec_;
@@ -75,8 +73,6 @@ class StepDecoder {
                 const std::byte* previous, std::byte* target) const;
 
   const SpecNest& spec() const { return spec_; }
-  // Of one environment's observation.
-  int64_t RowBytes() const;
   int32_t task() const { return task_; }
   const std::string& environment() const { return environment_; }
 
