@@ -217,7 +217,7 @@ def test_an_update_that_is_not_finite_changes_nothing(use_popart, reward):
     for name in ("model_state_dict", "optimizer_state_dict"):
         torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
     assert steps[0].fault is None
-    assert "the loss of B-v0" in steps[1].fault
+    assert steps[1].fault is not None
     assert [step.skipped_updates for step in steps] == [0, 1]
     # The steps were taken, and count.
     assert after["steps"] == after["task_steps"][1] == 2 * T
@@ -240,6 +240,6 @@ def test_a_run_diverges_by_skipped_updates_in_a_row():
     for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
         learner.learn(*bad, ())
     assert not learner.is_diverged
-    with pytest.raises(RunError, match=r"diverged: 10 updates in a row .*\(the loss of A-v0;"):
+    with pytest.raises(RunError, match=r"diverged: 10 updates in a row .*\(loss nan, norm"):
         learner.learn(*bad, ())
     assert learner.is_diverged

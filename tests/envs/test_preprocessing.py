@@ -158,18 +158,20 @@ def test_machado_actions_are_sticky_and_lives_do_not_end_episodes():
     assert env.ale.getFloat("repeat_action_probability") == 0.25
 
 
-def test_time_limit_is_a_truncation():
+@pytest.mark.parametrize("num_frames", [200, 201, 202, 203])
+def test_time_limit_is_a_truncation_with_the_last_picture(num_frames):
     env = make_env("PongNoFrameskip-v4", seed=0)
-    env.unwrapped.ale.setInt("max_num_frames_per_episode", 200)
+    env.unwrapped.ale.setInt("max_num_frames_per_episode", num_frames)
     env.unwrapped.load_game()
     env.reset()
     for _ in range(100):
-        _, _, terminated, truncated, info = env.step(0)
+        observation, _, terminated, truncated, info = env.step(0)
         if terminated or truncated:
             break
     assert truncated
     assert not terminated
     assert info["game_over"]
+    assert not np.array_equal(observation[-1], observation[-2])  # The game moves on.
     assert env.reset()[0].shape == (4, 84, 84)
 
 

@@ -1,22 +1,16 @@
-"""Updates that are not finite: their description, and the rule by which a run has diverged."""
+"""Values that are not finite, and the rule by which a run has diverged."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from torchbeast.core.types import RunError
 
-if TYPE_CHECKING:
-    from torchbeast.core.stats import BatchStats
-
 # A run ends after so many updates in a row that are not finite.
 MAX_SKIPPED_IN_A_ROW = 10
-# How many parameters a message names.
-MAX_NAMES = 3
 
 
 def find_not_finite(tensors: Mapping[str, Any]) -> list[str]:
@@ -24,36 +18,6 @@ def find_not_finite(tensors: Mapping[str, Any]) -> list[str]:
     return [
         name for name, value in tensors.items() if not torch.isfinite(torch.as_tensor(value)).all()
     ]
-
-
-def is_finite(stats: BatchStats) -> bool:
-    """Whether the weights may learn from a batch: its loss and the norm of its gradient are finite.
-
-    A gradient that is not finite would spread to all weights, because all are clipped together.
-    """
-    return math.isfinite(stats.total_loss) and math.isfinite(stats.grad_norm)
-
-
-def describe_fault(stats: BatchStats, tasks: Sequence[str], faulty_gradients: Sequence[str]) -> str:
-    """Names what is not finite in a batch.
-
-    Args:
-        stats: of the batch.
-        tasks: the games' names, by task.
-        faulty_gradients: names of the parameters whose gradients are not finite.
-
-    Returns:
-        A text such as ``the loss of Pong; the gradients of policy.weight, policy.bias``.
-    """
-    faults = []
-    games = [tasks[task] for task, count in enumerate(stats.faulty_steps) if count]
-    if games:
-        faults.append(f"the loss of {', '.join(games)}")
-    if faulty_gradients:
-        names = ", ".join(faulty_gradients[:MAX_NAMES])
-        more = len(faulty_gradients) - MAX_NAMES
-        faults.append(f"the gradients of {names}" + (f" and {more} more" if more > 0 else ""))
-    return "; ".join(faults) or "the sum of the losses or the norm of the gradient"
 
 
 class SkippedUpdates:

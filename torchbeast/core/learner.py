@@ -10,6 +10,7 @@ the gradients of the other ranks (:mod:`torchbeast.core.distributed`) and update
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,12 +19,7 @@ from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate
 from torchbeast.core.distributed import Part, Ranks, join, sum_over_ranks
-from torchbeast.core.divergence import (
-    SkippedUpdates,
-    describe_fault,
-    find_not_finite,
-    is_finite,
-)
+from torchbeast.core.divergence import SkippedUpdates, find_not_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.stats import StepStats, collect_part, read_stats
@@ -150,12 +146,12 @@ class Learner:
         learning_rate = self._rule.learning_rate(self.steps)
         norms = self._rule.prepare(batch.gradients, batch.targets)
         stats = read_stats(batch.stats, norms)
+        # A gradient that is not finite would spread to all weights: all are clipped together.
         fault = None
-        if is_finite(stats):
+        if math.isfinite(stats.total_loss) and math.isfinite(stats.grad_norm):
             self._rule.apply(learning_rate)
         else:
-            tasks = self.agent.config.tasks
-            fault = describe_fault(stats, tasks, self._rule.faulty_gradients())
+            fault = f"loss {stats.total_loss:g}, norm of the gradient {stats.grad_norm:g}"
         self.task_steps = [a + b for a, b in zip(self.task_steps, stats.task_steps, strict=True)]
         self.steps += sum(stats.task_steps)
         self.learner_steps += 1

@@ -53,10 +53,6 @@ class BatchStats:
     task_entropies: dict[int, float]
     """As ``entropy``, of the tasks in this batch."""
 
-    faulty_steps: list[int]
-    """Agent steps in this batch whose loss is not finite, by task."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class StepStats(BatchStats):
     """One learner step: the numbers of its batch, and how far the run is."""
@@ -76,8 +72,8 @@ class StepStats(BatchStats):
 
 # Of PartStats: sums that are not by task.
 NUM_SUMS = 6
-# Numbers by task: steps, steps whose loss is not finite, entropy.
-NUM_TASK_SUMS = 3
+# Numbers by task: steps, entropy.
+NUM_TASK_SUMS = 2
 
 
 class PartStats(NamedTuple):
@@ -121,10 +117,9 @@ def collect_part(
     # Not bincount, which waits for the device.
     is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
     is_task &= is_step.flatten().unsqueeze(-1)
-    is_faulty = ~per_step.isfinite().flatten().unsqueeze(-1)
     # Not a product: an entropy that is not finite stays with its task.
     entropies = torch.where(is_task, losses.policy_entropy.flatten().unsqueeze(-1), 0.0)
-    by_task = (is_task, is_task & is_faulty, entropies)
+    by_task = (is_task, entropies)
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
         torch.cat(
@@ -148,8 +143,8 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
     pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
     sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
     total, policy_gradient, baseline, entropy_loss, value_error, lag = sums[:NUM_SUMS].tolist()
-    *counts, entropies = (x.tolist() for x in sums[NUM_SUMS:].chunk(NUM_TASK_SUMS))
-    task_steps, faulty_steps = ([int(count) for count in each] for each in counts)
+    counts, entropies = (x.tolist() for x in sums[NUM_SUMS:].chunk(NUM_TASK_SUMS))
+    task_steps = [int(count) for count in counts]
     batch_steps = max(sum(task_steps), 1)
     norm, *task_norms = gradients.tolist()
     return BatchStats(
@@ -169,7 +164,6 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
             for task, (entropy, steps) in enumerate(zip(entropies, task_steps, strict=True))
             if steps > 0
         },
-        faulty_steps=faulty_steps,
     )
 
 

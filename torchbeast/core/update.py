@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.divergence import find_not_finite
 from torchbeast.core.losses import Losses
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
@@ -138,11 +137,6 @@ class UpdateRule:
         self._optimizer.zero_grad(set_to_none=True)
         if follows:
             self._adopt_statistics()
-
-    def faulty_gradients(self) -> list[str]:
-        """Returns the names of the parameters whose prepared gradients are not finite."""
-        named = self._agent.named_parameters()
-        return find_not_finite({name: p.grad for name, p in named if p.grad is not None})
 
     def _rescale_head(self, gradients: Gradients, new: Moments) -> None:
         """Changes ``gradients`` to those with respect to the head that fits ``new``."""

@@ -173,11 +173,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
                 if self._ale.game_over():
                     self.env.reset()
                     self._pending_reward = 0.0
-        self._get_screen(self._screens[0])
+        self._draw(0)
+        self._draw(1)
         self._stack[:] = self._picture(self._screens[0])
-        if len(self._colour_screens):
-            self._ale.getScreenRGB(self._colour_screens[0])
-            self._colour_screens[1] = self._colour_screens[0]
 
     def _advance(self, action: Any) -> float:
         """Runs the emulator for one agent step and pushes its picture; returns the reward."""
@@ -185,17 +183,24 @@ class AtariPreprocessing(gymnasium.Wrapper):
         reward = 0.0
         for frames_left in reversed(range(FRAME_SKIP)):
             reward += act(action)
-            if frames_left < 2:
-                self._get_screen(self._screens[frames_left])
-                if len(self._colour_screens):
-                    self._ale.getScreenRGB(self._colour_screens[frames_left])
-            if self._ale.game_over():
+            is_over = self._ale.game_over()
+            if is_over or frames_left == 1:
+                self._draw(1)
+            if is_over or frames_left == 0:
+                self._draw(0)
+            if is_over:
                 break
         self._stack[:-1] = self._stack[1:]
         # Sprites that a game draws in every second frame only are in one of the two.
         cv2.max(self._screens[0], self._screens[1], dst=self._screens[0])
         self._stack[-1] = self._picture(self._screens[0])
         return reward
+
+    def _draw(self, index: int) -> None:
+        """Takes the emulator's screen as one of the two that make a picture."""
+        self._get_screen(self._screens[index])
+        if len(self._colour_screens):
+            self._ale.getScreenRGB(self._colour_screens[index])
 
     def _picture(self, screen: np.ndarray) -> np.ndarray:
         """Makes a picture ``[channel, row, column]`` of a screen."""
