@@ -171,7 +171,8 @@ def test_objects_are_taken_away_from_several_agents_in_the_same_frames(
     assert "#ececec" in out  # The ball.
     with Image.open(tmp_path / "objects.png") as picture:
         assert np.asarray(picture.convert("L")).std() > 5
-    assert run(tmp_path, "--xpid=one", "--objects=objects.gif", "--html=page.html") == 2
+    missing = "--compare=nobody"
+    assert run(tmp_path, "--xpid=one", f"--objects={tmp_path}/a.png", "--html=b.html", missing) == 2
     assert "--html has no effect with --objects" in caplog.text
-    assert run(tmp_path, "--xpid=one", "--num_games=2", "--movie=film.txt") == 2
+    assert run(tmp_path, "--xpid=one", "--num_games=2", missing) == 2
     assert "--num_games has no effect without --objects" in caplog.text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command, warn_of_unused
-from torchbeast.cli.parsing import Parser, positive, positive_amount
+from torchbeast.cli.parsing import Parser, file, positive
 
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import SaliencyConfig
@@ -53,23 +53,11 @@ def make_parser() -> Parser:
         help="Standard deviation of a mask, in pixels. (default: %(default)s)",
     )
     add(
-        "--peak",
-        type=positive_amount,
-        help="The value in a map that is drawn brightest. (default: the median of the steps' "
-        "peaks)",
-    )
-    add(
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="float32",
         help="Precision of the network. bfloat16 takes about half of the time, for coarser maps. "
         "auto: bfloat16 where the hardware has it, else float32. (default: %(default)s)",
-    )
-    add(
-        "--batch_size",
-        type=positive,
-        default=64,
-        help="Masks per forward pass. (default: %(default)s)",
     )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add_output_flags(parser)
@@ -99,12 +87,14 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--html",
+        type=file(".html"),
         metavar="FILE",
         help="File for a web page that steps through the frames, with the maps as layers, policy, "
         "value and checks. (default: no page)",
     )
     add(
         "--sheet",
+        type=file(".png"),
         metavar="PNG",
         help="File for a picture with a row per agent and the frames from left to right. "
         "(default: no picture)",
@@ -116,6 +106,7 @@ def add_object_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("objects").add_argument
     add(
         "--objects",
+        type=file(".png"),
         metavar="PNG",
         help="Instead of maps: print and draw how much policy and value change without the objects "
         "of each colour, for --xpid and --compare, in every fourth of the frames. (default: maps)",
@@ -139,7 +130,6 @@ def make_config(flags: argparse.Namespace) -> SaliencyConfig:
     return SaliencyConfig(
         density=flags.density,
         radius=flags.radius,
-        batch_size=flags.batch_size,
         dtype=choose_dtype(flags.precision, device),
         device=str(device),
     )
@@ -240,40 +230,9 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     return list(map(Watcher, explainers, scores, steps, directories))
 
 
-class OutputFiles(NamedTuple):
-    """Files besides the pictures of each step; None: not wanted."""
-
-    movie: Path | None
-    sheet: Path | None
-    page: Path | None
-
-
-def check_outputs(flags: argparse.Namespace) -> OutputFiles:
-    """Returns the files that the flags name. Makes their directories. Raises UsageError."""
-    from torchbeast.analysis.results import check_suffix, make_directory
-    from torchbeast.play.config import check_movie_path
-
-    outputs = OutputFiles(
-        *(
-            Path(path).expanduser() if path else None
-            for path in (flags.movie, flags.sheet, flags.html)
-        )
-    )
-    if outputs.movie:
-        check_movie_path(outputs.movie)
-    if outputs.sheet:
-        check_suffix(outputs.sheet, ".png", "--sheet", "a contact sheet")
-    if outputs.page:
-        check_suffix(outputs.page, ".html", "--html", "a page")
-    for path, flag in zip(outputs, ("--movie", "--sheet", "--html"), strict=True):
-        if path:
-            make_directory(path.parent, flag)
-    return outputs
-
-
 # What is read without --objects only, and with it only.
 OF_MAPS = {
-    *("score", "density", "radius", "peak", "precision", "batch_size"),
+    *("score", "density", "radius", "precision"),
     *("disable_cuda", "saliencydir", "check", "html", "sheet", "movie"),
 }
 OF_OBJECTS = {"num_games"}
@@ -281,16 +240,17 @@ OF_OBJECTS = {"num_games"}
 
 def show_objects(flags: argparse.Namespace) -> None:
     """Prints and draws what agents do without objects. Raises UsageError."""
+    import torch
+
     from torchbeast.analysis.panels import save_figure
-    from torchbeast.analysis.results import check_suffix, make_directory
+    from torchbeast.analysis.results import make_directory
     from torchbeast.analysis.saliency import objects
     from torchbeast.play.agents import check_game
     from torchbeast.runtime.progress_bar import track
 
     log.info("Loading the agents")
-    path = Path(flags.objects).expanduser()
-    check_suffix(path, ".png", "--objects", "the picture")
-    make_directory(path.parent, "--objects")
+    make_directory(flags.objects.parent, "--objects")  # At once, not when the work is done.
+    torch.set_num_threads(1)  # Few pictures at a time: a second thread gains little.
     players = load_players(flags)
     agents, game = players.agents, players.game
     for trained in agents:
@@ -312,7 +272,7 @@ def show_objects(flags: argparse.Namespace) -> None:
         for trained, games in zip(agents, seen, strict=True)
     }
     print("\n".join(objects.format_table(found, effects)))
-    print(save_figure(objects.draw_effects(seen[0], found, effects), path))
+    print(save_figure(objects.draw_effects(seen[0], found, effects), flags.objects))
 
 
 def show(flags: argparse.Namespace, signals: StopSignals) -> None:
@@ -321,23 +281,26 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
 
     Raises UsageError.
     """
+    from torchbeast.analysis.results import make_directory
     from torchbeast.analysis.saliency.drawing import watch
     from torchbeast.core.precision import keep_freed_pages
 
     log.info("Loading the agents")
-    outputs = check_outputs(flags)  # At once, not when the work is done.
+    for flag in ("movie", "sheet", "html"):  # At once, not when the work is done.
+        path = getattr(flags, flag)
+        if path is not None:
+            make_directory(path.parent, f"--{flag}")
     keep_freed_pages()
     watchers = prepare(flags)
     with signals:
         films = watch(watchers, flags.num_frames, signals)
-        save(flags, watchers, films, outputs, signals)
+        save(flags, watchers, films, signals)
 
 
 def save(
     flags: argparse.Namespace,
     watchers: list[Watcher],
     films: list[SaliencyFilm],
-    outputs: OutputFiles,
     signals: StopSignals,
 ) -> None:
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""
@@ -345,7 +308,7 @@ def save(
     from torchbeast.analysis.saliency import drawing, report, viewer
     from torchbeast.runtime.threads import StopRequestedError
 
-    peaks = drawing.find_peaks(films, flags.peak)
+    peaks = drawing.find_peaks(films)
     checks: list[list[Check]] = []
     for (explainer, _, _, directory), film in zip(watchers, films, strict=True):
         remove_earlier(directory)
@@ -364,15 +327,15 @@ def save(
             continue
         report.save_checks(directory, checks[-1])
         print(report.format_table(checks[-1]))
-    if outputs.movie:
-        drawing.write_movie(outputs.movie, films, peaks)
-        print(outputs.movie)
-    if outputs.sheet:
-        drawing.write_sheet(outputs.sheet, films, peaks)
-        print(outputs.sheet)
-    if outputs.page:
-        viewer.write_page(outputs.page, watchers[0].explainer.game, films, peaks, checks)
-        print(outputs.page)
+    if flags.movie:
+        drawing.write_movie(flags.movie, films, peaks)
+        print(flags.movie)
+    if flags.sheet:
+        drawing.write_sheet(flags.sheet, films, peaks)
+        print(flags.sheet)
+    if flags.html:
+        viewer.write_page(flags.html, watchers[0].explainer.game, films, peaks, checks)
+        print(flags.html)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -28,7 +28,7 @@ def test_shows_each_query_over_the_game(tmp_path, capsys):
         assert image.size == (2 * 5 * 160 + 4 * 8, 2 * 210 + HEADER_HEIGHT)
     assert (tmp_path / "film.mp4").stat().st_size > 1000
     # A call that fails leaves the pictures.
-    assert visualize_aaa.main([*arguments, "--movie", str(tmp_path / "film.txt")]) == 2
+    assert visualize_aaa.main([*arguments, "--movie", str(paths[0] / "film.mp4")]) == 2
     assert all(path.exists() for path in paths)
 
 

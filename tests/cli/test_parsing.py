@@ -1,9 +1,10 @@
 import argparse
+from pathlib import Path
 
 import pytest
 
 from torchbeast import monobeast, polybeast, polybeast_env
-from torchbeast.cli.parsing import agent_type, directory
+from torchbeast.cli.parsing import agent_type, directory, file
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,9 @@ def test_help_shows_what_matters_in_the_mode(capsys, arguments, shown, hidden):
     text = capsys.readouterr().out
     assert shown in text
     assert hidden is None or hidden not in text
+
+
+def test_a_file_is_refused_by_its_name():
+    assert file(".gif", ".mp4")("films/a.mp4") == Path("films/a.mp4")
+    with pytest.raises(argparse.ArgumentTypeError, match="must end with .gif or .mp4, got a.avi"):
+        file(".gif", ".mp4")("a.avi")

@@ -30,12 +30,6 @@ def make_directory(directory: Path, flag: str = "--save_dir") -> None:
         raise UsageError(f"{flag} {directory}: {error.strerror}") from error
 
 
-def check_suffix(path: Path, suffix: str, flag: str, what: str) -> None:
-    """Raises UsageError if a file that a flag names does not end as ``what`` does."""
-    if path.suffix != suffix:
-        raise UsageError(f"{flag}: {what} is a {suffix}, not {path.name}")
-
-
 def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> Path:
     """Returns the directory for results of one checkpoint in one game.
 

@@ -133,7 +133,7 @@ def visualize(flags: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         movie = None
         if flags.movie:
-            movie = stack.enter_context(MovieWriter(Path(flags.movie).expanduser(), 15))
+            movie = stack.enter_context(MovieWriter(flags.movie, 15))
         frames = list(attention_frames(flags, trained, game))
         peak = max(float(maps.max()) for _, _, maps in frames)
         remove_earlier(directory)

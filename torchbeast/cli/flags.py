@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, directory, natural, positive
+from torchbeast.cli.parsing import agent_type, directory, file, natural, positive
 from torchbeast.cli.presets import DESCRIPTIONS, PRESETS
 from torchbeast.cli.training_flags import (
     add_agent_flags,
@@ -250,7 +250,12 @@ def add_watched_game_flags(
         default=num_frames,
         help="Number of agent steps to look at. (default: %(default)s)",
     )
-    add("--movie", help="File for a film of these steps, .gif or .mp4. (default: no film)")
+    add(
+        "--movie",
+        type=file(".gif", ".mp4"),
+        metavar="FILE",
+        help="File for a film of these steps, .gif or .mp4. (default: no film)",
+    )
 
 
 def add_test_flags(parser: argparse.ArgumentParser) -> None:

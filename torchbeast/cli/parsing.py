@@ -8,7 +8,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -169,6 +169,18 @@ def positive_amount(text: str) -> float:
     if value == 0:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
     return value
+
+
+def file(*suffixes: str) -> Callable[[str], Path]:
+    """Returns an argparse type: the path of a file whose name ends with one of ``suffixes``."""
+
+    def parse(text: str) -> Path:
+        path = Path(text).expanduser()
+        if path.suffix not in suffixes:
+            raise argparse.ArgumentTypeError(f"must end with {' or '.join(suffixes)}, got {text}")
+        return path
+
+    return parse
 
 
 def fraction(text: str) -> float:

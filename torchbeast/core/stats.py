@@ -53,6 +53,7 @@ class BatchStats:
     task_entropies: dict[int, float]
     """As ``entropy``, of the tasks in this batch."""
 
+
 @dataclass(frozen=True, kw_only=True)
 class StepStats(BatchStats):
     """One learner step: the numbers of its batch, and how far the run is."""

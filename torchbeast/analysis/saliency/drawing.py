@@ -54,22 +54,16 @@ def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> Sali
     return SaliencyFilm(name, steps, scores, maps)
 
 
-def find_peaks(films: Sequence[SaliencyFilm], fixed: float | None = None) -> Peaks:
+def find_peaks(films: Sequence[SaliencyFilm]) -> Peaks:
     """Returns what is drawn brightest: one number per score and unit, for all steps of all films.
 
     Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
     film would be visible; with their median, half of them are drawn in full.
-
-    Args:
-        films: of one or several agents.
-        fixed: is taken instead.
     """
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     for film in films:
         for score in film.scores:
             found.setdefault(score.scale, []).append(film.maps[score.name].max(axis=(1, 2)))
-    if fixed is not None:
-        return dict.fromkeys(found, fixed)
     result = {}
     for scale, of_films in found.items():
         peaks = np.concatenate(of_films)
