@@ -74,5 +74,5 @@ def test_help_shows_what_matters_in_the_mode(capsys, arguments, shown, hidden):
 
 def test_a_file_is_refused_by_its_name():
     assert file(".gif", ".mp4")("films/a.mp4") == Path("films/a.mp4")
-    with pytest.raises(argparse.ArgumentTypeError, match="must end with .gif or .mp4, got a.avi"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must end with"):
         file(".gif", ".mp4")("a.avi")
