@@ -12,6 +12,9 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+# The kernel's timer takes no more than the seconds that a time_t holds, which may have 32 bits.
+LONGEST_S = 1e9
+
 
 def prepare() -> None:
     """Has the alarm print the traceback of every thread before it ends this process."""
@@ -20,7 +23,7 @@ def prepare() -> None:
 
 def set_alarm(seconds: float) -> None:
     """Ends this process after ``seconds``, unless the alarm is set anew before. 0: no alarm."""
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST_S))
 
 
 @contextlib.contextmanager
