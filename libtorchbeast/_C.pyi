@@ -104,7 +104,8 @@ class ActorPool:
 
     One stream to each of ``env_server_addresses`` (``unix:PATH`` or ``HOST:PORT``; an address may
     occur several times; an empty one waits for :meth:`set_address`), each with
-    ``environments_per_stream`` environments (one number, or one per stream). Inference inputs are
+    ``environments_per_stream`` environments (one number, or one per stream). All servers have
+    observations of one structure. Inference inputs are
     ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs ``(agent_output,
     agent_state)`` whose first leaf is the action, int64. Learner items are ``((env_output,
     agent_output), initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]`` and
@@ -143,7 +144,7 @@ class ActorPool:
         initial_agent_state: Nest,
         environments_per_stream: int | Sequence[int] = 1,
         connect_timeout_s: float = 600.0,
-        max_environment_failures: int = 3,
+        max_environment_failures: int = 5,
         tls: Sequence[str] | None = None,
         step_timeout_s: float = 300.0,
         tls_server_name: str = "",
@@ -173,8 +174,8 @@ class Server:
     ``server_address`` is ``unix:PATH`` or ``HOST:PORT``; port 0 is one that is free. One that other
     machines can reach needs ``tls``, PEM texts (certificate, key, root). ``task`` is the index of
     the game among the learner's tasks. Environments follow Gymnasium or the older gym;
-    ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. All
-    streams together have at most 1024. ``env_class`` is TorchBeast's name for ``env_init``.
+    ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. A
+    stream has at most 1024. ``env_class`` is TorchBeast's name for ``env_init``.
     ``environment`` says what the environments are, for an :class:`ActorPool` that compares it.
     """
 

@@ -147,7 +147,6 @@ TEST_F(ActorTest, MovesToANewAddressInTheMiddleOfAStep) {
     if (step == 1) WaitFor([&] { return release.load(); });
   });
   CountingServer new_server(directory_.Address("new"));
-  options_.max_environment_failures = 1;
   Start({directory_.Address("old"), 2});
   for (int step = 0; step < 2; ++step) Answer(*NextSubmission(), 0);
   actor_->SetAddress(directory_.Address("new"));

@@ -184,9 +184,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
         for frames_left in reversed(range(FRAME_SKIP)):
             reward += act(action)
             is_over = self._ale.game_over()
-            if is_over or frames_left == 1:
+            if frames_left == 1 or (is_over and frames_left > 1):
                 self._draw(1)
-            if is_over or frames_left == 0:
+            if frames_left == 0 or is_over:
                 self._draw(0)
             if is_over:
                 break

@@ -150,6 +150,7 @@ def _wait(children: set[_Child]) -> list[_Child]:
 def _work(pipe: Any, deadline_s: float) -> None:
     """The child process: runs the tasks that come through the pipe, until the pipe is closed."""
     begin_worker()
+    set_alarm(START_S + deadline_s)  # Until the first task begins, which is at once.
     while True:
         try:
             data = pipe.recv_bytes()

@@ -95,7 +95,8 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     seed_generators(seed)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for signum in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(signum, signal.SIG_DFL)
     faulthandler.enable()
     alarm.prepare()
     end_with_parent()

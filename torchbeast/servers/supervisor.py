@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing.connection
+import os
+import signal
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +20,11 @@ from torchbeast.servers.sources import ServerSource
 
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
+
+# Ends a server process. Ctrl-C does not reach it: it is in a session of its own.
+STOP_SIGNAL = signal.SIGINT
+# How long servers get to close.
+CLOSING_S = 1.0
 
 
 class ServedGames(NamedTuple):
@@ -69,7 +77,7 @@ def serve(
     seeds: tuple[int, int],
     errors: Any,
 ) -> None:
-    """Runs a server process, which serves one game until it is killed.
+    """Runs a server process, which serves one game until ``STOP_SIGNAL``.
 
     ``errors`` is a pipe that takes the reason if the address cannot be had: an exit code would be
     mistaken for that of an environment that ends its process.
@@ -80,7 +88,9 @@ def serve(
     begin_worker(seed=derive_seed(served.seed, *seeds))
     env_init = make_env_init(served, task, seeds)
     try:
-        Server(env_init, address, task, tls, environment=served.describe(task)).run()
+        server = Server(env_init, address, task, tls, environment=served.describe(task))
+        signal.signal(STOP_SIGNAL, lambda *_: server.stop())
+        server.run()
     except (RuntimeError, ValueError) as error:
         errors.send(str(error))
 
@@ -169,9 +179,14 @@ class OwnServers(ServerSource):
         theirs.close()  # So that the pipe ends with the server.
 
     def _stop(self) -> None:
-        """Ends all servers; they hold nothing worth waiting for."""
+        """Ends all servers: those that are not stuck close their environments and sockets."""
         servers = [server for server in self._servers if server is not None]
         for server in servers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server.pid, STOP_SIGNAL)
+        deadline = time.monotonic() + CLOSING_S
+        for server in servers:
+            server.join(max(0.0, deadline - time.monotonic()))
             server.kill()
         for server in servers:
             server.join()

@@ -13,6 +13,9 @@ namespace torchbeast {
 
 namespace {
 
+// How long a broken stream may take to tell its status.
+constexpr std::chrono::milliseconds kStatusTimeout{5000};
+
 // `leaf` for somebody else to read, too.
 Tensor Shared(Tensor leaf) {
   leaf.shared = true;
@@ -96,9 +99,9 @@ void Actor::Connect() {
     return;
   }
   if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
-  stream_ = std::make_unique<EnvStream>(options_.address, actor_options_.tls,
-                                        options_.num_environments,
-                                        actor_options_.max_message_bytes, queue_, this);
+  stream_ =
+      std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
+                                  actor_options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
   deadline_ = recovery_.OnConnect();
@@ -125,10 +128,13 @@ void Actor::CheckDeadline(Clock::time_point now) {
   const std::string environments = std::to_string(options_.num_environments) + " environments";
   if (awaited_ == Awaited::kOpening) {
     Cancel(StreamError(StreamError::Remedy::kReconnect, "it has not opened " + environments));
-  } else {
+  } else if (awaited_ == Awaited::kStep) {
+    Cancel(StreamError(StreamError::Remedy::kReconnect, "it has not answered a step of " +
+                                                            environments + " for " +
+                                                            Seconds(actor_options_.step_timeout)));
+  } else {  // For gRPC the stream is open, although nothing could be read from it.
     Cancel(StreamError(StreamError::Remedy::kReconnect,
-                       "it has not answered a step of " + environments + " for " +
-                           Seconds(actor_options_.step_timeout)));
+                       "it sent what cannot be parsed, or stopped in the middle of a message"));
   }
 }
 
@@ -175,7 +181,9 @@ std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
       if (!given_up_) return OnReply();
       stream_->Finish();
       break;
-    case EnvStream::Event::kBroken:  // The deadline stays: gRPC may not notice that it is broken.
+    case EnvStream::Event::kBroken:
+      awaited_ = Awaited::kStatus;
+      deadline_ = Clock::now() + kStatusTimeout;
       stream_->Finish();
       break;
     case EnvStream::Event::kFinished:

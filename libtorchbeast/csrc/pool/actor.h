@@ -79,7 +79,7 @@ class Actor final : public std::enable_shared_from_this<Actor> {
 
  private:
   // What the server owes an answer to.
-  enum class Awaited { kNothing, kOpening, kStep };
+  enum class Awaited { kNothing, kOpening, kStep, kStatus };
 
   // If there is an address; else waits for SetAddress().
   void Connect() TB_REQUIRES(mutex_);

@@ -38,7 +38,7 @@ struct ActorOptions {
   // How long a step may take.
   std::chrono::milliseconds step_timeout{300'000};
   // How often an environment may fail within ten minutes before the run ends.
-  int max_environment_failures = 3;
+  int max_environment_failures = 5;
   // Of one message that comes in.
   int max_message_bytes = kMaxMessageBytes;
   // Threads that handle the streams' events, each those of its own streams; no more than there are

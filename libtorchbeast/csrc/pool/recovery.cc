@@ -19,7 +19,7 @@ constexpr size_t kMaxTracebackBytes = 128 << 10;
 // The part of the connect timeout after which a server that has not answered yet is logged.
 constexpr int kPatience = 20;
 
-// In which failures of an environment are counted.
+// In which failures of an environment are counted. As in torchbeast/runtime/workers.py.
 constexpr std::chrono::seconds kFailureWindow{600};
 
 // The end of `text`, if it is longer than `max_bytes`.
@@ -77,8 +77,12 @@ StreamError Recovery::Explain(const grpc::Status& status) const {
     case grpc::StatusCode::UNIMPLEMENTED:
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // Its message is larger than this side takes.
       return {Remedy::kEndRun, "it refuses this actor pool: " + message};
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      if (text.find("larger than max") != std::string::npos) {
+        return {Remedy::kEndRun, "a message is too large: " + message};
+      }
+      [[fallthrough]];
     default:
       return {Remedy::kReconnect, answered_ ? "it went away (" + message + ")" : message};
   }
@@ -97,8 +101,8 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
   if (deadline_ && Clock::now() >= *deadline_) {
     const bool has_other = !last_reason_.empty() && last_reason_ != reason;
     throw ServerFailure("No environment server answered at " + stream_.address + " within " +
-                             Seconds(options_.connect_timeout) + ": " + reason +
-                             (has_other ? "; before that: " + last_reason_ : ""));
+                        Seconds(options_.connect_timeout) + ": " + reason +
+                        (has_other ? "; before that: " + last_reason_ : ""));
   }
   last_reason_ = reason;
   if (logged_) return std::nullopt;

@@ -162,10 +162,10 @@ void BindActorPool(nb::module_& m) {
       .def(nb::new_(&MakeActorPool), nb::arg("unroll_length"), nb::arg("learner_queue"),
            nb::arg("inference_batcher"), nb::arg("env_server_addresses"),
            nb::arg("initial_agent_state"), nb::arg("environments_per_stream") = 1,
-           nb::arg("connect_timeout_s") = 600.0,
-           nb::arg("max_environment_failures") = 3, nb::arg("tls") = nb::none(),
-           nb::arg("step_timeout_s") = 300.0, nb::arg("tls_server_name") = "",
-           nb::arg("num_threads") = 1, nb::arg("environments") = std::vector<std::string>())
+           nb::arg("connect_timeout_s") = 600.0, nb::arg("max_environment_failures") = 5,
+           nb::arg("tls") = nb::none(), nb::arg("step_timeout_s") = 300.0,
+           nb::arg("tls_server_name") = "", nb::arg("num_threads") = 1,
+           nb::arg("environments") = std::vector<std::string>())
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("set_address", &ActorPool::SetAddress, nb::arg("stream"), nb::arg("address"), NoGil())

@@ -70,9 +70,8 @@ nb::object ExportToTorch(const Tensor& source) {
   std::array<size_t, Shape::kMaxRank> shape{};
   std::copy(source.shape.begin(), source.shape.end(), shape.begin());
   auto owner = std::make_unique<std::shared_ptr<void>>(source.owner);
-  const nb::capsule capsule(owner.get(), [](void* self) noexcept {
-    delete static_cast<std::shared_ptr<void>*>(self);
-  });
+  const nb::capsule capsule(
+      owner.get(), [](void* self) noexcept { delete static_cast<std::shared_ptr<void>*>(self); });
   owner.release();
   const nb::ndarray<> array(source.data, source.shape.rank(), shape.data(), capsule,
                             /*strides=*/nullptr, ToDLPack(source.dtype));

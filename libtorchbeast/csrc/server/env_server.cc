@@ -136,8 +136,7 @@ class EnvServer::Session {
       throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");
     }
     if (request_.step() != 0) throw WireError("the first step must be 0");
-    environments_ =
-        std::make_unique<EnvironmentBatch>(server_->factory_, open.num_environments());
+    environments_ = std::make_unique<EnvironmentBatch>(server_->factory_, open.num_environments());
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
     reply_.mutable_schema()->set_environment(server_->options_.environment);
@@ -180,9 +179,9 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
   }
   builder->RegisterService(&service_);
   // A socket is this user's from its first moment.
-  const mode_t mask = umask(S_IRWXG | S_IRWXO);
+  const mode_t mask = path ? umask(S_IRWXG | S_IRWXO) : 0;
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
-  umask(mask);
+  if (path) umask(mask);
   if (server && port != 0) {
     if (!path) port_ = port;
     return server;

@@ -78,7 +78,9 @@ void Run(FuzzedDataProvider* data) {
   MakeSpec(data, /*depth=*/3, reply.mutable_schema()->mutable_observation());
   StepDecoder decoder(num_environments);
   decoder.ReadSchema(reply);
-  if (decoder.RowBytes() > kMaxRowBytes) return;
+  int64_t row_bytes = 0;
+  for (const LeafSpec& leaf : decoder.spec().flatten()) row_bytes += leaf.NumBytes();
+  if (row_bytes > kMaxRowBytes) return;
   auto buffers = std::make_shared<BufferPool>();
   std::vector<Rollout> rollouts;
   for (int64_t e = 0; e < num_environments; ++e) {
