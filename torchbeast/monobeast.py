@@ -55,7 +55,8 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
         actors = stack.enter_context(
             ActorProcesses(actor_config(plan, run.server_seed, agent), buffers, run.weights)
         )
-        run.threads.start("actors", actors.run)
+        for i in range(plan.num_actors):
+            run.threads.start(f"actor-{i}", actors.run, i)
         for i in range(plan.threads.learner_threads):
             run.threads.start(
                 f"learner-{i}",

@@ -38,7 +38,7 @@ def test_an_environment_that_raises_again_and_again_ends_the_run(caplog):
         make_actors(RAISES) as actors,
         pytest.raises(RunError, match=r"^actor 0 \(Raises\) failed 5 times within 900 s: Zero"),
     ):
-        actors.run()
+        actors.run(0)
     first, second, *_ = caplog.messages
     assert first.startswith("actor 0 (Raises) failed, restarting it (1 of 5 failures within 900 s)")
     assert "(2 of 5 failures within 900 s)" in second
@@ -89,7 +89,7 @@ def test_an_actor_is_replaced_whatever_its_environment_leaves():
         make_actors("tests.train.test_monobeast_actors:LeavesAProcess-v0") as actors,
         pytest.raises(RunError, match=r"^actor 0 \(LeavesAProcess\) died \(exit code -9\) 5 times"),
     ):
-        actors.run()
+        actors.run(0)
 
 
 class DrawsLevels(StartsAProcess):
@@ -117,8 +117,9 @@ def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
     monkeypatch.setattr(workers, "MAX_FAILURES", 100)
     levels = []
     with make_actors("tests.train.test_monobeast_actors:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
-        thread = threading.Thread(target=actors.run)
-        thread.start()
+        threads = [threading.Thread(target=actors.run, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
         try:
             for _ in range(8):
                 indices = actors.get(1)
@@ -126,14 +127,15 @@ def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
                 actors.give_back(indices)
         finally:
             actors.stop()
-            thread.join()
+            for thread in threads:
+                thread.join()
     for generator in zip(*(level.split() for level in levels), strict=True):
         assert len(set(generator)) == len(levels)
 
 
 def test_an_environment_may_start_processes():
     with make_actors("tests.train.test_monobeast_actors:StartsAProcess-v0") as actors:
-        thread = threading.Thread(target=actors.run)
+        thread = threading.Thread(target=actors.run, args=(0,))
         thread.start()
         try:
             assert actors.get(1) is not None

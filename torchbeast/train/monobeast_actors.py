@@ -36,7 +36,7 @@ CLOSING_S = 1.0
 class ActorProcesses:
     """Starts the actors, hands out buffers, replaces actors that die. A context manager.
 
-    :meth:`run` belongs to one thread; :meth:`get` and :meth:`give_back` to any.
+    Each actor needs a thread in :meth:`run`; all else may be called by any thread.
     """
 
     def __init__(
@@ -51,57 +51,52 @@ class ActorProcesses:
         self._weights = weights
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
-        self._working: list[int | None] = [None] * num_actors  # The buffer each one fills.
-        self._starts = [0] * num_actors
+        # multiprocessing keeps one list of all children.
+        self._children_lock = threading.Lock()
         self._failures = Failures(num_actors, config.step_timeout_s)
-        self._waiting: list[int] = []  # Actors without a buffer, longest first.
-        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         for buffer in range(len(buffers)):
             self._free.put(buffer)
         self._full: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._taking = threading.Lock()
         self._stopped = threading.Event()
-        # Wakes run() when a buffer came back or all is to end.
-        self._wake_reader, self._wake_writer = self._context.Pipe(duplex=False)
-        self._wake_lock = threading.Lock()
 
     def __enter__(self) -> ActorProcesses:
-        try:
-            for index in range(len(self._actors)):
-                self._start(index)
-        except BaseException:
-            self.__exit__()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        # An actor that waits for a buffer closes its environment now; others are not waited for.
-        for pipe in self._pipes:
-            if pipe is not None:
-                pipe.close()
-        started = [process for process in self._actors if process is not None]
-        deadline = time.monotonic() + CLOSING_S
-        for process in started:
-            process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()
-        for process in started:
-            process.join()
+        with self._children_lock:  # No actor is started any more.
+            # One that waits for a buffer closes its environment now; others are not waited for.
+            for pipe in self._pipes:
+                if pipe is not None:
+                    pipe.close()
+            started = [process for process in self._actors if process is not None]
+            deadline = time.monotonic() + CLOSING_S
+            for process in started:
+                process.join(max(0.0, deadline - time.monotonic()))
+                process.kill()
+            for process in started:
+                process.join()
 
-    def run(self) -> None:
-        """Keeps the actors at work until :meth:`stop`. Raises RunError if one cannot live."""
-        while not self._stopped.is_set():
-            self._hand_out()
-            sources = {pipe: index for index, pipe in enumerate(self._pipes)}
-            deaths = {actor.sentinel: (i, actor) for i, actor in enumerate(self._actors)}
-            everybody = [*sources, *deaths, self._wake_reader]
-            for ready in multiprocessing.connection.wait(everybody, timeout=1.0):
-                if ready is self._wake_reader:
-                    self._wake_reader.recv_bytes()
-                elif ready in deaths:
-                    self._note_death(*deaths[ready])
-                elif self._pipes[sources[ready]] is ready:  # Not that of an actor just replaced.
-                    self._listen(sources[ready])
+    def run(self, index: int) -> None:
+        """Keeps actor ``index`` at work until :meth:`stop`. Raises RunError if it cannot live."""
+        generation = 0
+        while self._start(index, generation):
+            process = self._actors[index]
+            failure = self._work(process, self._pipes[index])
+            if self._stopped.is_set():
+                return
+            with self._children_lock:
+                if failure:
+                    process.kill()  # An environment's threads could keep it alive.
+                process.join()
+            self._pipes[index].close()
+            end = describe_end(process.exitcode, self._config.step_timeout_s)
+            game = short_name(self._config.agent.tasks[self._config.tasks[index]])
+            name = f"actor {index} ({game})"
+            self._failures.note(index, name, "failed" if failure else end, failure)
+            generation += 1
 
     def get(self, count: int) -> list[int] | None:
         """Waits for ``count`` full buffers and returns their indices. None after :meth:`stop`."""
@@ -119,102 +114,65 @@ class ActorProcesses:
         """Returns buffers from :meth:`get`, which are needed no longer, to the actors."""
         for index in indices:
             self._free.put(index)
-        self._wake()
 
     def num_full(self) -> int:
         """Returns the number of rollouts that wait for the learner."""
         return self._full.qsize()
 
     def stop(self) -> None:
-        """Ends :meth:`run` and every :meth:`get`."""
+        """Ends every :meth:`run` and :meth:`get`."""
         if not self._stopped.is_set():
             self._stopped.set()
-            self._wake()
             self._full.put(None)
+            for _ in self._actors:
+                self._free.put(None)
 
-    def _wake(self) -> None:
-        with self._wake_lock:
-            self._wake_writer.send_bytes(b"x")
-
-    def _start(self, index: int) -> None:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=act,
-            args=(
-                self._config,
-                index,
-                self._starts[index],
-                self._weights,
-                self.buffers,
-                theirs,
-            ),
-            name=f"actor-{index}",
+    def _start(self, index: int, generation: int) -> bool:
+        """Starts an actor process, unless all is to end. Returns whether it did."""
+        with self._children_lock:
+            if self._stopped.is_set():
+                return False
+            ours, theirs = self._context.Pipe()
+            arguments = (self._config, index, generation, self._weights, self.buffers, theirs)
             # An environment may start processes, which a daemon may not. It ends with this one all
             # the same.
-            daemon=False,
-        )
-        start_worker(process)
-        self._starts[index] += 1
-        self._actors[index] = process
-        theirs.close()  # So that the pipe ends with the actor.
-        self._pipes[index] = ours
-        self._waiting.append(index)
+            process = self._context.Process(
+                target=act, args=arguments, name=f"actor-{index}", daemon=False
+            )
+            start_worker(process)
+            theirs.close()  # So that the pipe ends with the actor.
+            self._actors[index], self._pipes[index] = process, ours
+        return True
 
-    def _hand_out(self) -> None:
-        while self._waiting and not self._free.empty():
-            index, buffer = self._waiting.pop(0), self._free.get()
-            try:
-                self._pipes[index].send(buffer)
-                self._working[index] = buffer
-            except OSError:  # It died, which is noticed in a moment.
-                self._free.put(buffer)
+    def _work(self, process: Any, pipe: Any) -> str:
+        """Has an actor fill buffers until it ends or all is to end.
 
-    def _note_death(self, index: int, process: Any) -> None:
-        """Replaces a process that has ended, after what it sent.
-
-        Its pipe alone does not tell: a process that its environment started may hold it open.
+        Returns the traceback that it sent; empty if it sent none.
         """
-        while self._actors[index] is process and not self._stopped.is_set():
-            if self._pipes[index].poll():
-                self._listen(index)
+        while (buffer := self._free.get()) is not None:
+            try:
+                pipe.send(buffer)
+                failure = self._receive(process, pipe)
+            except (EOFError, OSError):
+                failure = ""
+            if failure is None:
+                self._full.put(buffer)
             else:
-                self._replace(index)
+                self._free.put(buffer)  # What it holds is not a whole rollout.
+                return failure
+        return ""
 
-    def _listen(self, index: int) -> None:
-        try:
-            failure = self._pipes[index].recv()
-        except (EOFError, OSError):
-            self._replace(index)
-            return
-        if failure is not None:
-            self._replace(index, failure)
-            return
-        buffer = self._working[index]
-        assert buffer is not None
-        self._working[index] = None
-        self._waiting.append(index)
-        self._full.put(buffer)
+    def _receive(self, process: Any, pipe: Any) -> str | None:
+        """Waits for what an actor sends: None, or a traceback.
 
-    def _replace(self, index: int, failure: str | None = None) -> None:
-        """Puts a new process in the place of one that died, or that sent a traceback."""
-        process = self._actors[index]
-        if failure is not None:
-            process.kill()  # An environment's threads could keep it alive.
-        process.join()
-        self._pipes[index].close()
-        buffer = self._working[index]
-        if buffer is not None:
-            self._free.put(buffer)  # What it held is not a whole rollout.
-            self._working[index] = None
-        if index in self._waiting:
-            self._waiting.remove(index)
-        if self._stopped.is_set():
-            return
-        game = short_name(self._config.agent.tasks[self._config.tasks[index]])
-        end = describe_end(process.exitcode, self._config.step_timeout_s)
-        reason = end if failure is None else "failed"
-        self._failures.note(index, f"actor {index} ({game})", reason, failure or "")
-        self._start(index)
+        Raises EOFError if it has ended, or all is to end. Its pipe alone does not tell: a process
+        that its environment started may hold it open.
+        """
+        while not pipe.poll():
+            ready = multiprocessing.connection.wait([pipe, process.sentinel], timeout=1.0)
+            if self._stopped.is_set() or (ready == [process.sentinel] and not pipe.poll()):
+                raise EOFError
+        return pipe.recv()
 
 
 def learner_loop(
