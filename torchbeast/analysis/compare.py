@@ -228,6 +228,8 @@ def draw_group(
 
 def compare(flags: argparse.Namespace) -> None:
     """Prints the comparison and draws it. Raises UsageError."""
+    if flags.summary and flags.output is None:
+        raise UsageError("--summary needs --output, the file of the curves")
     groups = group_runs(find_runs([path.expanduser() for path in flags.runs]), flags.by)
     common = find_common(groups, flags.by, flags.table)
     point = flags.at if flags.at is not None else common.range(groups)[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, check_game, choose_game, read_agent
 from torchbeast.play.games import GameLoop, action_names, watch_game
-
-log = logging.getLogger("torchbeast")
 
 POLICY, VALUE, ACTION, TASK = "policy", "value", "action", "task"
 CHOSEN = "action:chosen"
