@@ -66,14 +66,15 @@ def typed_line(error: BaseException) -> str:
 def human_time(seconds: float) -> str:
     """Formats a span of time.
 
-    >>> human_time(42), human_time(3723), human_time(200000)
-    ('42s', '1h02m', '55h33m')
+    >>> human_time(42), human_time(59.6), human_time(3723), human_time(200000)
+    ('42s', '1m00s', '1h02m', '55h33m')
     """
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)}m{int(seconds % 60):02d}s"
-    return f"{int(seconds // 3600)}h{int(seconds % 3600 // 60):02d}m"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest}s"
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"
 
 
 def human_count(number: int) -> str:

@@ -19,6 +19,7 @@ from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
 from torchbeast.records.file_writer import default_xpid
 from torchbeast.records.run_files import run_path
+from torchbeast.records.scalars import check_logger
 from torchbeast.records.validation import read
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
@@ -89,6 +90,7 @@ def prepare(
     """
     ranks = ranks or Ranks()
     num_tasks = len(config.games)
+    check_logger(config.output.logger)
     spec = plan_envs(config.games, config.observation, config.step_timeout_s)
     _check(config, spec)
     _check_ranks(config, ranks)

@@ -24,7 +24,6 @@ from torchbeast.records.metrics import (
 )
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import Progress, Snapshot
-from torchbeast.records.scalars import check_logger
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
 from torchbeast.train.bottleneck import BottleneckDetector
 from torchbeast.train.plan import RunPlan
@@ -58,11 +57,10 @@ class Recorder:
             state: what the run starts from. Records behind its step are dropped.
 
         Raises:
-            UsageError: the directory cannot be written to, or a logger cannot be used.
+            UsageError: the directory cannot be written to.
         """
         config = plan.config
         names = [short_name(game) for game in config.games]
-        check_logger(config.output.logger)  # Before anything is written.
         self._writer = FileWriter(
             config.output.savedir,
             plan.xpid,
