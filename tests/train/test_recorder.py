@@ -22,9 +22,7 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
     assert meta["threads"]["learner_threads"] == 1
 
 
-def test_tensorboard_gets_the_first_and_the_last_learner_step_and_one_a_second(
-    make_config, finished_run, monkeypatch
-):
+def test_tensorboard_gets_what_logs_csv_gets(make_config, finished_run, monkeypatch):
     plan = prepare(make_config())
     state = resume_or_start(plan)
     recorder = Recorder(plan, state)
@@ -35,17 +33,17 @@ def test_tensorboard_gets_the_first_and_the_last_learner_step_and_one_a_second(
     )
     now = [time.monotonic() + 10.0]
     monkeypatch.setattr(training_recorder.time, "monotonic", lambda: now[0])
-    for step in range(10, 60):
-        norms = {0: 7.0} if step == 35 else {}
-        recorder.record_step(replace(STEP, steps=step, task_steps=[10], task_grad_norms=norms))
-        now[0] += 0.1
-    recorder.finish({"learner": 0, "inference": 0}, learner)
+    queues = {"learner": 0, "inference": 0}
+    for step in range(50, 75):
+        recorder.record_step(replace(STEP, steps=step, task_steps=[10]))
+        recorder.update(queues, learner)
+        now[0] += 0.5
+    recorder.finish(queues, learner)
     recorder.close()
     steps = [step for step, values in written if "losses/entropy" in values]
-    assert (steps[0], steps[-1]) == (10, 59)
-    assert 5 <= len(steps) <= 7
-    # What few steps have is kept for the next one that is written.
-    assert [v["losses/grad_norm/Mock"] for _, v in written if "losses/grad_norm/Mock" in v] == [7.0]
+    assert (steps[0], steps[-1], len(steps)) == (50, 74, 4)
+    rows = [line.split(",")[0] for line in (finished_run / "logs.csv").read_text().splitlines()]
+    assert rows[-len(steps) :] == [str(step) for step in steps]
 
 
 def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, capsys):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchbeast.core.stats import Episode, StepStats
+from torchbeast.core.stats import Episode
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # Columns of logs.csv that are fields of StepStats.
@@ -76,26 +76,6 @@ def _log_cells(game: GameSnapshot, *, is_one_of_several: bool) -> dict[str, Any]
     return {f"{field}/{game.name}": value for field, value in cells.items()}
 
 
-def step_scalars(stats: StepStats, names: Sequence[str]) -> dict[str, float]:
-    """Returns the scalars of one learner step, without those of the games that ended in it."""
-    batch_steps = max(sum(stats.task_steps), 1)
-    scalars = {
-        "charts/learning_rate": stats.learning_rate,
-        "charts/policy_lag": stats.policy_lag,
-        "losses/policy_loss": stats.pg_loss / batch_steps,
-        "losses/value_loss": stats.value_loss,
-        "losses/entropy": stats.entropy,
-        "losses/grad_norm": stats.grad_norm,
-        "losses/skipped_updates": stats.skipped_updates,
-    }
-    for task, norm in stats.task_grad_norms.items():
-        scalars[f"losses/grad_norm/{names[task]}"] = norm
-    if len(names) > 1:
-        for task, entropy in stats.task_entropies.items():
-            scalars[f"losses/entropy/{names[task]}"] = entropy
-    return scalars
-
-
 def episode_scalars(episode: Episode, names: Sequence[str]) -> dict[str, float]:
     """Returns the scalars of one full game that ended."""
     name = names[episode.task]
@@ -106,16 +86,28 @@ def episode_scalars(episode: Episode, names: Sequence[str]) -> dict[str, float]:
 
 
 def snapshot_scalars(snapshot: Snapshot) -> dict[str, float]:
-    """Returns the scalars of a report: speed, queues, human-normalised scores, PopArt's
-    statistics.
+    """Returns the scalars of a report, without those of the games that ended. The snapshot must
+    have a learner step.
     """
+    last = snapshot.last
+    assert last is not None
     scalars: dict[str, float | None] = {
         "charts/SPS": snapshot.sps,
-        **{f"queues/{name}": size for name, size in snapshot.queues.items()},
+        "charts/learning_rate": last.learning_rate,
+        "charts/policy_lag": last.policy_lag,
         "charts/human_normalized_median": snapshot.median_human,
+        "losses/policy_loss": last.pg_loss / max(sum(last.task_steps), 1),
+        "losses/value_loss": last.value_loss,
+        "losses/entropy": last.entropy,
+        "losses/grad_norm": last.grad_norm,
+        "losses/skipped_updates": last.skipped_updates,
+        **{f"queues/{name}": size for name, size in snapshot.queues.items()},
     }
     for game in snapshot.games:
         scalars[f"charts/human_normalized/{game.name}"] = game.human
+        if len(snapshot.games) > 1:
+            scalars[f"losses/grad_norm/{game.name}"] = game.grad_norm
+            scalars[f"losses/entropy/{game.name}"] = game.entropy
         scalars[f"popart/mu/{game.name}"] = game.mu
         scalars[f"popart/sigma/{game.name}"] = game.sigma
     return {name: value for name, value in scalars.items() if value is not None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from torchbeast.core.learner import Learner
@@ -20,7 +19,6 @@ from torchbeast.records.metrics import (
     log_fields,
     log_row,
     snapshot_scalars,
-    step_scalars,
 )
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import Progress, Snapshot
@@ -31,12 +29,10 @@ from torchbeast.train.start import RunState
 
 log = logging.getLogger("torchbeast")
 
-# Seconds between two rows of logs.csv.
+# Seconds between two rows of logs.csv, and two points of TensorBoard's curves.
 REPORT_INTERVAL_S = 5.0
 # Seconds between two looks at the run, which refresh the display.
 LOOK_INTERVAL_S = 1.0
-# Between two learner steps that go to TensorBoard.
-SCALARS_INTERVAL_S = 1.0
 # Learner steps between two rows of gradients.csv.
 GRADIENT_INTERVAL = 20
 # The first skipped updates are all announced, later ones in intervals.
@@ -93,38 +89,14 @@ class Recorder:
         self._has_popart = config.network.use_popart
         self._next_look = time.monotonic() + LOOK_INTERVAL_S
         self._next_report = self._next_look
-        self._next_scalars = time.monotonic()
-        self._unwritten: StepStats | None = None
-        self._task_grad_norms: dict[int, float] = {}
-        self._task_entropies: dict[int, float] = {}
 
     def record_step(self, stats: StepStats) -> None:
         """Takes in the statistics of a learner step."""
         self.progress.record(stats)
         if stats.fault is not None:
             _warn_of_skipped(stats)
-        # Curves would not show the learner steps in between, but for values that few of them have.
-        self._task_grad_norms |= stats.task_grad_norms
-        self._task_entropies |= stats.task_entropies
-        self._unwritten = stats
-        if time.monotonic() >= self._next_scalars:
-            self._write_step()
         for episode in stats.episodes:
             self._writer.scalars(episode_scalars(episode, self._names), stats.steps)
-
-    def _write_step(self) -> None:
-        """Writes the scalars of the newest learner step, unless that was done.
-
-        With it goes what is measured of single games in some steps only, the newest of each.
-        """
-        stats, self._unwritten = self._unwritten, None
-        if stats is None:
-            return
-        self._next_scalars = time.monotonic() + SCALARS_INTERVAL_S
-        norms, self._task_grad_norms = self._task_grad_norms, {}
-        entropies, self._task_entropies = self._task_entropies, {}
-        stats = replace(stats, task_grad_norms=norms, task_entropies=entropies)
-        self._writer.scalars(step_scalars(stats, self._names), stats.steps)
 
     def record_gradients(self, learner: Learner) -> None:
         """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
@@ -184,7 +156,6 @@ class Recorder:
         """Writes the last records; returns a line per game with its mean return."""
         if self._trace is not None:
             self._trace.close()
-        self._write_step()
         self._report(self._take_snapshot(queues, learner))
         self._display.close()
         return self.progress.summary()
