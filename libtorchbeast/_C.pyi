@@ -105,10 +105,10 @@ class ActorPool:
     One stream to each of ``env_server_addresses`` (``unix:PATH`` or ``HOST:PORT``; an address may
     occur several times; an empty one waits for :meth:`set_address`), each with
     ``environments_per_stream`` environments (one number, or one per stream). All servers have
-    observations of one structure. Inference inputs are
-    ``(env_output, agent_state)`` with leaves ``[1, B, ...]``, outputs ``(agent_output,
-    agent_state)`` whose first leaf is the action, int64. Learner items are ``((env_output,
-    agent_output), initial_agent_state)`` with leaves ``[unroll_length + 1, 1, ...]`` and
+    observations of one structure. Inference inputs are ``(env_output, agent_state)`` with leaves
+    ``[1, B, ...]``, outputs ``(agent_output, agent_state)`` whose first leaf is the action, int64.
+    Learner items are ``((env_output, agent_output), initial_agent_state)`` with leaves
+    ``[unroll_length + 1, 1, ...]`` and
     ``env_output = (observation, reward, done, task, episode_step, episode_return, truncated,
     game_over, last_action)``.
 
@@ -175,7 +175,7 @@ class Server:
     machines can reach needs ``tls``, PEM texts (certificate, key, root). ``task`` is the index of
     the game among the learner's tasks. Environments follow Gymnasium or the older gym;
     ``truncated`` must be a bool, since TorchBeast's multi-task extension had the task there. A
-    stream has at most 1024. ``env_class`` is TorchBeast's name for ``env_init``.
+    stream has at most 1024 environments. ``env_class`` is TorchBeast's name for ``env_init``.
     ``environment`` says what the environments are, for an :class:`ActorPool` that compares it.
     """
 

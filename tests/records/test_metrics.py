@@ -29,6 +29,13 @@ def test_a_batch_in_which_no_transition_is_a_step_has_scalars(make_game, make_sn
     assert snapshot_scalars(make_snapshot(make_game(), last=last))["losses/policy_loss"] == 0.0
 
 
+def test_what_is_not_known_is_left_out(make_game, make_snapshot):
+    scalars = snapshot_scalars(make_snapshot(make_game("Pong", human=0.2), make_game("Carnival")))
+    assert scalars["charts/human_normalized/Pong"] == 0.2
+    unknown = ("charts/human_normalized/Carnival", "popart/mu/Pong", "popart/sigma/Pong")
+    assert not scalars.keys() & set(unknown)
+
+
 def test_one_game_has_no_losses_apart(make_game, make_snapshot):
     scalars = snapshot_scalars(make_snapshot(make_game("Pong", entropy=1.0, mu=1.0, sigma=2.0)))
     assert "losses/entropy/Pong" not in scalars

@@ -92,6 +92,28 @@ def test_an_actor_is_replaced_whatever_its_environment_leaves():
         actors.run(0)
 
 
+class ClosesItsPipe(StartsAProcess):
+    """Closes all files of its process at its first step, and stays."""
+
+    def __init__(self):
+        pass
+
+    def step(self, _):
+        os.closerange(3, 256)
+        time.sleep(LEFT_PROCESS_S)
+
+
+gymnasium.register("ClosesItsPipe-v0", ClosesItsPipe)
+
+
+def test_an_actor_that_closes_its_pipe_is_replaced_although_it_lives():
+    with (
+        make_actors("tests.train.test_monobeast_actors:ClosesItsPipe-v0") as actors,
+        pytest.raises(RunError, match=r"died \(exit code -9\) 5 times"),
+    ):
+        actors.run(0)
+
+
 class DrawsLevels(StartsAProcess):
     """Draws a level from the global generators, and is killed in its second rollout."""
 

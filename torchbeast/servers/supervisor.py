@@ -21,8 +21,9 @@ from torchbeast.servers.sources import ServerSource
 if TYPE_CHECKING:
     from torchbeast.envs import ObservationConfig
 
-# Ends a server process. Ctrl-C does not reach it: it is in a session of its own.
-STOP_SIGNAL = signal.SIGINT
+# Ends a server process at any time. SIGTERM would not do: it comes when the parent has died, and
+# then nobody is left to kill a server that is stuck.
+STOP_SIGNAL = signal.SIGUSR1
 # How long servers get to close.
 CLOSING_S = 1.0
 
@@ -179,11 +180,12 @@ class OwnServers(ServerSource):
         theirs.close()  # So that the pipe ends with the server.
 
     def _stop(self) -> None:
-        """Ends all servers: those that are not stuck close their environments and sockets."""
+        """Has all servers close their environments and sockets; kills those that are stuck."""
         servers = [server for server in self._servers if server is not None]
         for server in servers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(server.pid, STOP_SIGNAL)
+            if server.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(server.pid, STOP_SIGNAL)
         deadline = time.monotonic() + CLOSING_S
         for server in servers:
             server.join(max(0.0, deadline - time.monotonic()))

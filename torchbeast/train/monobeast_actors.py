@@ -51,7 +51,8 @@ class ActorProcesses:
         self._weights = weights
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
-        # multiprocessing keeps one list of all children.
+        # multiprocessing keeps one list of all children, and two threads that look at a child at
+        # once may lose its exit code.
         self._children_lock = threading.Lock()
         self._failures = Failures(num_actors, config.step_timeout_s)
         self._free: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -88,8 +89,7 @@ class ActorProcesses:
             if self._stopped.is_set():
                 return
             with self._children_lock:
-                if failure:
-                    process.kill()  # An environment's threads could keep it alive.
+                process.kill()  # One that closed its pipe, or failed, may live on.
                 process.join()
             self._pipes[index].close()
             end = describe_end(process.exitcode, self._config.step_timeout_s)

@@ -90,7 +90,8 @@ def prepare(
     """
     ranks = ranks or Ranks()
     num_tasks = len(config.games)
-    check_logger(config.output.logger)
+    if ranks.is_first:
+        check_logger(config.output.logger)
     spec = plan_envs(config.games, config.observation, config.step_timeout_s)
     _check(config, spec)
     _check_ranks(config, ranks)

@@ -53,7 +53,7 @@ class Recorder:
             state: what the run starts from. Records behind its step are dropped.
 
         Raises:
-            UsageError: the directory cannot be written to.
+            UsageError: the directory cannot be written to, or Weights & Biases cannot start.
         """
         config = plan.config
         names = [short_name(game) for game in config.games]

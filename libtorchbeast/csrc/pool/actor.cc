@@ -134,7 +134,7 @@ void Actor::CheckDeadline(Clock::time_point now) {
                                                             Seconds(actor_options_.step_timeout)));
   } else {  // For gRPC the stream is open, although nothing could be read from it.
     Cancel(StreamError(StreamError::Remedy::kReconnect,
-                       "it sent what cannot be parsed, or stopped in the middle of a message"));
+                       "it broke off without a status: perhaps it sent what cannot be parsed"));
   }
 }
 

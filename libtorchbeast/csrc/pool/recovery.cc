@@ -19,7 +19,8 @@ constexpr size_t kMaxTracebackBytes = 128 << 10;
 // The part of the connect timeout after which a server that has not answered yet is logged.
 constexpr int kPatience = 20;
 
-// In which failures of an environment are counted. As in torchbeast/runtime/workers.py.
+// In which failures of an environment are counted. As FAILURE_WINDOW_S of
+// torchbeast/runtime/workers.py.
 constexpr std::chrono::seconds kFailureWindow{600};
 
 // The end of `text`, if it is longer than `max_bytes`.
