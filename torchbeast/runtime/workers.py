@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
@@ -27,6 +28,8 @@ log = logging.getLogger("torchbeast")
 # run.
 MAX_FAILURES = 5
 FAILURE_WINDOW_S = 600.0
+# How long workers get to close their environments.
+CLOSING_S = 1.0
 # A fork server that is dying takes requests that it cannot serve.
 MAX_START_ATTEMPTS = 20
 # OPEN_MAX of macOS: what a process there may have.
@@ -124,6 +127,17 @@ def start_worker(process: Any) -> None:
             return
         time.sleep(0.1)
     process.start()
+
+
+def end_workers(processes: Iterable[Any]) -> None:
+    """Gives worker processes ``CLOSING_S`` seconds together to end; kills those that have not."""
+    started = [process for process in processes if process is not None]
+    deadline = time.monotonic() + CLOSING_S
+    for process in started:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+    for process in started:
+        process.join()
 
 
 class Failures:

@@ -8,13 +8,18 @@ import multiprocessing.connection
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchbeast.core.types import RunError
 from torchbeast.runtime.alarm import Watched, alarm, describe_end
-from torchbeast.runtime.workers import Failures, begin_worker, fork_context, start_worker
+from torchbeast.runtime.workers import (
+    Failures,
+    begin_worker,
+    end_workers,
+    fork_context,
+    start_worker,
+)
 from torchbeast.servers.addresses import server_addresses
 from torchbeast.servers.sources import ServerSource
 
@@ -24,8 +29,6 @@ if TYPE_CHECKING:
 # Ends a server process at any time. SIGTERM would not do: it comes when the parent has died, and
 # then nobody is left to kill a server that is stuck.
 STOP_SIGNAL = signal.SIGUSR1
-# How long servers get to close.
-CLOSING_S = 1.0
 
 
 class ServedGames(NamedTuple):
@@ -181,14 +184,8 @@ class OwnServers(ServerSource):
 
     def _stop(self) -> None:
         """Has all servers close their environments and sockets; kills those that are stuck."""
-        servers = [server for server in self._servers if server is not None]
-        for server in servers:
-            if server.is_alive():
+        for server in self._servers:
+            if server is not None and server.is_alive():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(server.pid, STOP_SIGNAL)
-        deadline = time.monotonic() + CLOSING_S
-        for server in servers:
-            server.join(max(0.0, deadline - time.monotonic()))
-            server.kill()
-        for server in servers:
-            server.join()
+        end_workers(self._servers)

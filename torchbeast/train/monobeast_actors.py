@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing.connection
 import queue
 import threading
-import time
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from torchbeast.core.learner import Learner
 from torchbeast.envs.games import short_name
 from torchbeast.runtime.alarm import describe_end
 from torchbeast.runtime.devices import DeviceStream
-from torchbeast.runtime.workers import Failures, fork_context, start_worker
+from torchbeast.runtime.workers import Failures, end_workers, fork_context, start_worker
 from torchbeast.train.monobeast_process import (
     ActorConfig,
     RolloutBuffers,
@@ -28,9 +27,6 @@ from torchbeast.train.monobeast_process import (
     act,
     join_buffers,
 )
-
-# How long environments get to close.
-CLOSING_S = 1.0
 
 
 class ActorProcesses:
@@ -72,13 +68,7 @@ class ActorProcesses:
             for pipe in self._pipes:
                 if pipe is not None:
                     pipe.close()
-            started = [process for process in self._actors if process is not None]
-            deadline = time.monotonic() + CLOSING_S
-            for process in started:
-                process.join(max(0.0, deadline - time.monotonic()))
-                process.kill()
-            for process in started:
-                process.join()
+            end_workers(self._actors)
 
     def run(self, index: int) -> None:
         """Keeps actor ``index`` at work until :meth:`stop`. Raises RunError if it cannot live."""
