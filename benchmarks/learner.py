@@ -28,8 +28,7 @@ from torchbeast.core.learner import Learner, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
-from torchbeast.models import Agent, AgentConfig, make_agent
-from torchbeast.runtime import kernels
+from torchbeast.models import Agent, AgentConfig, kernels, make_agent
 from torchbeast.runtime.threads import available_cores
 
 ACTIONS = 6

@@ -30,7 +30,7 @@ from torchbeast.analysis.saliency.maps import Score
 from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent
-from torchbeast.play.agents import read_trained
+from torchbeast.play.agents import read_agent
 from torchbeast.play.games import GameLoop, open_games
 from torchbeast.runtime.threads import available_cores
 
@@ -93,7 +93,7 @@ def main() -> None:
     flags = parser.parse_args()
     keep_freed_pages()
     torch.set_num_threads(1)
-    trained = read_trained(flags.model / "model.tar", flags.model.name)
+    trained = read_agent(flags.model)
     agent = trained.agent
     game = agent.config.tasks[0]
     with open_games(trained, game) as envs:

@@ -1,7 +1,8 @@
 """Nested structures: tuples, lists, dicts and namedtuples whose leaves are anything else.
 
 Leaves are visited depth first, sequences by index and dicts by sorted key (keys are strings).
-Results have the container types of the first structure. A plain dict comes back in sorted order,
+Results have the container types of the first structure; other subclasses of list and tuple than
+namedtuples come back as list and tuple. A plain dict comes back in sorted order,
 an ``OrderedDict`` in its own order. Structures that should match and do not raise a ``ValueError``
 that names the place.
 

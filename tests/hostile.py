@@ -41,13 +41,16 @@ def hang_once():
 
 
 class HangsOnce(Hostile):
-    """Hangs at its third step, once; when it is closed it makes the file that CLOSED names."""
+    """Hangs at its third step, once; if it is closed after a step it makes the file that CLOSED
+    names.
+    """
 
     def __init__(self):
         super().__init__(hang_once)
 
     def close(self):
-        open(os.environ["CLOSED"], "w").close()
+        if self._steps > 0:
+            open(os.environ["CLOSED"], "w").close()
 
 
 class HangsWhenMade(Hostile):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from torchbeast.models import AgentConfig, ResNet
-from torchbeast.runtime import kernels
+from torchbeast.models import AgentConfig, ResNet, kernels
 
 HAS_KERNELS = kernels.compiled() is not None
 needs_kernels = pytest.mark.skipif(

@@ -41,6 +41,15 @@ class Deep(Endless):
         return np.zeros((36, 40, 12), np.uint8), {}
 
 
+class Nested(Endless):
+    """Has observations that are no picture."""
+
+    observation_space = gymnasium.spaces.Dict({"picture": Endless.observation_space})
+
+    def reset(self, *, seed=None, options=None):
+        return {"picture": super().reset()[0]}, {}
+
+
 class Hangs(Endless):
     """Hangs in its first step."""
 
@@ -53,4 +62,5 @@ gymnasium.register("ManyLives-v0", Endless, kwargs={"life_steps": 7})
 gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
 gymnasium.register("Undeclared-v0", Undeclared)
 gymnasium.register("Deep-v0", Deep)
+gymnasium.register("Nested-v0", Nested)
 gymnasium.register("Hangs-v0", Hangs)

@@ -1,5 +1,6 @@
 """MonoBeast as users run it: real processes, real games, real signals."""
 
+import csv
 import signal
 import subprocess
 import sys
@@ -68,6 +69,17 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
     assert code == 130
     assert err.count("restarting it") == 2
     nothing_left(run, family, timeout=60)
+
+
+def test_an_evaluation_that_is_under_way_at_the_end_is_finished(start, tmp_path):
+    code, _, err = start(
+        "monobeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=300",
+        "--env=tests.moving_target:MovingTarget-v0", "--evaluate_every=200",
+        "--evaluation_episodes=2000",
+    ).finish()  # fmt: skip
+    assert code == 0, err
+    with open(tmp_path / "run" / "scores.csv") as file:
+        assert [int(row["step"]) for row in csv.DictReader(file)] == [200, 200, 300, 300]
 
 
 def test_a_killed_learner_takes_its_actors_and_an_evaluation_along(start, tmp_path):

@@ -205,7 +205,7 @@ LONG = "unix:/tmp/" + "x" * 110
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
+        (["--env=PogNoFrameskip-v4"], "did you mean Pong"),
         (["--savedir=/dev/null/here"], "Cannot write to --savedir"),
         (["--mode=test", "--savedir=/nowhere"], "No checkpoint at /nowhere/latest/model.tar"),
         (["--preset=tiny"], "choose from"),

@@ -9,9 +9,9 @@ from tests import checkpoints
 from tests.interrupting import Interrupt
 from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing
-from torchbeast.models import AgentConfig, make_agent
+from torchbeast.models import AgentConfig, AtariNet, make_agent
 from torchbeast.play.agents import Trained
-from torchbeast.play.games import action_names
+from torchbeast.play.games import agent_action_names
 from torchbeast.play.movie_writer import HEADER_HEIGHT
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -107,7 +107,7 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
     paths = tmp_path.glob(f"*/saliency/{PONG}/scores.npz")
     scores = {path.relative_to(tmp_path).parts[0]: np.load(path) for path in paths}
     trained = [Trained(make_agent(AgentConfig(num_actions=n)), "", "") for n in (6, 18)]
-    names, others = (np.array(action_names(agent, PONG)) for agent in trained)
+    names, others = (np.array(agent_action_names(agent, PONG)) for agent in trained)
     played = names[scores["one"]["action"]]
     assert len(set(played)) > 1 or played[0] != "NOOP"
     assert np.array_equal(played, others[scores["both"]["action"]])
@@ -118,6 +118,18 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
         # Values with PopArt have another unit, and so a scale of their own.
         height = 2 * (2 * 210 + HEADER_HEIGHT) + 3 * drawing.BAR_HEIGHT
         assert sheet.size == (2 * (6 * 160 + 5 * 4), height)
+
+
+class Own(AtariNet):
+    """A custom agent."""
+
+
+def test_a_custom_agent_is_compared_with_another(make_run, tmp_path):
+    own = f"{__name__}:Own"
+    make_run("own", agent_type=own)
+    make_run("other")
+    assert run(tmp_path, "--xpid=own", f"--agent_type={own}", "--compare=other") == 0
+    assert (tmp_path / "other" / "saliency" / PONG / "scores.npz").exists()
 
 
 def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
@@ -142,12 +154,13 @@ def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
     ("arguments", "message"),
     [
         (["--first_frame=100000"], "the game ends after"),
-        (["--env=PogNoFrameskip-v4"], "did you mean PongNoFrameskip-v4"),
+        (["--env=PogNoFrameskip-v4"], "did you mean Pong"),
         (["--xpid=none"], "No checkpoint at"),
-        (["--env=Freeway"], "FreewayNoFrameskip-v4 has 3: it was not trained on a game with these"),
+        (["--env=Freeway"], "FreewayNoFrameskip-v4 has 3: choose a game that it knows with --env"),
         (["--score", "value", "action:JUMP"], "the actions are NOOP, FIRE"),
         (["--compare=other"], "do not see the same game: their preprocessing is machado and deep"),
         (["--compare=mine"], "would have one directory"),
+        (["--objects=a.png", "--env=tests.odd_games:Endless-v0"], "--objects is for Atari games"),
     ],
 )
 def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, message):

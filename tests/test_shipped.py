@@ -7,7 +7,7 @@ import torch
 
 from tests.conftest import ROOT
 from torchbeast.analysis.filters import LAYER_NAMES, read_weights
-from torchbeast.play.agents import read_trained
+from torchbeast.play.agents import read_agent
 from torchbeast.play.games import GameLoop, open_games
 from torchbeast.records import checkpoint, run_files
 
@@ -15,13 +15,9 @@ MODELS = ROOT / "models"
 LEAD = 15  # Points.
 
 
-def load(path):
-    return read_trained(path, path.parent.name)
-
-
 @pytest.mark.parametrize("name", ["Pong", "PongAttention", "PongShallow"])
 def test_the_pong_agents_lead(name):
-    trained = load(MODELS / name / "model.tar")
+    trained = read_agent(MODELS / name)
     game = trained.agent.config.tasks[0]
     with open_games(trained, game, seed=1) as envs:
         loop = GameLoop(trained, game, envs, seed=1)
@@ -33,7 +29,7 @@ def test_the_pong_agents_lead(name):
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*/model.tar")), ids=lambda p: p.parent.name)
 def test_every_shipped_agent_is_whole(path):
-    trained = load(path)
+    trained = read_agent(path)
     meta = json.loads((path.parent / "meta.json").read_text())
     assert tuple(meta["tasks"]) == trained.agent.config.tasks
     assert (path.parent / "README.md").exists()

@@ -76,7 +76,7 @@ def describe_flag(action: argparse.Action) -> tuple[str, str, str]:
         text = text[: match.start()]
     # Most help texts explain each choice already.
     if action.choices is not None and any(f"{choice}: " not in text for choice in action.choices):
-        text += f" One of {', '.join(map(str, action.choices))}."
+        text += f" Values: {', '.join(map(str, action.choices))}."
     return name, default, text
 
 

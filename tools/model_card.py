@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from matplotlib.ticker import EngFormatter
 
-from torchbeast.analysis import statistics as aggregates
+from torchbeast.analysis import aggregates
 from torchbeast.analysis.groups import IGNORED_FLAGS, POPART_FLAGS
 from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.plot_runs import draw_curve
@@ -32,7 +32,7 @@ from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
-from torchbeast.play.agents import read_trained
+from torchbeast.play.agents import read_agent
 from torchbeast.play.games import play
 from torchbeast.polybeast import make_parser
 from torchbeast.records import run_files
@@ -59,7 +59,7 @@ INTRODUCTION = (
 def play_games(agent: Path, game: str, policy: str) -> list[float]:
     """Returns of an agent's full games. Runs in a process of its own."""
     torch.set_num_threads(1)
-    trained = read_trained(agent / "model.tar", agent.name)
+    trained = read_agent(agent)
     episodes = play(trained, game, EPISODES, greedy=policy == "greedy", seed=SEED)
     return [episode.episode_return for episode in episodes]
 
@@ -67,7 +67,7 @@ def play_games(agent: Path, game: str, policy: str) -> list[float]:
 def evaluate(agent: Path) -> Returns:
     """Returns the games in evaluation.json. An agent that is not that one plays them first."""
     path = agent / "evaluation.json"
-    trained = read_trained(agent / "model.tar", agent.name)
+    trained = read_agent(agent)
     if path.exists():
         known = json.loads(path.read_text())
         if (known["model"], known["seed"]) == (trained.model_id, SEED):

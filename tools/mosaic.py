@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import positive
 from torchbeast.envs.games import short_name
-from torchbeast.play.agents import Trained, read_trained
+from torchbeast.play.agents import Trained, read_agent
 from torchbeast.play.games import watch_game
 from torchbeast.play.movie_writer import MovieWriter, caption, side_by_side
 
@@ -69,7 +69,7 @@ def main() -> int:
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        trained = read_trained(flags.run / "model.tar", flags.run.name)
+        trained = read_agent(flags.run)
         games = trained.agent.config.tasks
         films = [play(trained, game, flags.steps) for game in games]
         with MovieWriter(flags.output, FPS) as movie:

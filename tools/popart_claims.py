@@ -16,8 +16,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from torchbeast.analysis.aggregates import percentiles, resample_means
 from torchbeast.analysis.runs import RunRecords
-from torchbeast.analysis.statistics import percentiles, resample_means
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import find_reference

@@ -32,7 +32,12 @@ def make_parser() -> Parser:
     )
     flags_lib.add_training_flags(parser)
     add_pool_flags(parser)
-    group = add_server_flags(parser)
+    group = add_server_flags(
+        parser,
+        "a private directory of the run",
+        " With --no_start_servers: of several hosts, separated by commas, each with an equal part "
+        "of --num_servers.",
+    )
     group.add_argument("--start_servers", action="store_true", default=True, help=argparse.SUPPRESS)
     group.add_argument(
         "--no_start_servers",
@@ -121,8 +126,8 @@ def check_ray(config: TrainingConfig) -> None:
     for package in ("ray", "cryptography"):
         if importlib.util.find_spec(package) is None:
             raise UsageError(
-                f"--ray_address needs the package {package}: pip install 'torchbeast-popart[ray]', "
-                "or .[ray] in a checkout"
+                f"--ray_address needs the package {package}: "
+                "pip install 'ray[default]' cryptography"
             )
 
 

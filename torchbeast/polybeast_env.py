@@ -49,7 +49,8 @@ def plan_servers(flags: argparse.Namespace) -> OwnServers:
         RunError: a custom environment failed when it was made.
     """
     from torchbeast.cli.config import build
-    from torchbeast.envs import ObservationConfig, parse_games, plan_envs
+    from torchbeast.core.types import ObservationConfig
+    from torchbeast.envs import parse_games, plan_envs
     from torchbeast.runtime.threads import available_cores
 
     games = parse_games(flags_lib.DEFAULT_ENV if flags.env is None else flags.env)

@@ -14,7 +14,7 @@ from torchbeast.cli.parsing import Parser, file, positive
 
 if TYPE_CHECKING:
     from torchbeast.analysis.saliency import SaliencyConfig
-    from torchbeast.analysis.saliency.drawing import SaliencyFilm, Watcher
+    from torchbeast.analysis.saliency.film import SaliencyFilm, Watcher
     from torchbeast.analysis.saliency.report import Check
     from torchbeast.play.agents import Trained
     from torchbeast.runtime.threads import StopSignals
@@ -166,7 +166,9 @@ def load_players(flags: argparse.Namespace) -> Players:
     others = [name.strip() for name in flags.compare.split(",")] if flags.compare else []
     if not all(others):
         raise UsageError(f"--compare {flags.compare}: the name of an agent is empty")
-    of_others = [config._replace(xpid=name, intermediate_model_id=None) for name in others]
+    # What the command line says of an agent is said of the first.
+    another = config._replace(intermediate_model_id=None, expected={})
+    of_others = [another._replace(xpid=name) for name in others]
     agents = [load_trained(one) for one in (config, *of_others)]
     for other in agents[1:]:
         if other.observation.preprocessing != agents[0].observation.preprocessing:
@@ -208,7 +210,7 @@ def prepare(flags: argparse.Namespace) -> list[Watcher]:
     Makes a directory for the pictures of each before that. Raises UsageError.
     """
     from torchbeast.analysis.saliency import Explainer, parse_scores
-    from torchbeast.analysis.saliency.drawing import Watcher
+    from torchbeast.analysis.saliency.film import Watcher
 
     players = load_players(flags)
     config = make_config(flags)
@@ -245,6 +247,8 @@ def show_objects(flags: argparse.Namespace) -> None:
     from torchbeast.analysis.panels import save_figure
     from torchbeast.analysis.results import make_directory
     from torchbeast.analysis.saliency import objects
+    from torchbeast.core.types import UsageError
+    from torchbeast.envs.games import is_atari
     from torchbeast.play.agents import check_game
     from torchbeast.runtime.progress_bar import track
 
@@ -253,6 +257,10 @@ def show_objects(flags: argparse.Namespace) -> None:
     torch.set_num_threads(1)  # Few pictures at a time: a second thread gains little.
     players = load_players(flags)
     agents, game = players.agents, players.game
+    if not is_atari(game):
+        raise UsageError(
+            "--objects is for Atari games: of others it is not known what is a picture"
+        )
     for trained in agents:
         check_game(trained, game)
     seen: list[list[list[objects.Moment]]] = [[] for _ in agents]
@@ -282,7 +290,7 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
     Raises UsageError.
     """
     from torchbeast.analysis.results import make_directory
-    from torchbeast.analysis.saliency.drawing import watch
+    from torchbeast.analysis.saliency.film import watch
     from torchbeast.core.precision import keep_freed_pages
 
     log.info("Loading the agents")
@@ -306,15 +314,14 @@ def save(
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""
     from torchbeast.analysis.results import remove_earlier
     from torchbeast.analysis.saliency import drawing, report, viewer
+    from torchbeast.analysis.saliency.film import save_scores
     from torchbeast.runtime.threads import StopRequestedError
 
     peaks = drawing.find_peaks(films)
     checks: list[list[Check]] = []
     for (explainer, _, _, directory), film in zip(watchers, films, strict=True):
         remove_earlier(directory)
-        drawing.save_scores(
-            directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed}
-        )
+        save_scores(directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed})
         drawing.save_pictures(directory, film, peaks)
         print(f"{len(film.steps)} frames in {directory}")
         checks.append([])

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.analysis.written_runs import find, write_run
@@ -27,6 +29,15 @@ def test_two_spellings_of_one_experiment_are_one_group(tmp_path):
     ]
     (group,) = group_runs(find_runs(paths))
     assert len(group.runs) == 3
+
+
+def test_environments_that_share_a_name_are_two_experiments(tmp_path):
+    paths = []
+    for seed, game in enumerate(("PongNoFrameskip-v4", "my.module:Pong-v0"), 1):
+        paths.append(write_run(tmp_path / f"pong-s{seed}", [(1, 1, 1, 1)], seed=seed))
+        meta = {"args": {"seed": seed}, "tasks": [game, "BreakoutNoFrameskip-v4"]}
+        (paths[-1] / "meta.json").write_text(json.dumps(meta))
+    assert len(group_runs(find_runs(paths))) == 2
 
 
 def test_flags_of_popart_do_not_count_without_it(tmp_path):

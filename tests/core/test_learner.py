@@ -125,19 +125,6 @@ def test_a_batch_is_normalised_by_statistics_that_contain_it():
         torch.testing.assert_close(found, parameter - 0.1 * gradient / scale, rtol=1e-3, atol=1e-4)
 
 
-def test_each_tasks_gradient_is_measured_now_and_then():
-    rollouts = [make_rollout(0, task=0), make_rollout(1, task=1), make_rollout(2, task=1)]
-    learner, steps = make_learner(3, use_popart=True)
-    for _ in range(2):
-        for part in (rollouts[:2], rollouts[2:]):
-            learner.learn(*join(part), ())
-    assert set(steps[0].task_grad_norms) == {0, 1}
-    assert steps[1].task_grad_norms == {}
-    alone, alone_steps = make_learner(1, use_popart=True)
-    alone.learn(*rollouts[0], ())
-    assert steps[0].task_grad_norms[0] == pytest.approx(alone_steps[0].grad_norm, rel=1e-4)
-
-
 def test_threads_learn_one_batch_together():
     learner, steps = make_learner(8)
 

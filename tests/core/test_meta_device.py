@@ -47,12 +47,12 @@ def test_a_learner_step_stays_on_its_device(monkeypatch, config):
     rule = UpdateRule(agent, OptimizerConfig(total_steps=10), lambda: None)
     gradients = rule.gradients(losses)
     stats = collect_part(losses, env, env.task, 3, len(CONFIG.tasks))
-    norms = rule.prepare(gradients, losses.targets)
+    norm = rule.prepare(gradients, losses.targets)
     rule.apply(1e-3)
-    tensors = [*gradients.total, *stats, norms.total, *agent.state_dict().values()]
+    tensors = [*gradients, *stats, norm, *agent.state_dict().values()]
     assert {tensor.device for tensor in tensors} == {META}
     with pytest.raises(NotImplementedError):  # The first time that a value is read.
-        read_stats(stats, norms)
+        read_stats(stats, norm)
 
 
 @pytest.mark.parametrize("config", AGENTS, ids=lambda c: " ".join(map(str, c.values())))

@@ -55,6 +55,5 @@ def test_ranks_learn_as_one_process_and_stop_together(tmp_path):
             assert result["state"][name] == alone["state"][name]
         for step, expected_step in zip(result["stats"], alone["stats"], strict=True):
             assert step["episodes"] == expected_step["episodes"]
-            for name in ("task_steps", "task_grad_norms", "entropy", "grad_norm", "total_loss"):
+            for name in ("task_steps", "entropy", "grad_norm", "total_loss"):
                 assert step[name] == pytest.approx(expected_step[name])
-        assert result["stats"][0]["task_grad_norms"].keys() == {0, 1}

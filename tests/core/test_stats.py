@@ -4,7 +4,6 @@ import torch
 from torchbeast.core.losses import Losses
 from torchbeast.core.stats import collect_part, join_parts, read_stats
 from torchbeast.core.types import EnvOutput
-from torchbeast.core.update import GradientNorms
 
 T, B = 4, 2
 TASKS = ("A", "B", "C")
@@ -46,13 +45,12 @@ def test_numbers_of_a_whole_batch_come_back():
     versions[0] = -1000  # Of the rollout before.
     parts = [collect(make_env(), versions, 10) for _ in range(3)]
     whole = join_parts(join_parts(*parts[:2]), parts[2])
-    stats = read_stats(whole, GradientNorms(torch.tensor(0.5), {2: torch.tensor(0.25)}))
+    stats = read_stats(whole, torch.tensor(0.5))
     assert stats.total_loss == 3.0 * T * B
     assert (stats.pg_loss, stats.baseline_loss, stats.entropy_loss) == (6.0, 9.0, 12.0)
     assert (stats.value_loss, stats.entropy) == (8.0 / (T * B), 2.0)
     assert (stats.policy_lag, stats.grad_norm) == (3.0, 0.5)
     assert stats.task_steps == [3 * T, 0, 3 * T]
-    assert stats.task_grad_norms == {2: 0.25}
     assert stats.task_entropies == {0: 1.0, 2: 3.0}
     assert stats.episodes == []
 
@@ -62,7 +60,7 @@ def test_episodes_are_found_by_their_end():
     over[0] = True  # The first row was counted with the rollout before.
     over[1, 1] = over[3, 0] = True
     part = collect(make_env()._replace(game_over=over))
-    episodes = read_stats(part, GradientNorms(torch.tensor(0.0), {})).episodes
+    episodes = read_stats(part, torch.tensor(0.0)).episodes
     assert episodes == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
 
 
@@ -73,6 +71,6 @@ def test_what_is_no_step_of_a_game_is_not_counted():
     versions[2, 1] = -1000
     losses = Losses(*[is_step.float()] * 6, task.float(), task, is_step)
     part = collect_part(losses, make_env(), versions, 2, len(TASKS))
-    stats = read_stats(part, GradientNorms(torch.tensor(0.5), {}))
+    stats = read_stats(part, torch.tensor(0.5))
     assert stats.task_steps == [T, 0, T - 1]
     assert (stats.value_loss, stats.entropy, stats.policy_lag) == (1, 1, 2)

@@ -40,8 +40,8 @@ def test_every_eighth_game_steps():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("PongNoFrameskip-v4,PongNoFrameskip-v5", "did you mean PongNoFrameskip-v4"),
-        ("ALE/Brekout-v5", "BreakoutNoFrameskip-v4"),
+        ("PongNoFrameskip-v4,PongNoFrameskip-v5", "did you mean Pong"),
+        ("ALE/Brekout-v5", "did you mean Breakout"),
         ("xyz", "games are named like"),
         ("six,Pong", r"twice.*: Pong$"),
         ("PongNoFrameskip-v4,ALE/Pong-v5", "twice"),

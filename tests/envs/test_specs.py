@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from tests.float_pictures import FloatPictures
-from torchbeast.core.types import UsageError
-from torchbeast.envs import ObservationConfig, atari_actions, make_env, plan_envs
+from torchbeast.core.types import ObservationConfig, UsageError
+from torchbeast.envs import atari_actions, make_env, plan_envs
 from torchbeast.envs.specs import describe_custom, name_actions
 
 

@@ -282,10 +282,11 @@ def assert_same_as_2019(directory, old, tasks=("PongNoFrameskip-v4",), **args):
     return agent.config
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_shallow_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm):
+@pytest.mark.parametrize(("use_lstm", "reward_clipping"), [(False, "none"), (True, "abs_one")])
+def test_shallow_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, reward_clipping):
     torch.manual_seed(0)
-    assert_same_as_2019(tmp_path, ShallowNet2019(6, use_lstm))
+    old = ShallowNet2019(6, use_lstm)  # Clips its input whatever the learner does.
+    assert_same_as_2019(tmp_path, old, reward_clipping=reward_clipping)
 
 
 @pytest.mark.parametrize(
@@ -299,17 +300,23 @@ def test_shallow_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm):
 )
 def test_checkpoints_of_2019_give_the_same_outputs(tmp_path, use_lstm, use_popart, reward_clipping):
     torch.manual_seed(0)
-    old = Net2019(6, 6, use_lstm, use_popart, clips=reward_clipping == "abs_one")
+    # Without PopArt this is TorchBeast's network, which clips its input whatever the learner does.
+    clips = not use_popart or reward_clipping == "abs_one"
+    old = Net2019(6, 6, use_lstm, use_popart, clips)
     games = {"tasks": SIX_TASKS} if use_popart else {}
     assert_same_as_2019(tmp_path, old, **games, reward_clipping=reward_clipping)
 
 
-def test_statistics_of_an_agent_of_2019_without_popart_are_part_of_its_head(tmp_path):
+@pytest.mark.parametrize("reward_clipping", ["abs_one", "none"])
+def test_statistics_of_an_agent_of_2019_without_popart_are_part_of_its_head(
+    tmp_path, reward_clipping
+):
     torch.manual_seed(0)
-    old = Net2019(6, 1, use_lstm=False, use_popart=False, clips=True)
+    old = Net2019(6, 1, use_lstm=False, use_popart=False, clips=reward_clipping == "abs_one")
     old.baseline.register_buffer("mu", torch.tensor([30.0]))
     old.baseline.register_buffer("sigma", torch.tensor([4.0]))
-    config = assert_same_as_2019(tmp_path, old, SIX_TASKS, use_popart=False)
+    args = {"use_popart": False, "reward_clipping": reward_clipping}
+    config = assert_same_as_2019(tmp_path, old, SIX_TASKS, **args)
     assert not config.use_popart
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_bfloat16_kernels
+from torchbeast.models import kernels
 from torchbeast.models.kernels import residual_section
-from torchbeast.runtime import kernels
 
 
 def make_section(inputs, outputs):

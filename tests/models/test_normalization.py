@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.kernels import count_calls, needs_kernels
+from torchbeast.models import kernels
 from torchbeast.models.normalization import normalize_frames
-from torchbeast.runtime import kernels
 
 
 def make_inputs(count, games, height, width, channels=4):

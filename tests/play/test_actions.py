@@ -28,9 +28,9 @@ def test_action_files(tmp_path):
 
 def test_an_action_keeps_its_meaning_for_an_agent_with_other_numbers():
     few, all_18 = make("few", 6), make("all", 18)
-    assert actions.action_names(few, PONG)[2:4] == ["RIGHT", "LEFT"]
+    assert actions.agent_action_names(few, PONG)[2:4] == ["RIGHT", "LEFT"]
     translated = actions.translate_actions([0, 2, 3, 3], PONG, few, all_18)
-    assert [actions.action_names(all_18, PONG)[a] for a in translated] == [
+    assert [actions.agent_action_names(all_18, PONG)[a] for a in translated] == [
         "NOOP",
         "RIGHT",
         "LEFT",

@@ -75,7 +75,7 @@ def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
     assert path.exists()
 
 
-def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
+def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys, caplog):
     path = savedir / "short.gif"
     flags = ("--sample", f"--movie={path}")
     films.record(config(savedir, *flags, "--movie_steps=30"), StopSignals())
@@ -83,8 +83,8 @@ def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys):
     assert len(path.with_suffix(".actions").read_text().split()) == 30
     monkeypatch.setattr(movie_writer, "MAX_GIF_FRAMES", 20)
     films.record(config(savedir, *flags), StopSignals())
-    assert "the first 20 steps" in (out := capsys.readouterr().out)
-    assert "use .mp4 for long games" in out
+    assert "the first 20 steps" in capsys.readouterr().out
+    assert "use .mp4 for long films" in caplog.text
 
 
 def test_films_of_several_games_go_into_a_directory(savedir, tmp_path):

@@ -16,16 +16,17 @@ def make(num_actions=6, **config):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("game", "config", "message"),
     [
-        ({"num_actions": 5}, "agent has 5 actions"),
-        ({"observation_shape": (3, 84, 84)}, "trained on observations of shape"),
+        (PONG, {"num_actions": 5}, "run has 5 actions"),
+        (PONG, {"observation_shape": (3, 84, 84)}, "trained on observations of shape"),
+        ("tests.odd_games:Nested-v0", {"num_actions": 2}, "has None"),
     ],
 )
-def test_games_that_do_not_fit_are_refused(config, message):
+def test_games_that_do_not_fit_are_refused(game, config, message):
     with (
         pytest.raises(UsageError, match=message),
-        playing.open_games(make(**config), PONG, 2),
+        playing.open_games(make(**config), game, 2),
     ):
         pass
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from torchbeast.play import movie_writer
 from torchbeast.play.movie_writer import MovieWriter
 
 
@@ -30,6 +31,13 @@ def moving_squares(count):
         picture = np.zeros((40, 30, 3), np.uint8)
         picture[i : i + 5, 10:20] = palette[random.integers(100, size=(5, 10))]
         yield picture
+
+
+def test_a_gif_has_a_greatest_length(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(movie_writer, "MAX_GIF_FRAMES", 2)
+    shown, _ = read(write_movie(tmp_path / "a.gif", moving_squares(4)))
+    assert len(list(shown)) == 2
+    assert "a.gif ends after 2 pictures; use .mp4 for long films" in caplog.text
 
 
 def test_every_picture_is_exact_wherever_it_differs_from_the_one_before(tmp_path):

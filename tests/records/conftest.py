@@ -7,7 +7,7 @@ from torchbeast.core.stats import Episode
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # In the order of its fields.
-GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 8)
+GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 7)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from torchbeast.records.display import (
     make_block,
     make_display,
 )
-from torchbeast.records.progress import Bottleneck
 
 GAMES = {6: SIX, 62: all_games()[:62]}
 
@@ -34,7 +33,7 @@ def make_run(make_game, make_snapshot):
     def make(number):
         names = map(short_name, GAMES[number])
         games = (make_game(n, human=0.05, trend=1.25, mu=12.345, sigma=25.1) for n in names)
-        return make_snapshot(*games, bottleneck=Bottleneck("learner", "try more --cores"))
+        return make_snapshot(*games, bottleneck="learner")
 
     return make
 

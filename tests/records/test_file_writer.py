@@ -1,3 +1,4 @@
+import json
 import logging
 
 import pytest
@@ -23,6 +24,15 @@ def make(tmp_path):
 
 def rows(tmp_path):
     return (tmp_path / "run" / "logs.csv").read_text().splitlines()
+
+
+def test_of_the_environment_only_the_job_is_recorded(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JWT", "secret")
+    make()
+    text = (tmp_path / "run" / "meta.json").read_text()
+    assert json.loads(text)["slurm"] == {"SLURM_JOB_ID": "7"}
+    assert "secret" not in text
 
 
 def test_unfinished_files_of_a_killed_run_are_removed(make, tmp_path):

@@ -40,13 +40,11 @@ def test_the_speed_is_that_of_the_last_minutes(make, make_stats, clock):
     assert snapshot.seconds_left == pytest.approx((1_000_000 - 5490) / 10)
 
 
-def test_the_gradient_of_each_game_is_kept_from_when_it_was_measured(make, make_stats):
+def test_the_entropy_of_each_game_is_kept_from_when_it_was_measured(make, make_stats):
     progress = make()
-    entropies = {0: 1.5, 1: 1.0}, {1: 0.5}
-    progress.record(make_stats(20, task_grad_norms={0: 3.0, 1: 4.0}, task_entropies=entropies[0]))
-    progress.record(make_stats(40, task_grad_norms={1: 5.0}, task_entropies=entropies[1]))
-    progress.record(make_stats(60))
-    assert [game.grad_norm for game in progress.snapshot(QUEUES).games] == [3.0, 5.0]
+    progress.record(make_stats(20, task_entropies={0: 1.5, 1: 1.0}))
+    progress.record(make_stats(40, task_entropies={1: 0.5}))
+    progress.record(make_stats(60, task_entropies={}))
     assert [game.entropy for game in progress.snapshot(QUEUES).games] == [1.5, 0.5]
 
 

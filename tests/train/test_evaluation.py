@@ -152,7 +152,7 @@ def test_an_evaluation_ends_whatever_its_environment_leaves(make_run, caplog):
     start = time.monotonic()
     run.finish()
     assert time.monotonic() - start < LEFT_PROCESS_S
-    assert caplog.messages[-1] == "The evaluation of step 100 died (exit code -9)"
+    assert caplog.messages[-1] == "The evaluation of step 100 was killed by signal 9 (Killed)"
 
 
 def test_a_killed_evaluation_is_reported_and_the_next_one_works(make_run, caplog):
@@ -163,7 +163,7 @@ def test_a_killed_evaluation_is_reported_and_the_next_one_works(make_run, caplog
     run.finish()
     assert {row["step"] for row in read_scores(run.path)} == {"200"}
     (message,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
-    assert message == "The evaluation of step 100 died (exit code -9)"
+    assert message == "The evaluation of step 100 was killed by signal 9 (Killed)"
 
 
 def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
@@ -171,7 +171,7 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
     run = make_run("--evaluate_every=100", "--env=tests.odd_games:Hangs-v0", "--step_timeout_s=1")
     run.reach(100)
     run.finish()
-    assert caplog.messages == ["The evaluation of step 100 hung in its environment for 1 s"]
+    assert caplog.messages == ["The evaluation of step 100 hung for 1 s"]
 
 
 def test_an_evaluation_that_cannot_start_leaves_no_pipe(make_run, monkeypatch, caplog):

@@ -380,7 +380,7 @@ def main(argv: list[str] | None = None) -> int:
         warn_of_unused(given & others, f"in --mode {flags.mode}")
         MODES[flags.mode](flags, signals)
 
-    return run_command("analyze_resnet", work)
+    return run_command("analysis.analyze_resnet", work)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent
-from torchbeast.play.agents import Trained, allow, read_trained
+from torchbeast.play.agents import Trained, allow, read_agent
 from torchbeast.play.games import PARALLEL_GAMES, GameLoop, open_games
 from torchbeast.records import checkpoint
 
@@ -167,7 +167,7 @@ class Responses:
         return self._grams[saved.path]
 
     def _read_newest(self, agent: str) -> Trained:
-        return read_trained(self._newest[agent], agent)
+        return read_agent(self._newest[agent], agent)
 
     def _read(self, saved: AgentCheckpoint) -> Trained:
         """Reads the agent with the filters of a checkpoint, which may hold nothing else."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from torchbeast.analysis import statistics as aggregates
+from torchbeast.analysis import aggregates
 from torchbeast.analysis.common_scores import CommonScores, find_common
 from torchbeast.analysis.groups import Group, describe_differences, group_runs
 from torchbeast.analysis.panels import make_panels, save_panels
@@ -89,9 +89,9 @@ def format_value(
 
     Args:
         scores: arrays ``[S]``, one per game.
-        statistic: one of :mod:`torchbeast.analysis.statistics`.
+        statistic: one of :mod:`torchbeast.analysis.aggregates`.
         form: a format specification.
-        bootstrap: how the interval is computed; see :mod:`torchbeast.analysis.statistics`.
+        bootstrap: how the interval is computed; see :mod:`torchbeast.analysis.aggregates`.
     """
     if not all(len(game) for game in scores):
         return "-"
@@ -256,7 +256,7 @@ def save(common: CommonScores, output: Path, summary: bool) -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
-    return run_command("compare", lambda _: compare(flags))
+    return run_command("analysis.compare", lambda _: compare(flags))
 
 
 if __name__ == "__main__":

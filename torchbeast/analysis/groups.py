@@ -51,6 +51,8 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     Flags of value None and those in ``unread`` are left out. Two spellings of one experiment have
     equal flags.
     """
+    from torchbeast.envs.games import is_custom
+
     flags = {
         name: value
         for name, value in run.flags.items()
@@ -64,7 +66,9 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
         flags["value_heads"] = "game"
     else:
         flags = {"value_heads": "one", **{k: v for k, v in flags.items() if k not in POPART_FLAGS}}
-    return {**flags, "env": ",".join(run.games)}
+    # Custom environments of different modules may share a name.
+    ids = {game: run.env_id(game) for game in run.games}
+    return {**flags, "env": ",".join(i if is_custom(i) else game for game, i in ids.items())}
 
 
 def group_runs(runs: Sequence[RunRecords], unit: str = "steps") -> list[Group]:

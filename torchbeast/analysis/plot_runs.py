@@ -23,8 +23,8 @@ from torchbeast.analysis.runs import (
     Curve,
     RunRecords,
     find_runs,
-    name_apart,
     read_references,
+    rename_apart,
 )
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import NamedPaths, Parser, named_paths
@@ -61,7 +61,9 @@ def make_parser() -> argparse.ArgumentParser:
 def read_runs(arguments: Sequence[NamedPaths]) -> list[RunRecords]:
     """Reads all runs; one that is given twice has its last name. Raises UsageError."""
     runs = [run for name, paths in arguments for run in find_runs(paths, name)]
-    return name_apart(list({run.path.resolve(): run for run in runs}.values()))
+    unique = list({run.path.resolve(): run for run in runs}.values())
+    rename_apart(unique)
+    return unique
 
 
 def choose_colours(runs: Sequence[RunRecords]) -> dict[str, Any]:
@@ -182,7 +184,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = make_parser().parse_args(argv)
-    return run_command("plot_runs", lambda _: print(*plot(flags), sep="\n"))
+    return run_command("analysis.plot_runs", lambda _: print(*plot(flags), sep="\n"))
 
 
 if __name__ == "__main__":

@@ -156,12 +156,11 @@ def distinct_ends(paths: Sequence[Path]) -> list[str]:
     return [end(parts) for parts in all_parts]
 
 
-def name_apart(runs: Sequence[RunRecords]) -> list[RunRecords]:
-    """Gives runs that are called as their directories names of which no two are equal."""
+def rename_apart(runs: Sequence[RunRecords]) -> None:
+    """Renames runs that are called as their directories, so that no two names are equal."""
     unnamed = [run for run in runs if not run.is_named]
     for run, name in zip(unnamed, distinct_ends([run.path for run in unnamed]), strict=True):
         run.name = name
-    return list(runs)
 
 
 def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords]:
@@ -185,7 +184,8 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             continue
         inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if not p.parent.is_symlink()]
         if not inside:
-            raise UsageError(f"{path} is no run, and no directory of runs")
+            what = "has no logs.csv, and no run in it has" if path.is_dir() else "is no directory"
+            raise UsageError(f"{path} is no run: it {what}")
         directories += inside
     # A run may be named twice, as itself and by its directory.
     runs, missing = [], []
@@ -199,7 +199,8 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             missing.append(error)
     if missing and not runs:
         raise missing[-1]
-    return name_apart(runs)
+    rename_apart(runs)
+    return runs
 
 
 def read_references(paths: Sequence[Path]) -> list[dict[str, Curve]]:

@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = (parser := make_parser()).parse_args(argv)
     flags.given = parser.given(argv)
-    return run_command("visualize_aaa", lambda _: visualize(flags))
+    return run_command("analysis.visualize_aaa", lambda _: visualize(flags))
 
 
 if __name__ == "__main__":

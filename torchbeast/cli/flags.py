@@ -179,7 +179,7 @@ def add_env_flags(
         type=positive,
         default=300,
         help="Seconds after which a step of an environment counts as hung. Its process is "
-        "replaced; at the start, while games are measured, the program ends. "
+        "replaced; before the first server runs, the program ends. "
         "(default: %(default)s)",
     )
 

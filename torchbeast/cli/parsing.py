@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         if not argument.startswith("-"):
             return "; names of games are separated by commas" if "env" in self._names() else ""
         name = argument.lstrip("-").replace("-", "_")
-        near = difflib.get_close_matches(name, self._names(), n=1)
+        near = difflib.get_close_matches(name, self._names(), n=1, cutoff=0.8)
         return f" (perhaps you meant --{near[0]})" if near else ""
 
     def _names(self) -> list[str]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, amount, fraction, natural, positive, positive_amount
+from torchbeast.cli.parsing import (
+    agent_type,
+    amount,
+    directory,
+    fraction,
+    natural,
+    positive,
+    positive_amount,
+)
 from torchbeast.core.types import SIGMA_FLOOR
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
@@ -167,15 +175,23 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_flags(
-    parser: argparse.ArgumentParser, default_basename: str = "a private directory of the run"
+    parser: argparse.ArgumentParser, default_basename: str, several_hosts: str = ""
 ) -> argparse._ArgumentGroup:
-    """Adds how actor pool and servers find each other. Returns the group, for more."""
+    """Adds how actor pool and servers find each other.
+
+    Args:
+        parser: gets the flags.
+        default_basename: what the help of ``--pipes_basename`` says of its default.
+        several_hosts: what it says of several hosts.
+
+    Returns:
+        The group, for more.
+    """
     group = parser.add_argument_group("environment servers")
     group.add_argument(
         "--pipes_basename",
         help="Address of the servers. Server i listens on unix:/path.i, or on host:port with i "
-        "added to the port. With --no_start_servers: of several hosts, separated by commas, each "
-        f"with an equal part of --num_servers. (default: {default_basename})",
+        f"added to the port.{several_hosts} (default: {default_basename})",
     )
     group.add_argument(
         "--num_servers",
@@ -185,6 +201,7 @@ def add_server_flags(
     )
     group.add_argument(
         "--tls_dir",
+        type=directory,
         help="Directory with cert.pem, key.pem and root.pem; needed for servers on other machines. "
         "(default: no encryption, this machine only)",
     )

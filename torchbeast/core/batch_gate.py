@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 
 class LearnerClosed(Exception):  # noqa: N818
     """There is nothing more to learn: the steps are done, or the learner was closed."""
 
 
-class BatchGate(Generic[Part]):
+class BatchGate(Generic[Result]):
     """Admits threads with parts of one batch, until the batch is whole and has been learned from.
 
     Each thread enters :meth:`part`, computes, and hands its result to :meth:`deliver`. The thread
@@ -25,9 +25,9 @@ class BatchGate(Generic[Part]):
     def __init__(
         self,
         batch_size: int,
-        join: Callable[[Part, Part], Part],
-        share: Callable[[Part], Part],
-        learn: Callable[[Part], None],
+        join: Callable[[Result, Result], Result],
+        share: Callable[[Result], Result],
+        learn: Callable[[Result], None],
         is_over: Callable[[], bool],
     ) -> None:
         """Makes an open gate.
@@ -48,7 +48,7 @@ class BatchGate(Generic[Part]):
         self._turn = threading.Condition()
         self._admitted = 0  # Rollouts of the current batch.
         self._delivered = 0
-        self._result: Part | None = None
+        self._result: Result | None = None
         self._failed: BaseException | None = None
         self._closed = False
 
@@ -71,7 +71,7 @@ class BatchGate(Generic[Part]):
                 self._turn.notify_all()
             raise
 
-    def deliver(self, result: Part, num_rollouts: int) -> None:
+    def deliver(self, result: Result, num_rollouts: int) -> None:
         """Adds a part's result. With the last part, learns from the batch."""
         with self._turn:
             self._result = result if self._result is None else self._join(self._result, result)

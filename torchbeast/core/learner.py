@@ -13,23 +13,59 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate
-from torchbeast.core.distributed import Part, Ranks, join, sum_over_ranks
+from torchbeast.core.distributed import Ranks
 from torchbeast.core.divergence import SkippedUpdates, find_not_finite
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.stats import StepStats, collect_part, read_stats
+from torchbeast.core.popart import TargetSums, add_sums
+from torchbeast.core.stats import PartStats, StepStats, collect_part, join_parts, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.core.update import UpdateRule
 
-# Learner steps between those that measure the gradient of each task. On these, a part of a batch
-# costs a backward pass for each task in it instead of one. The number is prime: tasks whose
-# rollouts arrive in turn could otherwise be missed by every measurement.
-TASK_GRADIENT_INTERVAL = 101
+
+class Part(NamedTuple):
+    """What is kept of a part of a batch, on the device."""
+
+    gradients: list[Tensor]
+    """Of all parameters, in their order."""
+    stats: PartStats
+    targets: TargetSums | None
+    """With PopArt."""
+
+
+def join(a: Part, b: Part) -> Part:
+    """Joins two parts; the gradients of ``a`` are changed in place."""
+    torch._foreach_add_(a.gradients, b.gradients)
+    targets = None
+    if a.targets is not None and b.targets is not None:
+        targets = add_sums(a.targets, b.targets)
+    return Part(a.gradients, join_parts(a.stats, b.stats), targets)
+
+
+def sum_over_ranks(part: Part, ranks: Ranks, flag: bool) -> tuple[Part, bool]:
+    """Adds up the batches of all ranks. Returns also whether any rank raised its flag.
+
+    Every rank must call it with a batch of as many rollouts, of the same agent. All get the same
+    bits.
+
+    Args:
+        part: this rank's batch. Its tensors are changed in place.
+        ranks: of the run.
+        flag: this rank's.
+    """
+    if ranks.count == 1:
+        return part, flag
+    stats = part.stats
+    flags = torch.tensor([float(flag)], dtype=torch.float64, device=stats.sums.device)
+    ranks.sum_([*part.gradients, stats.sums, *(part.targets or ()), flags])
+    stats = stats._replace(rows=torch.cat(ranks.gather(stats.rows), dim=1))
+    return part._replace(stats=stats), bool(flags.item())
 
 
 class Learner:
@@ -101,7 +137,7 @@ class Learner:
         num_rollouts = env.done.shape[1]
         with self._gate.part(num_rollouts):
             losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
-            gradients = self._rule.gradients(losses, by_task=self._measures_tasks())
+            gradients = self._rule.gradients(losses)
             stats = collect_part(
                 losses, env, policy_version, self.learner_steps, len(self.task_steps)
             )
@@ -134,9 +170,6 @@ class Learner:
                 "--learning_rate may help"
             )
 
-    def _measures_tasks(self) -> bool:
-        return len(self.task_steps) > 1 and self.learner_steps % TASK_GRADIENT_INTERVAL == 0
-
     def _share(self, batch: Part) -> Part:
         """The batches of all ranks together."""
         batch, self._is_last = sum_over_ranks(batch, self._ranks, self._stop_requested)
@@ -144,8 +177,8 @@ class Learner:
 
     def _update(self, batch: Part) -> None:
         learning_rate = self._rule.learning_rate(self.steps)
-        norms = self._rule.prepare(batch.gradients, batch.targets)
-        stats = read_stats(batch.stats, norms)
+        norm = self._rule.prepare(batch.gradients, batch.targets)
+        stats = read_stats(batch.stats, norm)
         # A gradient that is not finite would spread to all weights: all are clipped together.
         fault = None
         if math.isfinite(stats.total_loss) and math.isfinite(stats.grad_norm):

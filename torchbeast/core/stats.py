@@ -10,7 +10,6 @@ from torch import Tensor
 
 from torchbeast.core.losses import Losses
 from torchbeast.core.types import EnvOutput
-from torchbeast.core.update import GradientNorms
 
 
 class Episode(NamedTuple):
@@ -46,10 +45,6 @@ class BatchStats:
     task_steps: list[int]
     """Agent steps in this batch, by task."""
 
-    task_grad_norms: dict[int, float]
-    """Norm of the gradient of each task's losses alone, before clipping. Empty in most steps: see
-    ``TASK_GRADIENT_INTERVAL``."""
-
     task_entropies: dict[int, float]
     """As ``entropy``, of the tasks in this batch."""
 
@@ -81,8 +76,8 @@ class PartStats(NamedTuple):
     """What is recorded of a part of a batch. All on the device."""
 
     sums: Tensor
-    """float64 ``[6 + 3 K]``: losses (total, policy gradient, baseline, entropy), value error,
-    policy lag times steps; by task: steps, those whose loss is not finite, entropies."""
+    """float64 ``[6 + 2 K]``: losses (total, policy gradient, baseline, entropy), value error,
+    policy lag times steps; by task: steps, entropies."""
 
     rows: Tensor
     """float64 ``[4, N]``: of each row, whether an episode ended there, and the fields of
@@ -138,16 +133,14 @@ def join_parts(a: PartStats, b: PartStats) -> PartStats:
     return PartStats(a.sums + b.sums, torch.cat([a.rows, b.rows], dim=1))
 
 
-def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
-    """Copies a whole batch's statistics to the host, in one copy."""
-    gradients = torch.stack([norms.total, *norms.by_task.values()])
-    pieces = (part.sums, gradients.detach().to(torch.float64), part.rows.flatten())
-    sums, gradients, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
+def read_stats(part: PartStats, norm: Tensor) -> BatchStats:
+    """Copies a whole batch's statistics and the norm of its gradient to the host, in one copy."""
+    pieces = (part.sums, norm.detach().to(torch.float64).reshape(1), part.rows.flatten())
+    sums, norms, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
     total, policy_gradient, baseline, entropy_loss, value_error, lag = sums[:NUM_SUMS].tolist()
     counts, entropies = (x.tolist() for x in sums[NUM_SUMS:].chunk(NUM_TASK_SUMS))
     task_steps = [int(count) for count in counts]
     batch_steps = max(sum(task_steps), 1)
-    norm, *task_norms = gradients.tolist()
     return BatchStats(
         total_loss=total,
         pg_loss=policy_gradient,
@@ -156,10 +149,9 @@ def read_stats(part: PartStats, norms: GradientNorms) -> BatchStats:
         value_loss=value_error / batch_steps,
         entropy=sum(entropies) / batch_steps,
         policy_lag=lag / batch_steps,
-        grad_norm=norm,
+        grad_norm=norms.item(),
         episodes=_finished_episodes(rows.view(4, -1)),
         task_steps=task_steps,
-        task_grad_norms=dict(zip(norms.by_task, task_norms, strict=True)),
         task_entropies={
             task: entropy / steps
             for task, (entropy, steps) in enumerate(zip(entropies, task_steps, strict=True))

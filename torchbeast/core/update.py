@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,28 +14,12 @@ from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
 
 
-class Gradients(NamedTuple):
-    """Gradients of all parameters, in their order."""
-
-    total: list[Tensor]
-
-    by_task: dict[int, list[Tensor]]
-    """Of the losses of one task alone; empty where they were not asked for."""
-
-
-class GradientNorms(NamedTuple):
-    """Norms before clipping, on the device."""
-
-    total: Tensor
-    by_task: dict[int, Tensor]
-
-
 class UpdateRule:
     """Changes the weights of an agent, in two steps that do not wait for the device.
 
-    :meth:`prepare` takes the gradients of a batch and returns their norms, :meth:`apply` changes
+    :meth:`prepare` takes the gradients of a batch and returns their norm, :meth:`apply` changes
     the weights. Until :meth:`apply` is called the weights are unchanged, so a caller can leave out
-    a step whose norms are not finite.
+    a step whose norm is not finite.
 
     With PopArt and a step per target, as van Hasselt et al. publish it: the losses are normalised
     by statistics that contain their targets, the head is rescaled to the new statistics, and the
@@ -65,42 +49,20 @@ class UpdateRule:
         self._norm: Tensor | None = None
         self._moved: Moments | None = None
 
-    def gradients(self, losses: Losses, *, by_task: bool = False) -> Gradients:
-        """Computes the gradient of the sum of ``losses``, of a part of a batch.
-
-        ``by_task``: also of the losses of each task alone, which costs a backward pass per task
-        instead of one and waits for the device.
+    def gradients(self, losses: Losses) -> list[Tensor]:
+        """Computes the gradients of the sum of ``losses``, of a part of a batch: those of all
+        parameters, in their order.
         """
-        if by_task:
-            gradients = self._gradients_by_task(losses)
-        else:
-            gradients = Gradients(self._differentiate(losses.total), {})
+        # A parameter that the loss does not use, as in a custom agent, has the gradient 0.
+        gradients = list(
+            torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
+        )
         if self._popart is not None and self._popart.beta_per == "target":
             assert losses.targets is not None
             self._rescale_head(gradients, self._popart.moved(losses.targets))
         return gradients
 
-    def _gradients_by_task(self, losses: Losses) -> Gradients:
-        tasks = torch.unique(losses.task).tolist()
-        separate = {
-            task: self._differentiate(
-                torch.where(losses.task == task, losses.per_step, 0.0).sum(),
-                retain_graph=task != tasks[-1],
-            )
-            for task in tasks
-        }
-        total = [torch.stack(parts).sum(0) for parts in zip(*separate.values(), strict=True)]
-        return Gradients(total, separate)
-
-    def _differentiate(self, loss: Tensor, *, retain_graph: bool = False) -> list[Tensor]:
-        # A parameter that the loss does not use, as in a custom agent, has the gradient 0.
-        return list(
-            torch.autograd.grad(
-                loss, self._parameters, retain_graph=retain_graph, materialize_grads=True
-            )
-        )
-
-    def prepare(self, gradients: Gradients, targets: TargetSums | None) -> GradientNorms:
+    def prepare(self, gradients: list[Tensor], targets: TargetSums | None) -> Tensor:
         """Takes the gradients of the next step.
 
         Args:
@@ -108,18 +70,15 @@ class UpdateRule:
             targets: sums of the batch's value targets, with PopArt.
 
         Returns:
-            Their norms.
+            Their norm before clipping, on the device.
         """
         self._moved = None
         if self._popart is not None and targets is not None:
             self._moved = self._popart.moved(targets)
-        for parameter, gradient in zip(self._parameters, gradients.total, strict=True):
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self._norm = torch.nn.utils.get_total_norm(gradients.total)
-        by_task = {
-            task: torch.nn.utils.get_total_norm(part) for task, part in gradients.by_task.items()
-        }
-        return GradientNorms(self._norm, by_task)
+        self._norm = torch.nn.utils.get_total_norm(gradients)
+        return self._norm
 
     def apply(self, learning_rate: float) -> None:
         """Makes one step with the gradients that were prepared."""
@@ -138,13 +97,12 @@ class UpdateRule:
         if follows:
             self._adopt_statistics()
 
-    def _rescale_head(self, gradients: Gradients, new: Moments) -> None:
+    def _rescale_head(self, gradients: list[Tensor], new: Moments) -> None:
         """Changes ``gradients`` to those with respect to the head that fits ``new``."""
         assert self._popart is not None
         head = (self._popart.weight, self._popart.bias)
         weight, bias = (next(i for i, p in enumerate(self._parameters) if p is q) for q in head)
-        for part in (gradients.total, *gradients.by_task.values()):
-            self._popart.rescale_gradients(part[weight], part[bias], new)
+        self._popart.rescale_gradients(gradients[weight], gradients[bias], new)
 
     def _adopt_statistics(self) -> None:
         """Moves PopArt's statistics and head."""
@@ -171,14 +129,3 @@ class UpdateRule:
         if self._config.momentum > 0:
             for parameter, averages in self._optimizer.state.items():
                 averages.setdefault("momentum_buffer", torch.zeros_like(parameter))
-
-
-def join_gradients(a: Gradients, b: Gradients) -> Gradients:
-    """Adds the gradients of two parts of a batch; those of ``a`` are changed in place."""
-    torch._foreach_add_(a.total, b.total)
-    for task, part in b.by_task.items():
-        if task in a.by_task:
-            torch._foreach_add_(a.by_task[task], part)
-        else:
-            a.by_task[task] = part
-    return a

@@ -2,7 +2,6 @@
 
 from torchbeast.envs.environment import (
     DEFAULT_OBSERVATION,
-    ObservationConfig,
     derive_seed,
     describe_environment,
     make_env,
@@ -19,7 +18,6 @@ __all__ = [
     "EnvSpec",
     "EnvStream",
     "GameStatistics",
-    "ObservationConfig",
     "RandomPlayConfig",
     "all_games",
     "atari_actions",

@@ -28,7 +28,11 @@ def describe_environment(
 
     >>> describe_environment("ALE/Pong-v5", ObservationConfig(), full_action_space=False)
     'Pong (deepmind, gray_stack, 84 x 84)'
+    >>> describe_environment("my.module:Catch-v0", ObservationConfig(), full_action_space=False)
+    'my.module:Catch-v0'
     """
+    if games.is_custom(env_id):
+        return env_id  # The rest has no effect there.
     size = f"{observation.frame_height} x {observation.frame_width}"
     parts = [observation.preprocessing, observation.frame_format, size]
     parts += ["all 18 actions"] if full_action_space else []

@@ -111,7 +111,8 @@ class AtariPreprocessing(gymnasium.Wrapper):
         # Whether pictures are the luminance of screens in colour.
         self._luminance = wrong_gray and not observation.emulator_gray and not self._format.colour
         colour = self._format.colour or self._luminance
-        self._screens = np.zeros((2, height, width, 3)[: 3 + colour], np.uint8)
+        shape = (2, height, width, 3) if colour else (2, height, width)
+        self._screens = np.zeros(shape, np.uint8)
         self._get_screen = self._ale.getScreenRGB if colour else self._ale.getScreenGrayscale
         # The same two in colour, if anybody is to see them.
         colours = 2 if env.render_mode == "rgb_array" else 0

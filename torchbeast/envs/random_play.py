@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchbeast.core.types import EnvStep
-from torchbeast.envs.environment import ObservationConfig, derive_seed, make_env
+from torchbeast.core.types import EnvStep, ObservationConfig
+from torchbeast.envs.environment import derive_seed, make_env
 from torchbeast.envs.stream import EnvStream
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 from torchbeast.runtime.workers import seed_generators

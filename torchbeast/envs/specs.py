@@ -11,9 +11,9 @@ import ale_py
 import gymnasium
 import numpy as np
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import games
-from torchbeast.envs.environment import DEFAULT_OBSERVATION, ObservationConfig, make_env
+from torchbeast.envs.environment import DEFAULT_OBSERVATION, make_env
 from torchbeast.envs.games import games_by_name, is_atari, parse_games
 from torchbeast.envs.preprocessing import FRAME_FORMATS, PROFILES
 from torchbeast.envs.stream import describe_array

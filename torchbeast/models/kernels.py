@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchbeast.runtime import kernels
+
+@functools.cache
+def compiled() -> ModuleType | None:
+    """Returns the module that has the compiled kernels; None where they cannot run.
+
+    They need the compiled modules and a processor with AVX-512.
+    """
+    try:
+        from libtorchbeast import _C
+    except ImportError:
+        return None
+    return _C if _C.has_kernels() else None
 
 
 def are_bfloat16(x: Tensor) -> bool:
@@ -63,7 +75,7 @@ def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.M
         block1: ReLU, convolution, ReLU, convolution.
         block2: likewise.
     """
-    kernel = kernels.compiled()
+    kernel = compiled()
     layers = [layer for part in (head, block1, block2) for layer in part.children()]
     convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
     if (

@@ -150,8 +150,9 @@ def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> A
         tasks=tasks,
         use_lstm="core.weight_ih_l0" in state,
         use_popart=use_popart,
-        # In 2019 the network's input was clipped with the rewards that it learned from.
-        clip_reward_input=args.get("reward_clipping") != "none",
+        # In 2019 the ResNet of the extension, which always has statistics, saw the rewards that it
+        # learned from. The other networks clipped their input in any case.
+        clip_reward_input="baseline.mu" not in state or args.get("reward_clipping") != "none",
     )
 
 

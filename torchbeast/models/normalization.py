@@ -7,8 +7,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from torchbeast.models import kernels
 from torchbeast.models.kernels import bits, channels_last
-from torchbeast.runtime import kernels
 
 # What the compiled kernel can do (libtorchbeast/csrc/kernels/normalize_frames.h).
 STACKED_FRAMES = 4

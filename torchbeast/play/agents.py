@@ -44,6 +44,10 @@ class Trained(NamedTuple):
         games, name = self.games, short_name(env_id)
         return games.index(name) if name in games else 0
 
+    def head(self, env_id: str) -> int:
+        """Returns the index of the value head for a game."""
+        return self.task_or_first(env_id) if self.agent.config.num_heads > 1 else 0
+
 
 def load_trained(config: TrainedAgentConfig) -> Trained:
     """Loads the agent that ``--savedir``, ``--xpid`` and ``--intermediate_model_id`` name.
@@ -68,7 +72,7 @@ def load_trained(config: TrainedAgentConfig) -> Trained:
     if directory.resolve().is_relative_to(run_files.SHIPPED):
         # Its films are not written among the files of the project.
         directory = run_files.run_path(config.savedir, xpid)
-    trained = read_trained(path, xpid, config.agent_type)._replace(directory=directory)
+    trained = read_agent(path, xpid, config.agent_type)._replace(directory=directory)
     says = {**trained.agent.config._asdict(), **trained.observation._asdict()}
     for name, value in config.expected.items():
         if value != says[name]:
@@ -81,19 +85,29 @@ def load_trained(config: TrainedAgentConfig) -> Trained:
     return trained
 
 
-def read_agent(path: Path, agent_type: str | None = None) -> Trained:
-    """Reads the agent in a checkpoint or in a directory with a ``model.tar``, with the name of its
-    run.
+def read_agent(path: Path, name: str | None = None, agent_type: str | None = None) -> Trained:
+    """Reads the agent in a checkpoint or in a directory with a ``model.tar``.
 
     Args:
         path: the checkpoint or directory.
+        name: what to call it; None: as its run.
         agent_type: the only custom class that may be imported.
 
     Raises:
         UsageError: it cannot be read.
     """
     file = run_files.checkpoint_at(path)
-    return read_trained(file, run_files.run_of(file).resolve().name, agent_type)
+    contents = checkpoint.load(file)
+    intermediate_id = run_files.intermediate_id(file)
+    steps = checkpoint.steps_of(contents) if intermediate_id is None else intermediate_id
+    return Trained(
+        from_contents(contents, file, agent_type),
+        name or run_files.run_of(file).resolve().name,
+        "model" if steps is None else str(steps),
+        checkpoint.read_observation_config(contents),
+        run_files.run_of(file),
+        intermediate_id,
+    )
 
 
 def name_apart(agents: Sequence[Trained]) -> list[Trained]:
@@ -111,21 +125,6 @@ def name_apart(agents: Sequence[Trained]) -> list[Trained]:
         number = f" ({given[name]})" if given[name] > 1 else ""
         result.append(agent._replace(xpid=name + number))
     return result
-
-
-def read_trained(path: Path, xpid: str, agent_type: str | None = None) -> Trained:
-    """Reads the agent in the checkpoint at ``path``. Raises UsageError."""
-    contents = checkpoint.load(path)
-    intermediate_id = run_files.intermediate_id(path)
-    steps = checkpoint.steps_of(contents) if intermediate_id is None else intermediate_id
-    return Trained(
-        from_contents(contents, path, agent_type),
-        xpid,
-        "model" if steps is None else str(steps),
-        checkpoint.read_observation_config(contents),
-        run_files.run_of(path),
-        intermediate_id,
-    )
 
 
 def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:

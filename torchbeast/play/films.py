@@ -147,7 +147,8 @@ def _film_game(
         ended: list[tuple[int, Episode]] = []
         while not ended and not movie.is_full and len(played) != config.movie_steps:
             if signals.received is not None:
-                print(f"Saving the film ({signals.HINT})", file=sys.stderr)
+                what = "Saving the film" if played else "No film: no step was played"
+                print(f"{what} ({signals.HINT})", file=sys.stderr)
                 break
             movie.append(magnify(draw_game(env)))
             ended = loop.step()
@@ -166,8 +167,6 @@ def _film_game(
     reason = ""
     if signals.received is not None:
         reason = ", until the interruption"
-    elif movie.is_full:
-        reason = "; use .mp4 for long games"
     print(f"{path}: the first {len(played):,} steps of {game}{reason}")
 
 

@@ -74,13 +74,11 @@ def open_games(
             )
             stack.callback(env.close)
             envs.append(env)
-        if is_custom(find_game(env_id)):
-            check_first_observation(env_id, envs[0])
         num_actions = check_actions(env_id, envs[0])
         if num_actions != config.num_actions:
             raise UsageError(
-                f"The agent has {config.num_actions} actions, {env_id} has {num_actions}: "
-                "it was not trained on a game with these"
+                f"{trained.xpid} has {config.num_actions} actions, {env_id} has {num_actions}: "
+                f"choose a game that it knows with --env: {', '.join(trained.games)}"
             )
         shape = envs[0].observation_space.shape
         if shape != tuple(config.observation_shape):
@@ -88,6 +86,8 @@ def open_games(
                 "The agent was trained on observations of shape "
                 f"{tuple(config.observation_shape)}, {env_id} has {shape}"
             )
+        if is_custom(find_game(env_id)):
+            check_first_observation(env_id, envs[0])
         yield envs
 
 
@@ -252,7 +252,7 @@ def watch_game(
                 return
 
 
-def action_names(trained: Trained, env_id: str) -> list[str]:
+def agent_action_names(trained: Trained, env_id: str) -> list[str]:
     """Returns the names of the agent's actions in a game, such as NOOP and FIRE."""
     with open_games(trained, env_id) as (env,):
         return name_actions(env)
@@ -267,7 +267,7 @@ def translate_actions(
     """
     if source.agent.config.num_actions == target.agent.config.num_actions:
         return list(actions)
-    names, others = (action_names(trained, env_id) for trained in (source, target))
+    names, others = (agent_action_names(trained, env_id) for trained in (source, target))
     missing = sorted({names[action] for action in actions} - set(others))
     if missing:
         raise UsageError(f"{target.xpid} has no action {missing[0]}, which {source.xpid} plays")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from PIL import Image
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.play.config import check_movie_path
+
+log = logging.getLogger("torchbeast")
 
 # A GIF is in memory until its end. Of longer films an MP4 is a tenth as large.
 MAX_GIF_FRAMES = 2_000
@@ -64,9 +67,19 @@ class MovieWriter:
         return self._gif_frames >= MAX_GIF_FRAMES
 
     def append(self, picture: np.ndarray) -> None:
-        """Adds a picture, uint8 ``[H, W, 3]``. Raises RunError if it cannot be written."""
+        """Adds a picture, uint8 ``[H, W, 3]``, unless the film is full. Raises RunError if it
+        cannot be written.
+        """
+        if self.is_full:
+            return
         with self._writing():
             self._append(picture)
+        if self.is_full:
+            log.warning(
+                "%s ends after %s pictures; use .mp4 for long films",
+                self._path,
+                f"{MAX_GIF_FRAMES:,}",
+            )
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

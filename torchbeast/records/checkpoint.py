@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import json
 import zipfile
@@ -104,8 +105,8 @@ def load(path: Path) -> dict[str, Any]:
     except Exception as error:
         # torch raises a dozen types here, and the text explains its own options at length.
         raise UsageError(
-            f"{path} is not a checkpoint that can be trusted and read "
-            f"({type(error).__name__}): only tensors and plain values are loaded"
+            f"{path} is not a checkpoint, or it is damaged: only tensors and plain values are "
+            "loaded"
         ) from error
     if not isinstance(contents, dict) or "model_state_dict" not in contents:
         raise UsageError(f"{path} is not a checkpoint: it has no model_state_dict")
@@ -185,17 +186,21 @@ def steps_of(contents: dict[str, Any]) -> int | None:
 def _hint(path: Path) -> str:
     """What there is instead of ``path``, for an error message."""
     if path.parent.name == "intermediate":
+        if run_of(path).is_relative_to(SHIPPED):
+            return "; the copies of a shipped agent hold filters alone: name no step"
         steps = intermediate_paths(run_of(path))
         return f"; there are {', '.join(map(str, steps))}" if steps else ""
-    savedir, hint = path.parent.parent, ""
+    savedir, hint, near = path.parent.parent, "", ""
     for text, directory in (("runs", savedir), ("shipped agents", SHIPPED)):
         found = sorted(p.parent for p in directory.glob("*/model.tar"))
         names = [run.name for run in found if not run.is_symlink()]
         if names and not (directory is SHIPPED and savedir.resolve() == SHIPPED):
             hint += f"; {text} in {directory}: {', '.join(names)}"
+        for match in difflib.get_close_matches(path.parent.name, names, n=1):
+            near = f": did you mean --xpid {match}?"
     if not SHIPPED.is_dir():
         hint += "; a clone of the repository has the shipped agents: --savedir CLONE/models"
-    return hint
+    return near + hint
 
 
 def read_meta(path: Path) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def run_parts(snapshot: Snapshot) -> list[str]:
     if snapshot.evaluation_step is not None:
         parts.append(_evaluation_part(snapshot))
     if snapshot.bottleneck is not None:
-        parts.append(str(snapshot.bottleneck))
+        parts.append(f"bottleneck: {snapshot.bottleneck}")
     return [*parts, *_host_parts(snapshot.hosts)]
 
 

@@ -161,8 +161,19 @@ class _QuietFileHandler(logging.FileHandler):
         pass
 
 
+# Others may be secrets: SLURM_JWT is a token.
+JOB_VARIABLES = (
+    "SLURM_ARRAY_",
+    "SLURM_JOB",
+    "SLURM_NNODES",
+    "SLURM_NODE",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+)
+
+
 def environment_facts() -> dict[str, Any]:
-    """Returns the versions, git revision and, of the environment, nothing but SLURM's variables."""
+    """Returns the versions, git revision and, of the environment, what SLURM says of the job."""
     versions = {"python": platform.python_version()}
     for package in ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless"):
         try:
@@ -173,7 +184,7 @@ def environment_facts() -> dict[str, Any]:
         "date": datetime.datetime.now().isoformat(timespec="seconds"),
         "versions": versions,
         "git": git_revision(Path(__file__).parents[2]),
-        "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM_")},
+        "slurm": {k: v for k, v in os.environ.items() if k.startswith(JOB_VARIABLES)},
     }
 
 

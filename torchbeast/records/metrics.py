@@ -39,7 +39,7 @@ def log_fields(names: Sequence[str], use_popart: bool) -> list[str]:
     """Returns the columns of logs.csv for games ``names``."""
     per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
     if len(names) > 1:
-        per_game += ["grad_norm", "entropy"]
+        per_game.append("entropy")
     if use_popart:
         per_game += ["mu", "sigma"]
     return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
@@ -55,7 +55,7 @@ def log_row(snapshot: Snapshot) -> dict[str, Any]:
         **{name: getattr(snapshot.last, name) for name in STATS_FIELDS},
         "learner_queue": snapshot.queues["learner"],
         "inference_queue": snapshot.queues["inference"],
-        "held_back_by": snapshot.bottleneck.stage if snapshot.bottleneck else "",
+        "held_back_by": snapshot.bottleneck or "",
     }
     for game in snapshot.games:
         row.update(_log_cells(game, is_one_of_several=len(snapshot.games) > 1))
@@ -70,7 +70,7 @@ def _log_cells(game: GameSnapshot, *, is_one_of_several: bool) -> dict[str, Any]
         "std_episode_return": game.std_return,
     }
     if is_one_of_several:
-        cells.update(grad_norm=game.grad_norm, entropy=game.entropy)
+        cells["entropy"] = game.entropy
     if game.sigma is not None:
         cells.update(mu=game.mu, sigma=game.sigma)
     return {f"{field}/{game.name}": value for field, value in cells.items()}
@@ -106,7 +106,6 @@ def snapshot_scalars(snapshot: Snapshot) -> dict[str, float]:
     for game in snapshot.games:
         scalars[f"charts/human_normalized/{game.name}"] = game.human
         if len(snapshot.games) > 1:
-            scalars[f"losses/grad_norm/{game.name}"] = game.grad_norm
             scalars[f"losses/entropy/{game.name}"] = game.entropy
         scalars[f"popart/mu/{game.name}"] = game.mu
         scalars[f"popart/sigma/{game.name}"] = game.sigma

@@ -14,19 +14,6 @@ from torchbeast.core.stats import StepStats
 from torchbeast.records.hosts import HostSnapshot
 
 
-class Bottleneck(NamedTuple):
-    """The stage that the other stages of a run wait for."""
-
-    stage: str
-    """learner, inference or environments."""
-
-    advice: str
-    """What would help, such as ``try more --cores``."""
-
-    def __str__(self) -> str:
-        return f"bottleneck: {self.stage}; {self.advice}"
-
-
 class GameSnapshot(NamedTuple):
     """One game of a run."""
 
@@ -47,7 +34,6 @@ class GameSnapshot(NamedTuple):
     trend: float | None
     """How much the newer half of the last full games returned more than the older half."""
 
-    grad_norm: float | None
     entropy: float | None
     """Of the policy, in nats; mean over the game's last steps that were learned from."""
 
@@ -82,7 +68,7 @@ class Snapshot(NamedTuple):
     """The last learner step; None before the first."""
 
     queues: dict[str, int]
-    bottleneck: Bottleneck | None
+    bottleneck: str | None
     games: tuple[GameSnapshot, ...]
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
@@ -154,9 +140,7 @@ class Progress:
         self._returns = [collections.deque[float](maxlen=WINDOW) for _ in names]
         self._games = [0] * len(names)
         self._task_steps = [0] * len(names)
-        # By task, the last that were measured.
-        self._grad_norms: dict[int, float] = {}
-        self._entropies: dict[int, float] = {}
+        self._entropies: dict[int, float] = {}  # By task, the last that were measured.
         self._arrived: float | None = None  # By the clock: when the last steps came.
         self._evaluation_step: int | None = None
         self._evaluated: Sequence[float | None] = [None] * len(names)
@@ -206,7 +190,6 @@ class Progress:
                 self._games[episode.task] += 1
             for task, steps in enumerate(stats.task_steps):
                 self._task_steps[task] += steps
-            self._grad_norms.update(stats.task_grad_norms)
             self._entropies.update(stats.task_entropies)
 
     def evaluated(self, step: int, returns: Sequence[float | None]) -> None:
@@ -222,7 +205,7 @@ class Progress:
     def snapshot(
         self,
         queues: dict[str, int],
-        bottleneck: Bottleneck | None = None,
+        bottleneck: str | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
     ) -> Snapshot:
         """Says how the run stands.
@@ -287,7 +270,6 @@ class Progress:
             std_return=_deviation(returns, mean),
             human=self._normalize(task, mean),
             trend=_trend(returns),
-            grad_norm=self._grad_norms.get(task),
             entropy=self._entropies.get(task),
             mu=mu,
             sigma=sigma,

@@ -39,8 +39,10 @@ def alarm(seconds: float) -> Iterator[None]:
 def describe_end(exit_code: int | None, seconds: float) -> str:
     """Returns why a process ended whose alarm was after ``seconds``."""
     if exit_code == -signal.SIGALRM:
-        return f"hung in its environment for {seconds:g} s"
-    return f"died (exit code {exit_code})"
+        return f"hung for {seconds:g} s"
+    if exit_code is not None and exit_code < 0:
+        return f"was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
+    return f"ended with exit code {exit_code}"
 
 
 class Watched:

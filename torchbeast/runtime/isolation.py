@@ -6,14 +6,13 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import pickle
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.alarm import set_alarm
+from torchbeast.runtime.alarm import describe_end, set_alarm
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker
 
@@ -62,8 +61,8 @@ class _Child:
     def check_life(self) -> None:
         """Raises RunError if the process has ended."""
         if self.process.exitcode is not None:
-            reason = _describe_exit(self.process.exitcode, self._deadline_s)
-            raise RunError(f"{self.task}: {reason}") from None
+            reason = describe_end(self.process.exitcode, self._deadline_s)
+            raise RunError(f"{self.task}: it {reason}") from None
 
 
 def run_isolated(
@@ -175,11 +174,3 @@ def _attempt(task: Callable[[Callable[[], None]], Any], alive: Callable[[], None
         traceback.print_exc()
         sys.stderr.flush()
         return Message("failed", typed_line(error))
-
-
-def _describe_exit(code: int, deadline_s: float) -> str:
-    if code == -signal.SIGALRM:
-        return f"it has hung for {deadline_s:g} seconds"
-    if code < 0:
-        return f"its process was killed by signal {-code} ({signal.strsignal(-code)})"
-    return f"its process ended itself with exit code {code}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import signal
 import sys
@@ -53,11 +52,6 @@ class ThreadPlan(NamedTuple):
             "learner thread": self.learner_threads,
         }
         return ", ".join(counted(count, name) for name, count in parts.items() if count)
-
-
-def useful_learner_threads(cores: int, learner_share: float) -> int:
-    """Returns how many learner threads a CPU keeps busy, if a batch has as many rollouts."""
-    return math.ceil(cores * learner_share)
 
 
 def name_thread(name: str) -> None:

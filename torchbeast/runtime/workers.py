@@ -40,7 +40,8 @@ _fork_server_pid: int | None = None
 
 
 def end_with_parent() -> None:
-    """Makes this process end when its parent dies.
+    """Makes this process end when its parent dies; on Linux with the parent's thread that started
+    it.
 
     Where the kernel cannot do that it ends with the process that asked a fork server for it.
     """
@@ -55,7 +56,7 @@ def end_with_parent() -> None:
 
 
 def begin_fork_server() -> None:
-    """Makes a fork server end with the process that started it; its children end with it.
+    """Makes a fork server end as :func:`end_with_parent` does; its children end with it.
 
     They are in a new session: a signal to the terminal's processes, or to all of a job, reaches
     only the learner, which then ends them in order.
@@ -110,8 +111,9 @@ def fork_context(*modules: str) -> ForkServerContext:
     """Makes a ``multiprocessing`` context whose children are forks of a fresh process with
     ``modules``.
 
-    That process has no threads, and ends with this one, however this one ends. Each child has pipes
-    to this process.
+    That process has no threads. It starts with the first child, in a thread that must last as long
+    as the children: it ends with that thread, however that ends. Each child has pipes to this
+    process.
     """
     raise_file_limit()
     context = multiprocessing.get_context("forkserver")
@@ -155,7 +157,7 @@ class Failures:
         Args:
             index: of the worker.
             name: of the worker, for messages.
-            reason: what it did, such as ``died (exit code 1)``.
+            reason: what it did, such as ``ended with exit code 1``.
             traceback: of an exception.
 
         Raises:

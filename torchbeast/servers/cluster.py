@@ -309,7 +309,7 @@ class _Driver:
                 try:
                     self._advance(actor, self._ray.get(call))
                 except self._ray.exceptions.RayActorError as error:
-                    if not self._is_replaced(actor, str(error)):
+                    if self._replace_lost(actor, str(error)):
                         lost[actor.host] += 1
                 except self._ray.exceptions.RayTaskError as error:
                     raise RunError(f"{actor}: {first_line(error.cause)}") from error
@@ -350,11 +350,11 @@ class _Driver:
         self._starts[index] += 1
         return actor.call("serve", config.served, config.loads[index].task, seeds, self._tls)
 
-    def _is_replaced(self, actor: _Actor, text: str) -> bool:
-        """Replaces an actor that Ray has lost. Returns whether its process died of itself."""
+    def _replace_lost(self, actor: _Actor, text: str) -> bool:
+        """Replaces an actor that Ray has lost. Returns whether a server went with its machine."""
         if "worker process has died" in text and actor.index is not None:
             self._replace(actor, f"died or hung (its last words are in {self._config.log_file})")
-            return True
+            return False
         if "creation task" in text or "failed to import" in text:
             found = re.search(r"\bip[=:] ?([\w.:]+)", text)
             place = "a machine of the cluster" if found is None else f"the machine {found[1]}"
@@ -367,7 +367,7 @@ class _Driver:
             if self._early_deaths > MAX_FAILURES * len(self._config.loads):
                 raise RunError(f"Ray cannot start servers: {text.strip().splitlines()[-1]}")
         self._forget(actor)
-        return actor.index is None
+        return actor.index is not None
 
     def _replace(self, actor: _Actor, reason: str) -> None:
         """Replaces an actor that failed. Raises RunError if that would not help."""

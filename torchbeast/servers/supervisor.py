@@ -9,9 +9,9 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from torchbeast.core.types import RunError
+from torchbeast.core.types import ObservationConfig, RunError
 from torchbeast.runtime.alarm import Watched, alarm, describe_end
 from torchbeast.runtime.workers import (
     Failures,
@@ -22,9 +22,6 @@ from torchbeast.runtime.workers import (
 )
 from torchbeast.servers.addresses import server_addresses
 from torchbeast.servers.sources import ServerSource
-
-if TYPE_CHECKING:
-    from torchbeast.envs import ObservationConfig
 
 # Ends a server process at any time. SIGTERM would not do: it comes when the parent has died, and
 # then nobody is left to kill a server that is stuck.

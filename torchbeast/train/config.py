@@ -13,7 +13,8 @@ from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.cli.training_flags import default_reward_clipping
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.envs import ObservationConfig, parse_games
+from torchbeast.core.types import ObservationConfig
+from torchbeast.envs import parse_games
 from torchbeast.runtime.allocation import default_num_actors
 
 

@@ -65,13 +65,13 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     # Imported late: a short run need not wait for it.
     import torch
 
-    from torchbeast.play.agents import read_trained
+    from torchbeast.play.agents import read_agent
     from torchbeast.play.games import play
     from torchbeast.play.testing import summarize
 
     torch.set_num_threads(1)
     try:
-        trained = read_trained(request.checkpoint, request.xpid, request.agent_type)
+        trained = read_agent(request.checkpoint, request.xpid, request.agent_type)
     except Exception as error:
         return Result((), (f"Loading the agent failed: {typed_line(error)}",))
     scores, failures = [], []

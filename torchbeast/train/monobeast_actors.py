@@ -8,6 +8,7 @@ else waiting for it.
 from __future__ import annotations
 
 import multiprocessing.connection
+import multiprocessing.forkserver
 import queue
 import threading
 from typing import Any
@@ -59,6 +60,8 @@ class ActorProcesses:
         self._stopped = threading.Event()
 
     def __enter__(self) -> ActorProcesses:
+        # Linux ends it with the thread that starts it: this one, not the first actor's.
+        multiprocessing.forkserver.ensure_running()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,11 +79,8 @@ class ActorProcesses:
         while self._start(index, generation):
             process = self._actors[index]
             failure = self._work(process, self._pipes[index])
-            if self._stopped.is_set():
+            if failure is None:
                 return
-            with self._children_lock:
-                process.kill()  # One that closed its pipe, or failed, may live on.
-                process.join()
             self._pipes[index].close()
             end = describe_end(process.exitcode, self._config.step_timeout_s)
             game = short_name(self._config.agent.tasks[self._config.tasks[index]])
@@ -134,10 +134,10 @@ class ActorProcesses:
             self._actors[index], self._pipes[index] = process, ours
         return True
 
-    def _work(self, process: Any, pipe: Any) -> str:
-        """Has an actor fill buffers until it ends or all is to end.
+    def _work(self, process: Any, pipe: Any) -> str | None:
+        """Has an actor fill buffers until it fails or all is to end.
 
-        Returns the traceback that it sent; empty if it sent none.
+        Returns the traceback of a failed actor, empty if it sent none; None if all is to end.
         """
         while (buffer := self._free.get()) is not None:
             try:
@@ -147,10 +147,15 @@ class ActorProcesses:
                 failure = ""
             if failure is None:
                 self._full.put(buffer)
-            else:
-                self._free.put(buffer)  # What it holds is not a whole rollout.
-                return failure
-        return ""
+                continue
+            if self._stopped.is_set():
+                return None
+            with self._children_lock:
+                process.kill()  # One that closed its pipe, or failed, may live on, and write.
+                process.join()
+            self._free.put(buffer)  # What it holds is not a whole rollout.
+            return failure
+        return None
 
     def _receive(self, process: Any, pipe: Any) -> str | None:
         """Waits for what an actor sends: None, or a traceback.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -29,7 +30,7 @@ from torchbeast.runtime.allocation import (
     divide,
 )
 from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
-from torchbeast.runtime.threads import ThreadPlan, available_cores, useful_learner_threads
+from torchbeast.runtime.threads import ThreadPlan, available_cores
 from torchbeast.train.config import TrainingConfig
 
 log = logging.getLogger("torchbeast")
@@ -116,7 +117,7 @@ def prepare(
     # operations over the cores; more than there are rollouts in a batch would only hold rollouts
     # that grow older. A GPU wants whole batches, and a second thread that copies the next one
     # meanwhile.
-    useful = useful_learner_threads(cores, agent_type.learner_share)
+    useful = math.ceil(cores * agent_type.learner_share)
     num_learners = 2 if gpu else min(useful, config.learning.batch_size)
     threads = ThreadPlan(
         learner_threads=machine.num_learner_threads or num_learners,

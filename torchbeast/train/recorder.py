@@ -83,7 +83,7 @@ class Recorder:
         """The newest one since the run was started or resumed."""
         self._display = make_display()
         self._logged_step = state.steps or 0
-        self._detector = BottleneckDetector(plan)
+        self._detector = BottleneckDetector(config.learner_queue_size, plan.num_actors)
         trace_path = self.path / "trace.json"
         self._trace = StepTrace(trace_path) if config.output.write_profiler_trace else None
         self._has_popart = config.network.use_popart
@@ -188,7 +188,7 @@ def _warn_of_skipped(stats: StepStats) -> None:
     count = stats.skipped_updates
     if count <= FIRST_SKIPPED or count % SKIPPED_INTERVAL == 0:
         log.warning(
-            "Step %s: the weights skip an update that is not finite, the %s. of the run (%s)",
+            "Step %s: an update that is not finite is skipped, number %s in this run (%s)",
             f"{stats.steps:,}",
             f"{count:,}",
             stats.fault,

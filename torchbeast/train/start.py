@@ -26,6 +26,7 @@ from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
 from torchbeast.runtime.text import first_line
+from torchbeast.train.checkpointer import name_tensors
 from torchbeast.train.config import TrainingConfig
 from torchbeast.train.initialisation import Initialisation, initialise, plan_initialisation
 from torchbeast.train.plan import RunPlan
@@ -95,6 +96,9 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         _check_weights(contents["model_state_dict"], agent)
         parameters = [p for p in agent.parameters() if p.requires_grad]
         check_optimizer_state(contents["optimizer_state_dict"], parameters)
+        faulty = find_not_finite(name_tensors(contents))
+        if faulty:
+            raise ValueError(f"{faulty[0]} is not finite")
         if "random_state" in contents:
             torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, RuntimeError) as error:
@@ -112,15 +116,12 @@ def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
 
 
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:
-    """Raises an error if ``state`` does not fit ``agent``, or a weight is not finite."""
+    """Raises an error if ``state`` does not fit ``agent``."""
     try:
         agent.load_state_dict(state)
     except RuntimeError as error:  # Its first line names nothing but the class.
         first, *details = str(error).splitlines()
         raise ValueError(details[0].strip() if details else first) from error
-    faulty = find_not_finite(agent.state_dict())
-    if faulty:
-        raise ValueError(f"{faulty[0]} is not finite")
 
 
 class RunState(NamedTuple):

@@ -1,5 +1,5 @@
-// Mutex, scoped lock and condition variable with annotations for clang's -Wthread-safety, and the
-// one way in which this library waits: in slices, with a look around between them.
+// Mutex, scoped lock and condition variable with annotations for clang's -Wthread-safety. Every
+// blocking wait of this library calls a function every 100 ms, which may end it.
 #pragma once
 
 #include <pthread.h>

@@ -4,7 +4,8 @@
 // environment's rollout is delivered. What happens when the stream ends is StreamError's remedy: it
 // reconnects and starts its rollouts anew, or the run ends. Events come from
 // different threads, one at a time: completions from the pool's thread for this stream, outputs
-// from inference threads.
+// from inference threads, OnDelivered from the thread that delivers rollouts, CheckDeadline from
+// the thread that runs the pool, and SetAddress from any.
 #pragma once
 
 #include <grpcpp/alarm.h>

@@ -111,7 +111,7 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
     logged_ = true;
     return server + reason + "; connecting again";
   }
-  // A server that has only to start is nothing to speak of.
+  // Not logged yet: the server may still be starting.
   const std::chrono::milliseconds patience = options_.connect_timeout / kPatience;
   if (!deadline_ || Clock::now() < *deadline_ - options_.connect_timeout + patience) {
     return std::nullopt;

@@ -76,9 +76,7 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
     agent_specs_ = agent_.flatten();
     agent_buffers_ = Allocate(agent_specs_);
   }
-  if (!agent_.has_same_structure(outputs)) {
-    throw std::invalid_argument("Agent outputs changed their structure");
-  }
+  agent_.check_same_structure(outputs);
   size_t index = 0;
   outputs.for_each([&](const Tensor& tensor) {
     if (!(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {

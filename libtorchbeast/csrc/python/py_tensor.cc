@@ -45,8 +45,8 @@ std::optional<DType> FromDLPack(nb::dlpack::dtype dtype) {
   return std::nullopt;
 }
 
-// What of torch is needed; null where it is not imported. Tensor.__dlpack__() would cost ten times
-// as much.
+// The functions of torch that are used here; null where it is not imported. Tensor.__dlpack__()
+// would cost ten times as much.
 struct TorchFunctions {
   nb::object tensor_type;
   nb::object to_dlpack;

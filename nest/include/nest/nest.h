@@ -128,12 +128,6 @@ class Nest {
     return packed;
   }
 
-  // Whether `other` has the same containers, sizes and keys.
-  template <typename U, typename OtherTag>
-  bool has_same_structure(const Nest<U, OtherTag>& other) const {
-    return !find_difference(other);
-  }
-
   // Throws NestError naming the first place where `other` has another structure.
   template <typename U, typename OtherTag>
   void check_same_structure(const Nest<U, OtherTag>& other) const {

@@ -10,7 +10,8 @@ from PIL import Image
 from tests.analysis.saliency.known import PLACES, Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
 from torchbeast.analysis.saliency.checks import Curves, Faithfulness, GradientCheck, Randomisation
-from torchbeast.analysis.saliency.drawing import find_peaks, make_film
+from torchbeast.analysis.saliency.drawing import find_peaks
+from torchbeast.analysis.saliency.film import make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
 

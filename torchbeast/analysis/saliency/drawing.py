@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -14,12 +11,10 @@ from PIL import Image
 from scipy.special import softmax
 
 from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
-from torchbeast.analysis.results import write_arrays
-from torchbeast.analysis.saliency.maps import Explainer, Score, Step
+from torchbeast.analysis.saliency.film import SaliencyFilm
+from torchbeast.analysis.saliency.maps import Score, Step
 from torchbeast.play.movie_writer import MovieWriter, caption, magnify, side_by_side
 from torchbeast.runtime.progress_bar import track
-from torchbeast.runtime.text import counted
-from torchbeast.runtime.threads import StopSignals
 
 # By name and unit of a score: what is drawn brightest.
 Peaks = Mapping[tuple[str, str], float]
@@ -28,30 +23,6 @@ PICTURE_HEIGHT = 420  # Pixels, about: pictures are magnified by whole numbers.
 SIDE_WIDTH = 220
 BAR_HEIGHT = 26
 LINE, TEXT, FAINT = (255, 255, 255), (230, 230, 230), (110, 110, 110)
-
-
-@dataclass(frozen=True)
-class SaliencyFilm:
-    """The steps of one agent's game and the maps that are drawn of them."""
-
-    name: str
-    steps: Sequence[Step]
-    scores: Sequence[Score]
-    maps: Mapping[str, np.ndarray]  # By score, float32 [steps, rows, columns].
-
-    @property
-    def values(self) -> np.ndarray:
-        """The game's own value at each step, in units of return."""
-        return np.array([step.outputs.values[step.subject.head] for step in self.steps])
-
-
-def make_film(name: str, steps: Sequence[Step], scores: Sequence[Score]) -> SaliencyFilm:
-    """Computes the maps of all steps."""
-    maps = {
-        score.name: np.stack([score(step.outputs, step.action) for step in steps])
-        for score in scores
-    }
-    return SaliencyFilm(name, steps, scores, maps)
 
 
 def find_peaks(films: Sequence[SaliencyFilm]) -> Peaks:
@@ -219,25 +190,6 @@ FRAMES_PER_SECOND = 15
 SHEET_COLUMNS = 6
 
 
-def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> None:
-    """Writes an ``.npz`` with the maps of each score, the agent's outputs and ``facts``."""
-    steps = film.steps
-    subject = steps[0].subject
-    arrays: dict[str, Any] = {
-        "step": [step.step for step in steps],
-        "action": [step.action for step in steps],
-        "action_names": subject.action_names,
-        "logits": np.stack([step.outputs.logits for step in steps]),
-        "values": np.stack([step.outputs.values for step in steps]),
-        "normalized_values": np.stack([step.outputs.normalized_values for step in steps]),
-        "tasks": subject.tasks,
-        "head": subject.head,
-        **{name.replace(":", "_"): maps for name, maps in film.maps.items()},
-        **facts,
-    }
-    write_arrays(path, arrays)
-
-
 def save_pictures(directory: Path, film: SaliencyFilm, peaks: Peaks) -> None:
     """Writes ``<step>.png`` for each step."""
     for index, step in enumerate(track(film.steps, total=len(film.steps), unit="pictures")):
@@ -264,40 +216,3 @@ def write_sheet(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None
         rows.append(caption(magnify(side_by_side(overlays), factor), f"{film.name}   {steps}"))
     sheet = np.concatenate([*rows, overlay_bars(films, peaks, rows[0].shape[1])])
     Image.fromarray(sheet).save(path)
-
-
-class Watcher(NamedTuple):
-    """An agent that watches a game, what is shown of it, and where that goes."""
-
-    explainer: Explainer
-    scores: tuple[Score, ...]
-    steps: Iterator[Step]
-    directory: Path
-
-
-def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[SaliencyFilm]:
-    """Makes the maps of all agents, frame by frame, until a signal comes.
-
-    Args:
-        watchers: the agents.
-        num_frames: how many frames they watch at most.
-        signals: entered; looked at after each frame.
-
-    Returns:
-        A film of each agent, equally long, of at least one frame.
-
-    Raises:
-        UsageError: the game ends before the first frame.
-    """
-    frames = []
-    views = zip(*(watcher.steps for watcher in watchers), strict=False)
-    for frame in track(views, total=num_frames, unit="frames"):
-        frames.append(frame)
-        if signals.received is not None:
-            break
-    if signals.received is not None:
-        print(f"Saving {counted(len(frames), 'frame')} ({signals.HINT})", file=sys.stderr)
-    return [
-        make_film(watcher.explainer.trained.xpid, steps, watcher.scores)
-        for watcher, steps in zip(watchers, zip(*frames, strict=True), strict=False)
-    ]

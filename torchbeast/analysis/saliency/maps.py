@@ -17,7 +17,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, check_game, choose_game, read_agent
-from torchbeast.play.games import GameLoop, action_names, watch_game
+from torchbeast.play.games import GameLoop, agent_action_names, watch_game
 
 POLICY, VALUE, ACTION, TASK = "policy", "value", "action", "task"
 CHOSEN = "action:chosen"
@@ -199,7 +199,7 @@ class Explainer:
 
     def __init__(self, trained: Trained, game: str, config: SaliencyConfig) -> None:
         agent = trained.agent
-        names = tuple(action_names(trained, game))
+        names = tuple(agent_action_names(trained, game))
         check_game(trained, game)
         agent.compute_dtype = config.dtype  # So that it plays as it is explained.
         self.trained, self.game, self.config = trained, game, config
@@ -207,7 +207,7 @@ class Explainer:
         self.subject = Subject(
             names,
             agent.config.tasks,
-            trained.task_or_first(game) if has_heads else 0,
+            trained.head(game),
             has_heads,
             "sigma²/2" if agent.config.use_popart else "returns²/2",
         )
@@ -300,6 +300,6 @@ def saliency(
     Raises:
         UsageError: there is no such agent or it does not know the game.
     """
-    trained = read_agent(Path(path), agent_type)
+    trained = read_agent(Path(path), agent_type=agent_type)
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)

@@ -18,8 +18,8 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
+from torchbeast.analysis.aggregates import Interval, percentiles, resample_means
 from torchbeast.analysis.saliency.perturbation import evaluate
-from torchbeast.analysis.statistics import Interval, percentiles, resample_means
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.preprocessing import FRAME_FORMATS
 from torchbeast.play.agents import Trained
@@ -59,7 +59,7 @@ class Place(NamedTuple):
     right: int
 
 
-Game = Sequence[Moment]
+Moments = Sequence[Moment]  # Of one game.
 # Of each picture of a moment, the newest last; empty if the newest shows no object of the kind.
 Places = Sequence[Sequence[Place]]
 # By colour: the places of the objects in each moment of each game.
@@ -98,7 +98,7 @@ def watch_moments(trained: Trained, game: str, *, first_frame: int, **options: A
     return moments
 
 
-def find_kinds(games: Sequence[Game]) -> Kinds:
+def find_kinds(games: Sequence[Moments]) -> Kinds:
     """Finds the objects of all moments by their colours, the most frequent kind first.
 
     An object is a connected place that differs from the median picture and from the picture's most
@@ -176,28 +176,28 @@ def remove(
 
 
 @torch.inference_mode()
-def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) -> list[Effect]:
+def measure(trained: Trained, game: str, seen: Sequence[Moments], kinds: Kinds) -> list[Effect]:
     """Measures what an agent does without the objects of each kind.
 
     Args:
         trained: the agent.
         game: the game's id.
-        games: moments as this agent sees them.
+        seen: of each game played, the moments as this agent sees them.
         kinds: of the same moments.
 
     Returns:
         An effect for each kind, in their order.
     """
-    head = trained.task_or_first(game) if trained.agent.config.num_heads > 1 else 0
+    head = trained.head(game)
     num_pictures = FRAME_FORMATS[trained.observation.frame_format].num_pictures
-    frames = [moment.inputs.frame[0, 0].numpy() for game_ in games for moment in game_]
+    frames = [moment.inputs.frame[0, 0].numpy() for moments in seen for moment in moments]
     background = np.median(np.stack(frames), axis=0).astype(frames[0].dtype)
     values: list[float] = []
     # By kind and game: pairs of changes of the policy and of the value.
     changes: dict[Colour, list[list[tuple[float, float]]]] = {
-        colour: [[] for _ in games] for colour in kinds
+        colour: [[] for _ in seen] for colour in kinds
     }
-    for i, moments in enumerate(games):
+    for i, moments in enumerate(seen):
         for j, moment in enumerate(moments):
             frame = moment.inputs.frame[0, 0].numpy()
             shown = [colour for colour in kinds if kinds[colour][i][j]]
@@ -215,7 +215,7 @@ def measure(trained: Trained, game: str, games: Sequence[Game], kinds: Kinds) ->
                 changes[colour][i].append((distance, abs(float(value[k, head] - value[0, head]))))
     unit = np.array([1.0, max(float(np.std(values)), 1e-12)])
     return [
-        _summarize([np.array(game_).reshape(-1, 2) / unit for game_ in of_kind])
+        _summarize([np.array(pairs).reshape(-1, 2) / unit for pairs in of_kind])
         for of_kind in changes.values()
     ]
 
@@ -258,7 +258,7 @@ def _format(effect: Effect, what: str) -> str:
 
 
 def draw_effects(
-    games: Sequence[Game], kinds: Kinds, effects: Mapping[str, Sequence[Effect]]
+    games: Sequence[Moments], kinds: Kinds, effects: Mapping[str, Sequence[Effect]]
 ) -> Any:
     """Draws each kind's effect on each agent, with its interval, beside a picture of an object."""
     from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
@@ -287,7 +287,7 @@ def draw_effects(
     return figure
 
 
-def _example(games: Sequence[Game], places: Sequence[Sequence[Places]]) -> np.ndarray:
+def _example(games: Sequence[Moments], places: Sequence[Sequence[Places]]) -> np.ndarray:
     """Cuts an object of middle size out of its picture, with a margin."""
     found = [
         (place, games[i][j].picture)

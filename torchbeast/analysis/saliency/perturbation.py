@@ -121,13 +121,14 @@ class Perturbation:
         frame = inputs.frame[0].float()
         change = find_blur(frame)
         unmasked = evaluate(self._agent, frame, inputs, state)
-        results = [output.repeat(math.prod(self._shape), 1) for output in unmasked]
+        # Logits and normalised values.
+        results = [output.repeat(math.prod(self._shape), 1) for output in unmasked[::2]]
 
         @torch.inference_mode()
         def evaluate_masked(places: Tensor) -> None:
             frames = frame + change * self._masks(places)
             outputs = evaluate(self._agent, frames, inputs, state)
-            for result, output in zip(results, outputs, strict=True):
+            for result, output in zip(results, outputs[::2], strict=True):
                 result[places] = output
 
         # Masks that change nothing need no forward pass.
@@ -136,7 +137,7 @@ class Perturbation:
         batches = places.split(self._batch_size) if len(places) else ()
         list(self._executor.map(evaluate_masked, batches))
         logits, values, normalized = (output[0].cpu().numpy() for output in unmasked)
-        masked_logits, _, masked_normalized = (
+        masked_logits, masked_normalized = (
             result.view(*self._shape, -1).cpu().numpy() for result in results
         )
         return Outputs(logits, values, normalized, masked_logits, masked_normalized)

@@ -24,7 +24,7 @@ from torchbeast.analysis.saliency.checks import (
     check_gradients,
     check_randomisation,
 )
-from torchbeast.analysis.saliency.drawing import SaliencyFilm
+from torchbeast.analysis.saliency.film import SaliencyFilm
 from torchbeast.analysis.saliency.maps import Explainer
 from torchbeast.runtime.text import format_rows
 

@@ -15,7 +15,8 @@ from PIL import Image
 from scipy.special import softmax
 
 from torchbeast.analysis.overlays import scale_to
-from torchbeast.analysis.saliency.drawing import Peaks, SaliencyFilm
+from torchbeast.analysis.saliency.drawing import Peaks
+from torchbeast.analysis.saliency.film import SaliencyFilm
 from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
 from torchbeast.core.types import UsageError
 
@@ -77,7 +78,7 @@ def _describe(film: SaliencyFilm, peaks: Peaks, checks: Sequence[Check]) -> dict
             {
                 "step": step.step,
                 "action": step.action,
-                "policy": softmax(step.outputs.logits).round(4).tolist(),
+                "policy": softmax(step.outputs.logits.astype(float)).round(4).tolist(),
                 "value": float(value),
             }
             for step, value in zip(film.steps, film.values, strict=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, trim_mean
 
-from torchbeast.analysis.statistics import (
+from torchbeast.analysis.aggregates import (
     bootstrap,
     bootstrap_games,
     interquartile_mean,

@@ -1,0 +1,115 @@
+"""The steps of a game and their saliency maps, of one agent or of several side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from torchbeast.analysis.results import write_arrays
+from torchbeast.analysis.saliency.maps import Explainer, Score, Step
+from torchbeast.runtime.progress_bar import track
+from torchbeast.runtime.text import counted
+from torchbeast.runtime.threads import StopSignals
+
+NO_MASKS = np.empty((0, 0, 0), np.float32)
+
+
+@dataclass(frozen=True)
+class SaliencyFilm:
+    """The steps of one agent's game and the maps that are drawn of them."""
+
+    name: str
+    steps: Sequence[Step]  # Without their outputs under masks.
+    scores: Sequence[Score]
+    maps: Mapping[str, np.ndarray]  # By score, float32 [steps, rows, columns].
+
+    @property
+    def values(self) -> np.ndarray:
+        """The game's own value at each step, in units of return."""
+        return np.array([step.outputs.values[step.subject.head] for step in self.steps])
+
+
+# A step without its outputs under masks, and its map of each score, float32 [rows, columns].
+MappedStep = tuple[Step, Sequence[np.ndarray]]
+
+
+def map_step(step: Step, scores: Sequence[Score]) -> MappedStep:
+    """Computes a step's maps, and drops its outputs under masks, which take most memory."""
+    maps = [score(step.outputs, step.action) for score in scores]
+    outputs = step.outputs._replace(masked_logits=NO_MASKS, masked_normalized_values=NO_MASKS)
+    return dataclasses.replace(step, outputs=outputs), maps
+
+
+def join_steps(name: str, mapped: Iterable[MappedStep], scores: Sequence[Score]) -> SaliencyFilm:
+    """Makes a film of steps that are mapped."""
+    steps, of_steps = zip(*mapped, strict=True)
+    of_scores = map(np.stack, zip(*of_steps, strict=True))
+    maps = dict(zip((score.name for score in scores), of_scores, strict=True))
+    return SaliencyFilm(name, steps, scores, maps)
+
+
+def make_film(name: str, steps: Iterable[Step], scores: Sequence[Score]) -> SaliencyFilm:
+    """Makes a film of steps."""
+    return join_steps(name, (map_step(step, scores) for step in steps), scores)
+
+
+class Watcher(NamedTuple):
+    """An agent that watches a game, what is shown of it, and where that goes."""
+
+    explainer: Explainer
+    scores: tuple[Score, ...]
+    steps: Iterator[Step]
+    directory: Path
+
+
+def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[SaliencyFilm]:
+    """Makes the maps of all agents, frame by frame, until a signal comes.
+
+    Args:
+        watchers: the agents.
+        num_frames: how many frames they watch at most.
+        signals: entered; looked at after each frame.
+
+    Returns:
+        A film of each agent, equally long, of at least one frame.
+
+    Raises:
+        UsageError: the game ends before the first frame.
+    """
+    frames = []
+    views = zip(*(watcher.steps for watcher in watchers), strict=False)
+    for view in track(views, total=num_frames, unit="frames"):
+        frames.append([map_step(step, w.scores) for step, w in zip(view, watchers, strict=True)])
+        if signals.received is not None:
+            break
+    if signals.received is not None:
+        print(f"Saving {counted(len(frames), 'frame')} ({signals.HINT})", file=sys.stderr)
+    return [
+        join_steps(watcher.explainer.trained.xpid, steps, watcher.scores)
+        for watcher, steps in zip(watchers, zip(*frames, strict=True), strict=False)
+    ]
+
+
+def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> None:
+    """Writes an ``.npz`` with the maps of each score, the agent's outputs and ``facts``."""
+    steps = film.steps
+    subject = steps[0].subject
+    arrays: dict[str, Any] = {
+        "step": [step.step for step in steps],
+        "action": [step.action for step in steps],
+        "action_names": subject.action_names,
+        "logits": np.stack([step.outputs.logits for step in steps]),
+        "values": np.stack([step.outputs.values for step in steps]),
+        "normalized_values": np.stack([step.outputs.normalized_values for step in steps]),
+        "tasks": subject.tasks,
+        "head": subject.head,
+        **{name.replace(":", "_"): maps for name, maps in film.maps.items()},
+        **facts,
+    }
+    write_arrays(path, arrays)
