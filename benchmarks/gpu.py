@@ -36,10 +36,10 @@ from train import EndToEnd, end_to_end
 from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.devices import DeviceStream
+from torchbeast.runtime.precision import choose_dtype
 from torchbeast.runtime.threads import available_cores
 
 UNROLL_LENGTH, BATCH_SIZE, NUM_ACTIONS = 80, 32, 6

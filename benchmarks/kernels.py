@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
-from torchbeast.core.precision import keep_freed_pages
 from torchbeast.models import AgentConfig, ResNet, kernels, make_agent
 from torchbeast.models.kernels import residual_section
 from torchbeast.models.normalization import normalize_frames
+from torchbeast.runtime.precision import keep_freed_pages
 
 SECTIONS = ((4, 16, 84), (16, 32, 42), (32, 32, 21))  # Channels of inputs and outputs, side.
 ROWS = 81

@@ -27,11 +27,11 @@ from scipy.ndimage import gaussian_filter
 
 from torchbeast.analysis.saliency import Outputs, Perturbation, SaliencyConfig
 from torchbeast.analysis.saliency.maps import Score
-from torchbeast.core.precision import choose_dtype, keep_freed_pages
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent
 from torchbeast.play.agents import read_agent
 from torchbeast.play.games import GameLoop, open_games
+from torchbeast.runtime.precision import choose_dtype, keep_freed_pages
 from torchbeast.runtime.threads import available_cores
 
 MODELS = Path(__file__).parent.parent / "models"

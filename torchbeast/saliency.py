@@ -123,8 +123,8 @@ def add_object_flags(parser: argparse.ArgumentParser) -> None:
 def make_config(flags: argparse.Namespace) -> SaliencyConfig:
     """Makes the configuration of the maps from the flags."""
     from torchbeast.analysis.saliency import SaliencyConfig
-    from torchbeast.core.precision import choose_dtype
     from torchbeast.runtime.devices import choose_devices
+    from torchbeast.runtime.precision import choose_dtype
 
     device = choose_devices(flags.disable_cuda).inference
     return SaliencyConfig(
@@ -291,7 +291,7 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
     """
     from torchbeast.analysis.results import make_directory
     from torchbeast.analysis.saliency.film import watch
-    from torchbeast.core.precision import keep_freed_pages
+    from torchbeast.runtime.precision import keep_freed_pages
 
     log.info("Loading the agents")
     for flag in ("movie", "sheet", "html"):  # At once, not when the work is done.

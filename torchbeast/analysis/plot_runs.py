@@ -27,11 +27,28 @@ from torchbeast.analysis.runs import (
     rename_apart,
 )
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import NamedPaths, Parser, named_paths
+from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
 # Of the references' lines, in their order.
 REFERENCE_STYLES = ("-", "--", ":", "-.")
+
+
+class NamedPaths(NamedTuple):
+    """Paths that are shown under one name; each under its own if it is None."""
+
+    name: str | None
+    paths: tuple[Path, ...]
+
+
+def named_paths(text: str) -> NamedPaths:
+    """Parses ``PATH`` or ``NAME=PATH,PATH``: an argparse type."""
+    name, separator, paths = text.partition("=")
+    if not separator or Path(text).expanduser().exists():
+        return NamedPaths(None, (Path(text).expanduser(),))
+    if not (name and paths):
+        raise argparse.ArgumentTypeError(f"{text} is neither a path nor NAME=PATH,PATH")
+    return NamedPaths(name, tuple(Path(path).expanduser() for path in paths.split(",")))
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torchbeast
 from torchbeast.cli.presets import PRESETS
@@ -204,23 +204,6 @@ def agent_type(text: str) -> str:
     raise argparse.ArgumentTypeError(
         f"choose {', '.join(AGENT_TYPES)} or package.module:Class, not {text}"
     )
-
-
-class NamedPaths(NamedTuple):
-    """Paths that are shown under one name; each under its own if it is None."""
-
-    name: str | None
-    paths: tuple[Path, ...]
-
-
-def named_paths(text: str) -> NamedPaths:
-    """Parses ``PATH`` or ``NAME=PATH,PATH``: an argparse type."""
-    name, separator, paths = text.partition("=")
-    if not separator or Path(text).expanduser().exists():
-        return NamedPaths(None, (Path(text).expanduser(),))
-    if not (name and paths):
-        raise argparse.ArgumentTypeError(f"{text} is neither a path nor NAME=PATH,PATH")
-    return NamedPaths(name, tuple(Path(path).expanduser() for path in paths.split(",")))
 
 
 def directory(text: str) -> str:

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core.precision import choose_dtype
 from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
 from torchbeast.envs import EnvStream, derive_seed, make_env
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.alarm import Watched, alarm
 from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.devices import map_tensors
+from torchbeast.runtime.precision import choose_dtype
 from torchbeast.runtime.text import first_line
 from torchbeast.runtime.workers import begin_worker
 from torchbeast.train.plan import RunPlan

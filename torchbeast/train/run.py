@@ -18,12 +18,12 @@ import torch
 
 from torchbeast.cli.flags import DEFAULT_SAVEDIR
 from torchbeast.core.learner import Learner, rollouts_at_once
-from torchbeast.core.precision import keep_freed_pages
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.preprocessing import PROFILES
 from torchbeast.records.hosts import HostSnapshot
+from torchbeast.runtime.precision import keep_freed_pages
 from torchbeast.runtime.text import counted, typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.train.checkpointer import Checkpointer

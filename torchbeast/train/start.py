@@ -17,7 +17,6 @@ from torchbeast.cli.config import describe_changes, flatten
 from torchbeast.core.divergence import find_not_finite
 from torchbeast.core.learner import Learner
 from torchbeast.core.optimizer import check_optimizer_state
-from torchbeast.core.precision import choose_dtype
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
@@ -25,6 +24,7 @@ from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
+from torchbeast.runtime.precision import choose_dtype
 from torchbeast.runtime.text import first_line
 from torchbeast.train.checkpointer import name_tensors
 from torchbeast.train.config import TrainingConfig
