@@ -1,13 +1,8 @@
-import shlex
-from importlib import import_module
-from pathlib import Path
-
 import pytest
 
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train import TrainingRun, prepare
 from torchbeast.train.monobeast_process import SharedWeights
-from torchbeast.train.run import describe_next
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
@@ -39,16 +34,3 @@ def test_a_run_that_diverges_ends_and_leaves_its_checkpoint(finished_run, resume
     assert last.startswith("polybeast: error: training diverged: ")
     assert "Traceback" not in result.stderr
     assert (finished_run / "model.tar").read_bytes() == before
-
-
-def test_a_finished_run_names_commands_that_its_programs_accept(make_config):
-    config = make_config("--env=tests.moving_target:MovingTarget-v0", "--xpid=it's mine")
-    title, *commands = describe_next(prepare(config)).splitlines()
-    assert title == "Next:"
-    for command in commands:
-        words = shlex.split(command)
-        assert words[:2] == ["python", "-m"]
-        flags = import_module(words[2]).make_parser().parse_args(words[3:])
-        assert flags.xpid == "it's mine"
-        assert Path(flags.savedir) == Path(config.output.savedir)
-    assert all("--env tests.moving_target:MovingTarget-v0" in command for command in commands)

@@ -1,195 +1,30 @@
-"""A training run: its learner, its published weights, and what it gives to its user.
+"""A training run: its learner, its published weights, and its outputs.
 
-Of several ranks the first one has all outputs; the others have :class:`NoOutputs`.
+Of several ranks the first one has all outputs.
 """
 
 from __future__ import annotations
 
 import logging
-import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchbeast.cli.flags import DEFAULT_SAVEDIR
-from torchbeast.core.learner import Learner, rollouts_at_once
+from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
-from torchbeast.envs.games import is_custom, short_name
-from torchbeast.envs.preprocessing import PROFILES
 from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.precision import keep_freed_pages
-from torchbeast.runtime.text import counted, typed_line
+from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
-from torchbeast.train.checkpointer import Checkpointer
-from torchbeast.train.evaluation import AgentEvaluator
+from torchbeast.train.outputs import NoOutputs, RunOutputs
 from torchbeast.train.plan import RunPlan
-from torchbeast.train.recorder import Recorder
 from torchbeast.train.start import RunState, check_recipe, make_learner, recipe, resume_or_start
 
 log = logging.getLogger("torchbeast")
-
-
-class NoOutputs:
-    """The outputs of a rank that is not the first: each method does nothing."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        """Returns what takes the place of each method of :class:`RunOutputs`."""
-        return lambda *_, **__: None
-
-
-class RunOutputs:
-    """The outputs of a run."""
-
-    def __init__(self, plan: RunPlan, state: RunState) -> None:
-        """Creates or resumes the run's directory.
-
-        Args:
-            plan: the run.
-            state: what the run starts from.
-
-        Raises:
-            UsageError: the directory cannot be written to, or a logger cannot be used.
-        """
-        self._plan = plan
-        self._state = state
-        self._recorder = Recorder(plan, state)
-        self._path = self._recorder.path
-        self._saved = False
-        self._summary: list[str] = []
-
-    def attach(self, learner: Learner) -> None:
-        """Sets the learner, before it learns."""
-        self._learner = learner
-        self._checkpointer = Checkpointer(
-            self._path, self._plan, self._state.seed, learner, self._recorder.progress
-        )
-        self._evaluator = AgentEvaluator(
-            self._plan, self._recorder, self._checkpointer.save_agent, learner.steps
-        )
-        if self._state.checkpoint is not None:
-            step = f"{learner.steps:,}"
-            log.info("Resuming at step %s from %s", step, self._checkpointer.path)
-            for change in self._state.changes:
-                log.info("Changed since then: %s", change)
-
-    def start(self) -> None:
-        """Logs where the run is, what it runs on and what to expect."""
-        plan, config = self._plan, self._plan.config
-        log.info("Run %s in %s", plan.xpid, self._path)
-        actors = counted(plan.num_actors, "actor")
-        each = f"{plan.ranks.count} ranks, each with " if plan.ranks.count > 1 else ""
-        servers = counted(len(plan.servers), "environment server") + ", " if plan.servers else ""
-        log.info("%s%s, %s%s, %s", each, actors, servers, plan.threads, plan.devices)
-        if len(set(plan.shares)) > 1:
-            names = map(short_name, config.games)
-            counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
-            log.info("Unequal numbers of environments per game: %s", counts)
-        if any(map(is_custom, config.games)):
-            log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
-        profile = config.observation.preprocessing
-        sticky = PROFILES[profile].sticky_action_probability > 0
-        for game in [g for g in config.games if g.startswith("ALE/") and not sticky][:1]:
-            log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
-        log.info("Curves: tensorboard --logdir %s", self._path.parent)
-
-    def record_step(self, stats: StepStats) -> None:
-        """Takes in a learner step. The learner's threads call it between two steps."""
-        self._recorder.record_step(stats)
-        self._checkpointer.keep_copy_if_due(stats)
-        self._evaluator.request_if_due(stats)
-
-    def record_gradients(self) -> None:
-        """Takes in the gradients of a step. The learner's threads call it."""
-        self._recorder.record_gradients(self._learner)
-
-    def set_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        """Sets the function that says what each host has contributed."""
-        self._recorder.hosts = hosts
-
-    def update(self, queues: dict[str, int]) -> None:
-        """Reports, evaluates and saves if it is time. To be called twice a second."""
-        self._recorder.update(queues, self._learner)
-        self._evaluator.update()
-        self._checkpointer.save_if_due()
-
-    def announce_stop(self, signum: int) -> None:
-        """Says that a signal stops the run."""
-        log.info(
-            "%s: saving the run (%s)",
-            "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name,
-            StopSignals.HINT,
-        )
-
-    def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
-        """Saves the run and writes its last records. The learner has ended."""
-        if is_interrupted:
-            self._evaluator.close()
-        self._saved = self._checkpointer.save()
-        self._summary = self._recorder.finish(queues, self._learner)
-
-    def finish(self, is_interrupted: Callable[[], bool], signum: int | None) -> None:
-        """Evaluates the final agent, unless the run was interrupted, and says how it ended.
-
-        Raises:
-            RunError: the run could not be saved.
-        """
-        if not is_interrupted():
-            self._evaluator.finish(self._learner, is_interrupted)
-        for line in [*self._summary, *self._evaluator.summary()]:
-            print(line)
-        print(f"{self._learner.steps:,} steps; run in {self._path}", flush=True)
-        if signum is not None and self._saved:
-            print(self._describe_saved(), flush=True)
-        elif self._saved and self._checkpointer.saved_step is not None:
-            print(describe_next(self._plan), flush=True)
-        if not self._saved:
-            error = "the last steps are not saved"
-            if signum is None:
-                raise RunError(error)
-            log.error("%s", error[0].upper() + error[1:])
-
-    def close(self) -> None:
-        """Closes all files, and the evaluator."""
-        self._evaluator.close()
-        self._recorder.close()
-
-    def _describe_saved(self) -> str:
-        if self._checkpointer.saved_step is None:
-            return "Nothing was saved: " + (
-                "--disable_checkpoint was given"
-                if self._plan.config.output.disable_checkpoint
-                else "the agent had not learned from any step yet"
-            )
-        return (
-            f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}.\n"
-            f"To resume, run the same command with --xpid {self._plan.xpid}"
-        )
-
-
-def describe_next(plan: RunPlan) -> str:
-    """Returns the commands that score, film and explain the agent of a finished run."""
-    output, games = plan.config.output, plan.config.games
-    flags = f"--xpid {shlex.quote(plan.xpid)}"
-    if Path(output.savedir) != Path(DEFAULT_SAVEDIR).expanduser():
-        flags += f" --savedir {shlex.quote(str(output.savedir))}"
-    one = f" --env {games[0]}" if len(games) > 1 or is_custom(games[0]) else ""
-    every = f" --env {','.join(games)}" if any(map(is_custom, games)) else ""
-    if ":" in plan.agent.agent_type:
-        flags += f" --agent_type {plan.agent.agent_type}"
-    return "\n".join(
-        [
-            "Next:",
-            f"  python -m torchbeast.polybeast --mode test {flags}{every}",
-            f"  python -m torchbeast.polybeast --mode record {flags}{one}",
-            f"  python -m torchbeast.saliency {flags}{one}",
-        ]
-    )
 
 
 # How long threads get to finish what they are at when a run ends.
