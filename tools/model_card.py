@@ -41,26 +41,27 @@ from torchbeast.records.scores import POLICIES
 from torchbeast.runtime.text import human_return
 from torchbeast.runtime.threads import available_cores
 
-EPISODES = 30
+EPISODES = 30  # Full games of each game and policy.
+MANY_GAMES = 20  # From so many games on a third will do.
 SEED = 100  # Of the games; training begins with other ones.
 NETWORKS = {"resnet": "IMPALA ResNet", "atari": "shallow CNN", "aaa": "attention-augmented agent"}
 # By game and policy: the returns of full games.
 Returns = dict[str, dict[str, list[float]]]
 
 INTRODUCTION = (
-    f"Mean return of {EPISODES} full games per game (`--mode test --sample --num_episodes "
-    f"{EPISODES} --seed {SEED}`). Brackets are 95 % bootstrap intervals over these games. They say "
-    "nothing about other seeds of training. 0 % is a random agent, 100 % a professional games "
-    "tester (Wang et al. 2016, arXiv:1511.06581). Greedy play repeats games: `different` counts "
-    "the returns that differ."
+    "Mean return of {count} full games per game (`--mode test --sample --num_episodes {count} "
+    "--seed {seed}`). Brackets are 95 % bootstrap intervals over these games. They say nothing "
+    "about other seeds of training. 0 % is a random agent, 100 % a professional games tester "
+    "(Wang et al. 2016, arXiv:1511.06581). Greedy play repeats games: `different` counts the "
+    "returns that differ."
 )
 
 
-def play_games(agent: Path, game: str, policy: str) -> list[float]:
+def play_games(agent: Path, count: int, game: str, policy: str) -> list[float]:
     """Returns of an agent's full games. Runs in a process of its own."""
     torch.set_num_threads(1)
     trained = read_agent(agent)
-    episodes = play(trained, game, EPISODES, greedy=policy == "greedy", seed=SEED)
+    episodes = play(trained, game, count, greedy=policy == "greedy", seed=SEED)
     return [episode.episode_return for episode in episodes]
 
 
@@ -74,9 +75,10 @@ def evaluate(agent: Path) -> Returns:
             games: Returns = known["games"]
             return games
     tasks = trained.agent.config.tasks
+    count = EPISODES if len(tasks) < MANY_GAMES else EPISODES // 3
     with ProcessPoolExecutor(available_cores(), get_context("spawn")) as pool:
         jobs = [(game, policy) for game in tasks for policy in POLICIES]
-        played = pool.map(partial(play_games, agent), *zip(*jobs, strict=True))
+        played = pool.map(partial(play_games, agent, count), *zip(*jobs, strict=True))
         games = {game: {} for game in tasks}
         for (game, policy), returns in zip(jobs, played, strict=True):
             games[game][policy] = returns
@@ -176,6 +178,8 @@ def write_card(agent: Path) -> Path:
     meta = json.loads((agent / "meta.json").read_text())
     notes = agent / "notes.md"
     draw_curve_of(agent)
+    games = evaluate(agent)
+    count = min(len(returns["sampled"]) for returns in games.values())
     parts = [
         f"# {agent.name}",
         "<!-- Written by tools/model_card.py: changes are lost. -->",
@@ -183,8 +187,8 @@ def write_card(agent: Path) -> Path:
         format_facts(agent, meta),
         *([notes.read_text().strip()] if notes.exists() else []),
         "## Scores",
-        format_scores(evaluate(agent)),
-        INTRODUCTION,
+        format_scores(games),
+        INTRODUCTION.format(count=count, seed=SEED),
         "## Training",
         "Mean return of the last 100 full games, whose actions are sampled; the band is their "
         "standard deviation:",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -69,6 +70,7 @@ def main() -> int:
     flags = parser.parse_args()
 
     def work(_: object) -> None:
+        torch.set_num_threads(1)  # A picture at a time: a second thread gains little.
         trained = read_agent(flags.run)
         games = trained.agent.config.tasks
         films = [play(trained, game, flags.steps) for game in games]

@@ -35,6 +35,7 @@ from torchbeast.runtime.threads import StopSignals
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"
 MAX_ROWS = 250  # Of logs.csv: as many as a curve shows.
+MAX_CELLS = 25_000  # Of it, too, for agents of many games.
 MAX_COPIES = 3  # Of the filters, from within training.
 # Of a checkpoint: what is needed to resume a run, but not to play.
 LEFT_OUT = {"optimizer_state_dict", "progress", "random_state", "seed", "skipped_updates"}
@@ -97,7 +98,7 @@ def ship(run: Path, target: Path) -> None:
             copy = run_files.intermediate_path(target, step)
             checkpoint.save(copy, slim_copy(checkpoint.load(copies[step])))
     header, *rows = complete_lines((run / "logs.csv").read_text())
-    count = min(len(rows), MAX_ROWS)
+    count = min(len(rows), MAX_ROWS, MAX_CELLS // len(header.split(",")))
     chosen = [rows[(i + 1) * len(rows) // count - 1] for i in range(count)]
     (target / "logs.csv").write_text("\n".join([header, *map(round_numbers, chosen)]) + "\n")
     meta = json.loads((run / "meta.json").read_text())
