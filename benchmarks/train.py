@@ -47,10 +47,10 @@ from _rollouts import random_rollout
 
 from torchbeast import polybeast
 from torchbeast.core.batch_gate import LearnerClosed
-from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import make_env
 from torchbeast.runtime.threads import StopSignals, available_cores
 from torchbeast.train import TrainingConfig, TrainingRun, prepare
+from torchbeast.train.published_weights import PublishedWeights
 
 NETWORK_SECONDS = 30
 TRAINING_SECONDS = 120

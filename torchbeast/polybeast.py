@@ -58,10 +58,10 @@ def make_parser() -> Parser:
 
 def train(config: TrainingConfig, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.core.weights import PublishedWeights
     from torchbeast.servers import addresses as servers_lib
     from torchbeast.train import TrainingRun, open_run
     from torchbeast.train.polybeast_pipeline import Pipeline
+    from torchbeast.train.published_weights import PublishedWeights
 
     servers_lib.check_compiled()
     with contextlib.ExitStack() as stack:

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from tests.core.test_learner import CONFIG, make_rollout
 from torchbeast.core.batch_gate import LearnerClosed
-from torchbeast.core.distributed import Ranks
 from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.models import make_agent
+from torchbeast.runtime.ranks import Ranks
 
 STEPS = 4
 

@@ -1,20 +1,23 @@
+import operator
+import threading
+
 import pytest
 
 from tests.threads import start
 from torchbeast.core.batch_gate import BatchGate, LearnerClosed
 
 
-def make_gate(batch_size, learn):
-    return BatchGate(batch_size, lambda a, b: a + b, lambda whole: whole, learn, lambda: False)
-
-
-def add(gate, part):
+def add(gate, part, learn=lambda batch: None, prepare=lambda: None):
     with gate.part(len(part)):
-        gate.deliver(part, len(part))
+        batch = gate.deliver(part, len(part))
+        if batch is not None:
+            prepare()
+            with gate.update():
+                learn(batch)
 
 
 def test_close_wakes_threads_that_wait():
-    gate = make_gate(1, lambda batch: None)
+    gate = BatchGate(1, operator.add)
     with gate.part(1):
         waiting, errors = start(add, gate, ["b"])
         gate.close()
@@ -22,18 +25,31 @@ def test_close_wakes_threads_that_wait():
     assert [type(error) for error in errors] == [LearnerClosed]
 
 
+def test_a_run_can_be_saved_while_it_waits_for_other_processes():
+    def save():
+        with gate.between_batches():
+            saved.append(list(learned))
+
+    gate, answered, learned, saved = BatchGate(1, operator.add), threading.Event(), [], []
+    learning, _ = start(add, gate, ["a"], learned.append, answered.wait)
+    saving, _ = start(save)
+    saving.join(timeout=10)
+    assert saved == [[]]
+    answered.set()
+    learning.join()
+    assert learned == [["a"]]
+
+
 def test_one_failure_wakes_all_threads():
     def fail(_):
         raise ArithmeticError("no")
 
-    def enter():
-        with gate.part(1):
-            waiting.append(start(add, gate, ["b"]))
-            gate.deliver(["a"], 1)
+    def wait():
+        waiting.append(start(add, gate, ["b"]))
 
-    gate, waiting = make_gate(1, fail), []
+    gate, waiting = BatchGate(1, operator.add), []
     with pytest.raises(ArithmeticError):
-        enter()
+        add(gate, ["a"], fail, wait)
     ((thread, errors),) = waiting
     thread.join()
     with pytest.raises(RuntimeError, match="another learner thread failed"):

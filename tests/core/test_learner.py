@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from torchbeast.core.batch_gate import LearnerClosed
-from torchbeast.core.divergence import MAX_SKIPPED_IN_A_ROW
-from torchbeast.core.learner import Learner, rollouts_at_once
+from torchbeast.core.learner import MAX_SKIPPED_IN_A_ROW, Learner, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.models import AgentConfig, make_agent
+from torchbeast.models import AgentConfig, AtariNet, make_agent
 
 CONFIG = AgentConfig(
     agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=("A-v0", "B-v0")
@@ -123,6 +122,34 @@ def test_a_batch_is_normalised_by_statistics_that_contain_it():
     ):
         scale = ((1 - config.alpha) * gradient.square()).sqrt() + config.epsilon
         torch.testing.assert_close(found, parameter - 0.1 * gradient / scale, rtol=1e-3, atol=1e-4)
+
+
+class Odd(AtariNet):
+    """Has two parameters with one gradient, one whose gradient is a number, and one without use."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.a, self.b = (torch.nn.Parameter(torch.zeros(512)) for _ in range(2))
+        self.w, self.unused = (torch.nn.Parameter(torch.zeros(3)) for _ in range(2))
+
+    def encode(self, x):
+        return torch.tanh(super().encode(x) + (self.a + self.b) + self.w.sum())
+
+
+def test_parts_of_a_batch_add_up_whatever_gradients_a_custom_agent_has():
+    agents = []
+    for parts in ([[0, 1, 2, 3]], [[0], [1], [2], [3]]):
+        torch.manual_seed(0)
+        agent = Odd(CONFIG)
+        learner = Learner(agent, LossConfig(), OptimizerConfig(), 4, lambda _: None)
+        for part in parts:
+            learner.learn(*join([make_rollout(seed) for seed in part]), ())
+        agents.append(agent)
+    whole, in_parts = agents
+    assert whole.a.any()
+    assert not whole.unused.any()
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(in_parts.state_dict()[name], value, msg=name)
 
 
 def test_threads_learn_one_batch_together():

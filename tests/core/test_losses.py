@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchbeast.core import vtrace
-from torchbeast.core.losses import LossConfig, align, rollout_losses
+from torchbeast.core.losses import LossConfig, own_head, rollout_losses
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent, AgentConfig
 
@@ -201,6 +201,36 @@ def random_rollout(generator, rows, batch, num_tasks, num_actions):
     return env, AgentOutput(action, draw(rows, batch, num_actions), None, None)
 
 
+@pytest.mark.parametrize("beta_per", ["target", "batch"])
+def test_with_popart_errors_and_advantages_are_divided_by_their_games_sigma(beta_per):
+    torch.manual_seed(0)
+    games = {"tasks": ("A", "B"), "use_popart": True, "beta": 0.1, "beta_per": beta_per}
+    agent = Tiny(AgentConfig(observation_shape=(2, 2, 2), num_actions=3, **games)).double()
+    agent.baseline.set_statistics([(1.0, 2.0), (-5.0, 0.5)])
+    config = LossConfig(clip_rewards=False, entropy_cost=0.1)
+    env, actor = random_rollout(torch.Generator().manual_seed(2), 9, 4, 2, 3)
+    result = rollout_losses(agent, env, actor, (), config)
+
+    output = agent(env, sample=False)[0]
+    v = own_head(output.baseline, env.task.long()).detach()
+    logits, action = output.policy_logits[:-1], actor.action[1:].squeeze(-1)
+    returns = torch.where(result.is_step, env.reward[1:], v[:-1])
+    advantages = vtrace.from_logits(
+        actor.policy_logits[1:], logits, action, 0.99 * ~env.done[1:], returns, v[:-1], v[-1]
+    ).pg_advantages
+    layer = agent.baseline
+    moments = layer.moments if beta_per == "batch" else layer.moved(result.targets)
+    sigma = moments.sigma[result.task]
+    error = 0.5 * ((result.vs - v[:-1]) / sigma).square() * result.is_step
+    torch.testing.assert_close(result.value_error, error)
+    log_probs = vtrace.action_log_probs(logits, action)
+    expected = -log_probs * advantages / sigma * result.is_step
+    # V-trace is in float32.
+    torch.testing.assert_close(result.policy_gradient, expected, rtol=1e-5, atol=1e-5)
+    total = expected + 0.5 * error - 0.1 * result.policy_entropy
+    torch.testing.assert_close(result.per_step, total, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize("use_popart", [False, True])
 def test_gradients_equal_finite_differences(monkeypatch, use_popart, use_lstm):
@@ -249,11 +279,7 @@ def test_gradients_equal_finite_differences(monkeypatch, use_popart, use_lstm):
 
 
 def test_each_task_has_its_own_value_head():
-    env, actor = rollout([0.0, 0.0], [0, 0])
-    env = env._replace(task=torch.ones(2, 1, dtype=torch.int32))
     heads = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])
+    task = torch.ones(2, 1, dtype=torch.int64)
     for num_heads, expected in ((1, [1, 3]), (2, [2, 4])):
-        values = heads[..., :num_heads]
-        output = AgentOutput(None, torch.zeros(2, 1, 2), values, values)
-        transitions = align(env, actor, output, LossConfig())
-        assert [transitions.v_tm1.item(), transitions.bootstrap_v.item()] == expected
+        assert own_head(heads[..., :num_heads], task).flatten().tolist() == expected

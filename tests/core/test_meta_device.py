@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.core.test_learner import CONFIG, make_rollout
+from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.stats import collect_part, read_stats
-from torchbeast.core.update import UpdateRule
 from torchbeast.models import make_agent
 
 META = torch.device("meta")
@@ -44,11 +44,12 @@ def test_a_learner_step_stays_on_its_device(monkeypatch, config):
     env, actor = map(to_meta, make_rollout(0, batch=2))
     state = agent.initial_state(2)
     losses = rollout_losses(agent, env, actor, state, LossConfig())
-    rule = UpdateRule(agent, OptimizerConfig(total_steps=10), lambda: None)
-    gradients = rule.gradients(losses)
+    learner = Learner(agent, LossConfig(), OptimizerConfig(), 2, lambda _: None)
+    gradients = learner._gradients(losses)
     stats = collect_part(losses, env, env.task, 3, len(CONFIG.tasks))
-    norm = rule.prepare(gradients, losses.targets)
-    rule.apply(1e-3)
+    norm = torch.nn.utils.get_total_norm(gradients)
+    moved = agent.baseline.moved(losses.targets) if losses.targets else None
+    learner._apply(gradients, norm, moved, 1e-3)
     tensors = [*gradients, *stats, norm, *agent.state_dict().values()]
     assert {tensor.device for tensor in tensors} == {META}
     with pytest.raises(NotImplementedError):  # The first time that a value is read.

@@ -5,9 +5,12 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import ROOT
 from torchbeast import polybeast
+from torchbeast.core import vtrace
+from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.runtime.workers import fork_context
 from torchbeast.train import TrainingConfig
 
@@ -23,6 +26,20 @@ def _fork_server():
     """Lets actors and evaluations start as forks of one process that has torch."""
     fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_process")
     forkserver.ensure_running()
+
+
+@pytest.fixture
+def on_policy(monkeypatch):
+    """Checks that an agent computes for a rollout what acted in it."""
+    seen, compute = [], vtrace.from_logits
+    monkeypatch.setattr(vtrace, "from_logits", lambda *a: seen.append(compute(*a)) or seen[-1])
+
+    def check(agent, env, actor, state):
+        rollout_losses(agent, env, actor, state, LossConfig())
+        rhos = seen[-1].log_rhos
+        torch.testing.assert_close(rhos, torch.zeros_like(rhos), rtol=0, atol=1e-5)
+
+    return check
 
 
 @pytest.fixture

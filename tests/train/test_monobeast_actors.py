@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -13,12 +14,28 @@ import torch
 from torchbeast.core.types import RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime import workers
-from torchbeast.train.monobeast_actors import ActorProcesses
+from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
 from torchbeast.train.monobeast_process import ActorConfig, RolloutBuffers, SharedWeights
 
 pytestmark = pytest.mark.usefixtures("_fork_server")
 
 RAISES = "tests.hostile:Raises-v0"
+
+
+def test_a_buffer_is_given_back_when_it_has_been_learned_from():
+    told = []
+
+    def get(count):
+        told.append("get")
+        return [0] if told == ["get"] else None
+
+    config = AgentConfig(agent_type="resnet", num_actions=2, observation_shape=(1, 8, 8))
+    actors = SimpleNamespace(
+        get=get, buffers=RolloutBuffers(config, 5, 1), give_back=lambda _: told.append("give back")
+    )
+    learner = SimpleNamespace(learn=lambda *_: told.append("learn"))
+    learner_loop(actors, learner, torch.device("cpu"), 1)
+    assert told == ["get", "learn", "give back", "get"]
 
 
 def make_actors(game, **changes):

@@ -3,10 +3,10 @@ import tempfile
 import pytest
 import torch
 
-from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.devices import Devices
+from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import available_cores
 from torchbeast.train import prepare
 

@@ -1,5 +1,7 @@
 import pytest
+import torch
 
+from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train import TrainingRun, prepare
 from torchbeast.train.monobeast_process import SharedWeights
@@ -24,6 +26,20 @@ def test_what_fails_at_the_end_does_not_hide_the_first_error(
             run.watch(check, lambda: {"learner": 0, "inference": 0}, lambda: None)
     message = "The run cannot be saved: RuntimeError: the GPU is gone"
     assert message in (tmp_path / "run" / "out.log").read_text()
+
+
+def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monkeypatch):
+    shared, seeds, draws = [], [], []
+    monkeypatch.setattr(Ranks, "broadcast", lambda _, c: shared.append(c) or shared[0])
+    for index in range(3):
+        plan = prepare(make_config(), Ranks(index, 3, index, 3))
+        run = TrainingRun(plan, StopSignals(), SharedWeights)
+        seeds.append(run.server_seed)
+        draws.append(torch.rand(1).item())
+        run.learner.steps = 40
+        seeds.append(run.server_seed)
+        run._outputs.close()
+    assert (len(set(seeds)), len(set(draws))) == (6, 3)
 
 
 def test_a_run_that_diverges_ends_and_leaves_its_checkpoint(finished_run, resume):

@@ -1,32 +1,33 @@
 """The learner of PolyBeast and MonoBeast: learns from rollouts and updates the weights.
 
-Several threads may call :meth:`Learner.learn`, each with a part of a batch
-(:mod:`torchbeast.core.batch_gate`). The gradients of the parts are added, because a loss is a sum
-over steps. With PopArt each part is normalised by itself: see
-:class:`torchbeast.core.update.UpdateRule`. The thread that delivers the last part of a batch adds
-the gradients of the other ranks (:mod:`torchbeast.core.distributed`) and updates the weights
-(:mod:`torchbeast.core.update`).
+A learner step, from top to bottom: :meth:`Learner.learn` computes losses and gradients of a part of
+a batch, and adds them to those of the other threads' parts; whoever delivers the last part adds
+those of the other ranks and calls :meth:`Learner._update`, which moves PopArt's statistics and the
+weights. The losses are in :mod:`torchbeast.core.losses`.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate
-from torchbeast.core.distributed import Ranks
-from torchbeast.core.divergence import SkippedUpdates, find_not_finite
-from torchbeast.core.losses import LossConfig, rollout_losses
-from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.popart import TargetSums, add_sums
+from torchbeast.core.losses import LossConfig, Losses, rollout_losses
+from torchbeast.core.optimizer import OptimizerConfig, load_optimizer_state, make_optimizer
+from torchbeast.core.popart import Moments, PopArtLayer, TargetSums, add_sums
 from torchbeast.core.stats import PartStats, StepStats, collect_part, join_parts, read_stats
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.core.update import UpdateRule
+from torchbeast.runtime.ranks import Ranks
+
+# A run ends after so many updates in a row that are not finite.
+MAX_SKIPPED_IN_A_ROW = 10
 
 
 class Part(NamedTuple):
@@ -49,22 +50,17 @@ def join(a: Part, b: Part) -> Part:
 
 
 def sum_over_ranks(part: Part, ranks: Ranks, flag: bool) -> tuple[Part, bool]:
-    """Adds up the batches of all ranks. Returns also whether any rank raised its flag.
+    """Adds up the batches of all ranks, in place. All get the same bits.
 
-    Every rank must call it with a batch of as many rollouts, of the same agent. All get the same
-    bits.
-
-    Args:
-        part: this rank's batch. Its tensors are changed in place.
-        ranks: of the run.
-        flag: this rank's.
+    Every rank must call it with a batch of as many rollouts, of the same agent. Returns the sum,
+    and whether any rank raised its flag.
     """
     if ranks.count == 1:
         return part, flag
-    stats = part.stats
-    flags = torch.tensor([float(flag)], dtype=torch.float64, device=stats.sums.device)
-    ranks.sum_([*part.gradients, stats.sums, *(part.targets or ()), flags])
-    stats = stats._replace(rows=torch.cat(ranks.gather(stats.rows), dim=1))
+    flags = torch.tensor([float(flag)], dtype=torch.float64, device=part.stats.ends.device)
+    *sums, ends = part.stats
+    ranks.sum_([*part.gradients, *sums, *(part.targets or ()), flags])
+    stats = PartStats._make([*sums, torch.cat(ranks.gather(ends), dim=1)])
     return part._replace(stats=stats), bool(flags.item())
 
 
@@ -96,21 +92,21 @@ class Learner:
         self.agent = agent
         self.steps = 0
         self.learner_steps = 0
-        num_tasks = len(agent.config.tasks)
-        self.task_steps = [0] * num_tasks
-        self._loss_config = loss
-        self._skipped = SkippedUpdates()
-        self._total_steps = optimizer.total_steps
+        self.task_steps = [0] * len(agent.config.tasks)
+        self.skipped_updates = 0
+        self._skipped_in_a_row = 0
+        self._loss = loss
+        self._config = optimizer
         self._on_step = on_step
-        self._rule = UpdateRule(agent, optimizer, on_gradients)
+        self._on_gradients = on_gradients
         self._ranks = ranks or Ranks()
         self._stop_requested = False
-        self._is_last = False
         self.is_stopped = False
         """Whether a rank asked all ranks to stop, and all of them have made their last step."""
-        self._gate: BatchGate[Part] = BatchGate(
-            batch_size, join, self._share, self._update, lambda: self.is_over
-        )
+        self._parameters = [p for p in agent.parameters() if p.requires_grad]
+        self._popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
+        self.optimizer = make_optimizer(self._parameters, optimizer)
+        self._gate: BatchGate[Part] = BatchGate(batch_size, join)
 
     def learn(
         self,
@@ -134,19 +130,119 @@ class Learner:
             RunError: training has diverged.
             RuntimeError: another thread failed.
         """
-        num_rollouts = env.done.shape[1]
-        with self._gate.part(num_rollouts):
-            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
-            gradients = self._rule.gradients(losses)
-            stats = collect_part(
-                losses, env, policy_version, self.learner_steps, len(self.task_steps)
+        num_rollouts, num_tasks = env.done.shape[1], len(self.task_steps)
+        with self._gate.part(num_rollouts):  # Nobody changes the weights here.
+            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss)
+            part = Part(
+                self._gradients(losses),
+                collect_part(losses, env, policy_version, self.learner_steps, num_tasks),
+                losses.targets,
             )
-            self._gate.deliver(Part(gradients, stats, losses.targets), num_rollouts)
+            batch = self._gate.deliver(part, num_rollouts)
+            if batch is None:  # The thread with the last part goes on.
+                return
+            # Without the lock: it may take long, and the run can be saved meanwhile.
+            batch, is_last = sum_over_ranks(batch, self._ranks, self._stop_requested)
+            with self._gate.update():  # Nobody else is inside.
+                self._update(batch)
+                self.is_stopped = is_last
+                if self.is_over:
+                    self._gate.close()
+
+    def _gradients(self, losses: Losses) -> list[Tensor]:
+        """Computes the gradients of a part: those of all parameters, in their order.
+
+        With PopArt and a step per target they are with respect to the head that is rescaled to the
+        statistics that contain the targets of this part. Where all rollouts of a game are in one
+        part, as on a GPU, that is the published rule (van Hasselt et al. 2016). Otherwise a part
+        does not know the other parts' targets: waiting for them would keep the activations of the
+        whole batch in memory.
+        """
+        # A parameter that the loss does not use, as in a custom agent, has the gradient 0.
+        gradients = _own(
+            torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
+        )
+        popart, targets = self._popart, losses.targets
+        if popart is not None and targets is not None and popart.beta_per == "target":
+            weight, bias = (
+                next(g for g, p in zip(gradients, self._parameters, strict=True) if p is q)
+                for q in (popart.weight, popart.bias)
+            )
+            popart.rescale_gradients(weight, bias, popart.moved(targets))
+        return gradients
+
+    def _update(self, batch: Part) -> None:
+        """Makes a step from a whole batch of all ranks, if it is finite, and tells about it."""
+        moved = None
+        if self._popart is not None and batch.targets is not None:
+            moved = self._popart.moved(batch.targets)
+        norm = torch.nn.utils.get_total_norm(batch.gradients)
+        stats = read_stats(batch.stats, norm)  # The only wait for the device.
+        learning_rate = self._config.learning_rate * (1.0 - self.steps / self._config.total_steps)
+        fault = None
+        # A gradient that is not finite would spread to all weights: all are clipped together.
+        if math.isfinite(stats.total_loss) and math.isfinite(stats.grad_norm):
+            self._apply(batch.gradients, norm, moved, learning_rate)
+        else:
+            fault = f"loss {stats.total_loss:g}, norm of the gradient {stats.grad_norm:g}"
+        self.task_steps = [a + b for a, b in zip(self.task_steps, stats.task_steps, strict=True)]
+        self.steps += sum(stats.task_steps)
+        self.learner_steps += 1
+        self._count_skipped(fault)
+        # Called here because no thread changes the weights now.
+        self._on_step(
+            replace(
+                stats,
+                steps=self.steps,
+                learner_steps=self.learner_steps,
+                learning_rate=learning_rate,
+                skipped_updates=self.skipped_updates,
+                fault=fault,
+            )
+        )
+
+    def _apply(
+        self, gradients: list[Tensor], norm: Tensor, moved: Moments | None, learning_rate: float
+    ) -> None:
+        """Moves PopArt's statistics and head, then all weights: in the other order with a step per
+        batch, as in 2019. Does not wait for the device.
+        """
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._on_gradients()
+        torch.nn.utils.clip_grads_with_norm_(
+            self._parameters, self._config.grad_norm_clipping, norm
+        )
+        popart = self._popart
+        if popart is not None and moved is not None and popart.beta_per == "target":
+            popart.adopt(moved)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if popart is not None and moved is not None and popart.beta_per == "batch":
+            popart.adopt(moved)
+
+    def _count_skipped(self, fault: str | None) -> None:
+        """Counts an update that was skipped, if there is a fault. Raises RunError if training has
+        diverged.
+        """
+        if fault is None:
+            self._skipped_in_a_row = 0
+            return
+        self.skipped_updates += 1
+        self._skipped_in_a_row += 1
+        if self.is_diverged:
+            raise RunError(
+                f"training diverged: {self._skipped_in_a_row} updates in a row were not finite, "
+                f"the last at step {self.steps:,} ({fault}); a lower --learning_rate may help"
+            )
+        self.check_weights()
 
     @property
     def is_over(self) -> bool:
         """Whether there is nothing more to learn: all steps are done, or a rank stopped the run."""
-        return self.is_stopped or self.steps >= self._total_steps
+        return self.is_stopped or self.steps >= self._config.total_steps
 
     def request_stop(self) -> None:
         """Makes all ranks stop after the same step, the next one that they make together."""
@@ -159,7 +255,7 @@ class Learner:
     @property
     def is_diverged(self) -> bool:
         """Whether the run ends because its updates are not finite; the weights are worthless."""
-        return self._skipped.is_diverged
+        return self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW
 
     def check_weights(self) -> None:
         """Raises RunError if a weight is not finite: no further update can mend that."""
@@ -170,71 +266,59 @@ class Learner:
                 "--learning_rate may help"
             )
 
-    def _share(self, batch: Part) -> Part:
-        """The batches of all ranks together."""
-        batch, self._is_last = sum_over_ranks(batch, self._ranks, self._stop_requested)
-        return batch
-
-    def _update(self, batch: Part) -> None:
-        learning_rate = self._rule.learning_rate(self.steps)
-        norm = self._rule.prepare(batch.gradients, batch.targets)
-        stats = read_stats(batch.stats, norm)
-        # A gradient that is not finite would spread to all weights: all are clipped together.
-        fault = None
-        if math.isfinite(stats.total_loss) and math.isfinite(stats.grad_norm):
-            self._rule.apply(learning_rate)
-        else:
-            fault = f"loss {stats.total_loss:g}, norm of the gradient {stats.grad_norm:g}"
-        self.task_steps = [a + b for a, b in zip(self.task_steps, stats.task_steps, strict=True)]
-        self.steps += sum(stats.task_steps)
-        self.learner_steps += 1
-        self._skipped.record(fault, self.steps)
-        if fault is not None:
-            self.check_weights()
-        # Called here because no thread changes the weights now.
-        self._on_step(
-            StepStats(
-                steps=self.steps,
-                learner_steps=self.learner_steps,
-                learning_rate=learning_rate,
-                skipped_updates=self._skipped.total,
-                fault=fault,
-                **vars(stats),
-            )
-        )
-        self.is_stopped = self._is_last
-
-    def between_batches(self) -> AbstractContextManager[None]:
+    def between_batches(self) -> AbstractContextManager[Any]:
         """Makes a context in which no batch is being learned from."""
         return self._gate.between_batches()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all that is needed to resume, as tensors and plain values."""
         with self._gate.between_batches():
-            return {**self.agent_state(), "optimizer_state_dict": self._rule.state_dict()}
+            state = copy.deepcopy(self.optimizer.state_dict())
+            return {**self.agent_state(), "optimizer_state_dict": state}
 
     def agent_state(self) -> dict[str, Any]:
         """Returns the same without the optimizer: all that is needed to play."""
         with self._gate.between_batches():
+            weights = {k: v.cpu().clone() for k, v in self.agent.state_dict().items()}
             return {
                 "agent": dict(self.agent.config._asdict()),
-                "model_state_dict": {
-                    k: v.cpu().clone() for k, v in self.agent.state_dict().items()
-                },
+                "model_state_dict": weights,
                 "steps": self.steps,
                 "learner_steps": self.learner_steps,
                 "task_steps": list(self.task_steps),
-                "skipped_updates": self._skipped.total,
+                "skipped_updates": self.skipped_updates,
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what state_dict returned, of an agent of the same configuration."""
         self.agent.load_state_dict(state["model_state_dict"])
-        self._rule.load_state_dict(state["optimizer_state_dict"])
+        load_optimizer_state(self.optimizer, state["optimizer_state_dict"])
         self.steps = state["steps"]
         self.learner_steps = state["learner_steps"]
         self.task_steps = list(state["task_steps"])
-        self._skipped.total = state.get("skipped_updates", 0)
+        self.skipped_updates = state.get("skipped_updates", 0)
+        if self.is_over:
+            self._gate.close()
+
+
+def _own(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Returns gradients that share no memory, because they are changed in place: autograd returns
+    one tensor for two parameters that are only added together.
+    """
+    own: list[Tensor] = []
+    seen: set[int] = set()
+    for gradient in gradients:
+        is_shared = gradient.data_ptr() in seen or 0 in gradient.stride()
+        seen.add(gradient.data_ptr())
+        own.append(gradient.clone() if is_shared else gradient)
+    return own
+
+
+def find_not_finite(tensors: Mapping[str, Any]) -> list[str]:
+    """Finds the names of the tensors, or numbers, that are not finite everywhere."""
+    return [
+        name for name, value in tensors.items() if not torch.isfinite(torch.as_tensor(value)).all()
+    ]
 
 
 def rollouts_at_once(

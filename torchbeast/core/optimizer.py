@@ -47,7 +47,7 @@ def make_optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.opti
 
 
 def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -> None:
-    """Checks that a state dict is one that :meth:`UpdateRule.load_state_dict` can load.
+    """Checks that a state dict is one that :func:`load_optimizer_state` can load.
 
     Args:
         state: any object.
@@ -72,3 +72,16 @@ def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -
                     raise ValueError(f"optimizer_state_dict: {name} of {index} has another shape")
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
         raise ValueError("optimizer_state_dict is not an optimizer's state") from error
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Restores an optimizer's state; its own options stay in effect."""
+    optimizer.load_state_dict(state)
+    # Else options of the state, such as alpha, would replace those asked for. The learning rate
+    # follows from the schedule at every step.
+    options = {k: v for k, v in optimizer.defaults.items() if k != "lr"}
+    for group in optimizer.param_groups:
+        group.update(options)
+    if options["momentum"] > 0:
+        for parameter, averages in optimizer.state.items():
+            averages.setdefault("momentum_buffer", torch.zeros_like(parameter))

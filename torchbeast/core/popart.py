@@ -252,6 +252,31 @@ class PopArtLayer(nn.Module):
         """Returns the statistics after targets with these sums. The layer is not changed."""
         return art(self.moments, sums, self.beta, self.beta_per, self.sigma_floor)
 
+    def normalize(
+        self, sums: TargetSums, task: Tensor, targets: Tensor, values: Tensor, advantages: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Puts the targets, values and advantages of a loss into normalised units, ``[T, B]``.
+
+        With a step per target the statistics are those that contain these targets already: the
+        first reward of a game is divided by a deviation that knows it. Values are converted from
+        the old statistics to the new, so that no weight has to move before the gradient is known.
+        With a step per batch the statistics are those from before, as in 2019.
+
+        Args:
+            sums: of ``targets``.
+            task: int64, whose statistics each step has.
+            targets: in units of return.
+            values: normalised by the present statistics, as from :meth:`forward`.
+            advantages: in units of return.
+        """
+        old = self.moments
+        new = self.moved(sums) if self.beta_per == "target" else old
+        scale, shift = old.sigma / new.sigma, (old.mu - new.mu) / new.sigma
+        mu, sigma, scale, shift = (
+            x.to(targets.dtype)[task] for x in (new.mu, new.sigma, scale, shift)
+        )
+        return (targets - mu) / sigma, values * scale + shift, advantages / sigma
+
     @torch.no_grad()
     def adopt(self, new: Moments) -> None:
         """Makes ``new`` the layer's statistics and preserves every output.

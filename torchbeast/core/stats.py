@@ -21,8 +21,8 @@ class Episode(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchStats:
-    """The numbers of a batch, on the host."""
+class StepStats:
+    """One learner step: the numbers of its batch, and how far the run is."""
 
     total_loss: float
     pg_loss: float
@@ -48,16 +48,11 @@ class BatchStats:
     task_entropies: dict[int, float]
     """As ``entropy``, of the tasks in this batch."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class StepStats(BatchStats):
-    """One learner step: the numbers of its batch, and how far the run is."""
-
-    steps: int
+    steps: int = 0
     """Agent steps learned from so far."""
 
-    learner_steps: int
-    learning_rate: float
+    learner_steps: int = 0
+    learning_rate: float = 0.0
 
     skipped_updates: int = 0
     """Learner steps so far that left the weights as they were: see ``fault``."""
@@ -66,27 +61,27 @@ class StepStats(BatchStats):
     """What was not finite in this batch, so that the weights did not learn from it."""
 
 
-# Of PartStats: sums that are not by task.
-NUM_SUMS = 6
-# Numbers by task: steps, entropy.
-NUM_TASK_SUMS = 2
-
-
 class PartStats(NamedTuple):
-    """What is recorded of a part of a batch. All on the device."""
+    """Sums over the steps of a part of a batch, in the end over a batch of all ranks; float64, on
+    the device.
+    """
 
-    sums: Tensor
-    """float64 ``[6 + 2 K]``: losses (total, policy gradient, baseline, entropy), value error,
-    policy lag times steps; by task: steps, entropies."""
+    total_loss: Tensor
+    pg_loss: Tensor
+    baseline_loss: Tensor
+    entropy_loss: Tensor
+    value_error: Tensor
+    policy_lag: Tensor
 
-    rows: Tensor
-    """float64 ``[4, N]``: of each row, whether an episode ended there, and the fields of
-    ``Episode``."""
+    task_steps: Tensor
+    """``[K]``"""
 
-    @property
-    def task_steps(self) -> Tensor:
-        """Agent steps by task, ``[K]``."""
-        return self.sums[NUM_SUMS:].chunk(NUM_TASK_SUMS)[0]
+    task_entropy: Tensor
+    """``[K]``"""
+
+    ends: Tensor
+    """``[4, N]``: of each row, whether a game ended there, and the fields of ``Episode``. Of
+    several parts they are concatenated."""
 
 
 def collect_part(
@@ -102,65 +97,55 @@ def collect_part(
         version: the learner step whose weights learn.
         num_tasks: of the agent.
     """
-    task, is_step = losses.task, losses.is_step
-    if policy_version is None:
-        lag = losses.vs.new_zeros(())
-    else:
-        lag = ((version - policy_version[1:].to(torch.float64)) * is_step).sum()
-    per_step = losses.per_step.detach()
-    terms = (losses.policy_gradient, losses.baseline, losses.entropy, losses.value_error)
-    values = (per_step.sum(), *(term.sum() for term in terms), lag)
+    is_step, task = losses.is_step.unsqueeze(-1), losses.task.unsqueeze(-1)
     # Not bincount, which waits for the device.
-    is_task = task.flatten().unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
-    is_task &= is_step.flatten().unsqueeze(-1)
+    is_task = is_step & (task == torch.arange(num_tasks, device=task.device))
     # Not a product: an entropy that is not finite stays with its task.
-    entropies = torch.where(is_task, losses.policy_entropy.flatten().unsqueeze(-1), 0.0)
-    by_task = (is_task, entropies)
+    task_entropy = torch.where(is_task, losses.policy_entropy.unsqueeze(-1), 0.0)
+    lag = torch.zeros_like(losses.vs)
+    if policy_version is not None:
+        lag = (version - policy_version[1:].to(torch.float64)) * losses.is_step
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
-        torch.cat(
-            [
-                torch.stack([x.to(torch.float64) for x in values]),
-                *(x.sum(0, dtype=torch.float64) for x in by_task),
-            ]
-        ),
-        torch.stack([x[1:].flatten().to(torch.float64) for x in ends]),
+        total_loss=losses.per_step.detach().sum().to(torch.float64),
+        pg_loss=losses.policy_gradient.sum().to(torch.float64),
+        baseline_loss=losses.baseline.sum().to(torch.float64),
+        entropy_loss=losses.entropy.sum().to(torch.float64),
+        value_error=losses.value_error.sum().to(torch.float64),
+        policy_lag=lag.sum().to(torch.float64),
+        task_steps=is_task.sum((0, 1), dtype=torch.float64),
+        task_entropy=task_entropy.sum((0, 1), dtype=torch.float64),
+        ends=torch.stack([x[1:].flatten().to(torch.float64) for x in ends]),
     )
 
 
 def join_parts(a: PartStats, b: PartStats) -> PartStats:
     """Joins the statistics of two parts."""
-    return PartStats(a.sums + b.sums, torch.cat([a.rows, b.rows], dim=1))
+    sums = map(torch.add, a[:-1], b[:-1])
+    return PartStats._make([*sums, torch.cat([a.ends, b.ends], dim=1)])
 
 
-def read_stats(part: PartStats, norm: Tensor) -> BatchStats:
+def read_stats(part: PartStats, norm: Tensor) -> StepStats:
     """Copies a whole batch's statistics and the norm of its gradient to the host, in one copy."""
-    pieces = (part.sums, norm.detach().to(torch.float64).reshape(1), part.rows.flatten())
-    sums, norms, rows = torch.cat(pieces).cpu().split([len(piece) for piece in pieces])
-    total, policy_gradient, baseline, entropy_loss, value_error, lag = sums[:NUM_SUMS].tolist()
-    counts, entropies = (x.tolist() for x in sums[NUM_SUMS:].chunk(NUM_TASK_SUMS))
-    task_steps = [int(count) for count in counts]
-    batch_steps = max(sum(task_steps), 1)
-    return BatchStats(
-        total_loss=total,
-        pg_loss=policy_gradient,
-        baseline_loss=baseline,
-        entropy_loss=entropy_loss,
-        value_loss=value_error / batch_steps,
-        entropy=sum(entropies) / batch_steps,
-        policy_lag=lag / batch_steps,
-        grad_norm=norms.item(),
-        episodes=_finished_episodes(rows.view(4, -1)),
+    tensors = (*part, norm.detach())
+    flat = torch.cat([x.flatten().to(torch.float64) for x in tensors]).cpu()
+    pieces = flat.split([x.numel() for x in tensors])
+    *sums, norm = (piece.view(x.shape) for piece, x in zip(pieces, tensors, strict=True))
+    batch = PartStats(*sums)
+    task_steps = [int(steps) for steps in batch.task_steps.tolist()]
+    entropies = batch.task_entropy.tolist()
+    num_steps = max(sum(task_steps), 1)
+    ended = batch.ends[:, batch.ends[0] > 0].T.tolist()
+    return StepStats(
+        total_loss=batch.total_loss.item(),
+        pg_loss=batch.pg_loss.item(),
+        baseline_loss=batch.baseline_loss.item(),
+        entropy_loss=batch.entropy_loss.item(),
+        value_loss=batch.value_error.item() / num_steps,
+        entropy=sum(entropies) / num_steps,
+        policy_lag=batch.policy_lag.item() / num_steps,
+        grad_norm=norm.item(),
+        episodes=[Episode(int(task), score, int(steps)) for _, task, score, steps in ended],
         task_steps=task_steps,
-        task_entropies={
-            task: entropy / steps
-            for task, (entropy, steps) in enumerate(zip(entropies, task_steps, strict=True))
-            if steps > 0
-        },
+        task_entropies={k: entropies[k] / n for k, n in enumerate(task_steps) if n > 0},
     )
-
-
-def _finished_episodes(rows: Tensor) -> list[Episode]:
-    """The episodes that ended in ``rows`` of PartStats."""
-    ended = rows[:, rows[0] > 0].T.tolist()
-    return [Episode(int(task), score, int(steps)) for _, task, score, steps in ended]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from torchbeast.core.distributed import join_ranks, read_ranks
 from torchbeast.records.run_lock import check_writable, lock_run, reserve_name
+from torchbeast.runtime.ranks import join_ranks, read_ranks
 from torchbeast.train.config import TrainingConfig
 from torchbeast.train.plan import RunPlan, prepare
 from torchbeast.train.run import TrainingRun

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from torchbeast.core.divergence import find_not_finite
-from torchbeast.core.learner import Learner
+from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.stats import StepStats
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.progress import Progress

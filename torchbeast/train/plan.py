@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 
 from torchbeast.cli.config import build
-from torchbeast.core.distributed import Ranks
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
@@ -30,6 +29,7 @@ from torchbeast.runtime.allocation import (
     divide,
 )
 from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
+from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores
 from torchbeast.train.config import TrainingConfig
 

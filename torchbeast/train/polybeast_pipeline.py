@@ -16,13 +16,13 @@ import torch
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.core.weights import PublishedWeights
 from torchbeast.envs import describe_environment
 from torchbeast.records.hosts import HostSnapshot, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
 from torchbeast.runtime.workers import MAX_FAILURES
 from torchbeast.servers.sources import ServerSource
 from torchbeast.train.plan import RunPlan
+from torchbeast.train.published_weights import PublishedWeights
 from torchbeast.train.run import TrainingRun
 
 log = logging.getLogger("torchbeast")

@@ -14,8 +14,7 @@ import torch
 
 from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
-from torchbeast.core.divergence import find_not_finite
-from torchbeast.core.learner import Learner
+from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import UsageError

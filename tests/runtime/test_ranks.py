@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from torchbeast.core.distributed import VARIABLES, read_ranks
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.ranks import VARIABLES, read_ranks
 
 
 @pytest.fixture
