@@ -1,6 +1,11 @@
 """Checkpoints of agents."""
 
+from torchbeast.models import AtariNet
 from torchbeast.records import checkpoint
+
+
+class Own(AtariNet):
+    """A custom agent."""
 
 
 def save_agent(path, agent, **contents):

@@ -50,6 +50,12 @@ class Nested(Endless):
         return {"picture": super().reset()[0]}, {}
 
 
+class Fractions(Endless):
+    """Has pictures of fractions, not bytes."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1, 36, 36), np.float32)
+
+
 class Hangs(Endless):
     """Hangs in its first step."""
 
@@ -63,4 +69,5 @@ gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
 gymnasium.register("Undeclared-v0", Undeclared)
 gymnasium.register("Deep-v0", Deep)
 gymnasium.register("Nested-v0", Nested)
+gymnasium.register("Fractions-v0", Fractions)
 gymnasium.register("Hangs-v0", Hangs)

@@ -111,7 +111,7 @@ def read_agent(path):
     from_contents(checkpoint.load(path), path)
 
 
-def test_checkpoints(tmp_path, capfd):
+def test_damaged_checkpoints_are_refused_in_one_line_and_run_nothing(tmp_path, capfd):
     accepted = {}
     for name, data in damaged_checkpoints():
         path = tmp_path / "model.tar"
@@ -203,7 +203,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("data", TABLES.values(), ids=list(TABLES))
-def test_tables(tmp_path, data):
+def test_damaged_tables_are_refused_in_one_line_or_read(tmp_path, data):
     for name in ("logs.csv", "scores.csv", "gradients.csv", "filter_comp.csv"):
         (tmp_path / name).write_bytes(data)
 

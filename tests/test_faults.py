@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import find, last_step, nothing_left, wait_until
+from tests.processes import (
+    all_end,
+    find,
+    is_evaluating,
+    last_step,
+    nothing_left,
+    wait_until,
+)
+from torchbeast.records import checkpoint
 
 FAST = ["--agent_type=resnet", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
 MOCK = ["--env=Mock", "--fixed_input_scale", "--agent_type=atari"]
@@ -38,6 +46,20 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     assert "hung for 1 s, restarting it (1 of 5" in err
     assert "in hang_once" in err  # Of the traceback.
     assert (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+def test_a_killed_learner_takes_all_along_and_leaves_a_checkpoint(start, tmp_path, program):
+    run = start(
+        program, *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
+        "--evaluate_every=100", "--checkpoint_interval_s=1",
+    )  # fmt: skip
+    wait_until(lambda: is_evaluating(run.family()))
+    wait_until((tmp_path / "run" / "model.tar").exists)
+    family = run.family()
+    run.process.kill()
+    all_end(family)
+    assert checkpoint.load(tmp_path / "run" / "model.tar")["steps"] > 0
 
 
 def test_an_environment_that_hangs_when_it_is_made_shows_where(start, tmp_path, monkeypatch):
@@ -116,7 +138,6 @@ def test_killed_servers_are_replaced(start, tmp_path):
     assert code == 143
     nothing_left(run, family)
     assert err.count("restarting it") >= 3
-    assert not list(run.tmp.glob("torchbeast-*"))
 
 
 @pytest.mark.parametrize(

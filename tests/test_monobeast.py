@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import is_evaluating, nothing_left, read_logs, wait_until
+from tests.processes import nothing_left, read_logs, wait_until
 from torchbeast import monobeast
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint
@@ -75,19 +75,11 @@ def test_an_evaluation_that_is_under_way_at_the_end_is_finished(start, tmp_path)
     code, _, err = start(
         "monobeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=300",
         "--env=tests.moving_target:MovingTarget-v0", "--evaluate_every=200",
-        "--evaluation_episodes=2000",
+        "--evaluation_episodes=2000", "--agent_type=tests.checkpoints:Own",
     ).finish()  # fmt: skip
     assert code == 0, err
     with open(tmp_path / "run" / "scores.csv") as file:
         assert [int(row["step"]) for row in csv.DictReader(file)] == [200, 200, 300, 300]
-
-
-def test_a_killed_learner_takes_its_actors_and_an_evaluation_along(start, tmp_path):
-    run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100")
-    wait_until(lambda: is_evaluating(run.family()))
-    family = run.family()
-    run.process.kill()
-    nothing_left(run, family, timeout=60)
 
 
 def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_path):

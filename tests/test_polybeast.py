@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from tests.processes import all_end, find, is_evaluating, nothing_left, read_logs, wait_until
+from tests.processes import find, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
@@ -160,15 +160,7 @@ def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
     assert not (tmp_path / "run" / "evaluated.tar").exists()
 
 
-def test_killed_learner_takes_its_servers_and_an_evaluation_along(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--evaluate_every=100")
-    wait_until(lambda: is_evaluating(run.family()))
-    family = run.family()
-    run.process.kill()
-    all_end(family)
-
-
-def test_servers_of_ones_own(start, tmp_path):
+def test_servers_started_apart_serve_only_what_they_were_started_for(start, tmp_path):
     basename = f"--pipes_basename=unix:{tmp_path}/pipe"
     servers = start("polybeast_env", "--env=Mock", "--num_servers=2", basename)
     wait_until((tmp_path / "pipe.1").exists)

@@ -9,7 +9,7 @@ from tests import checkpoints
 from tests.interrupting import Interrupt
 from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing
-from torchbeast.models import AgentConfig, AtariNet, make_agent
+from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
 from torchbeast.play.games import agent_action_names
 from torchbeast.play.movie_writer import HEADER_HEIGHT
@@ -120,12 +120,8 @@ def test_agents_are_compared_on_the_same_game_whatever_their_actions_are_called(
         assert sheet.size == (2 * (6 * 160 + 5 * 4), height)
 
 
-class Own(AtariNet):
-    """A custom agent."""
-
-
 def test_a_custom_agent_is_compared_with_another(make_run, tmp_path):
-    own = f"{__name__}:Own"
+    own = "tests.checkpoints:Own"
     make_run("own", agent_type=own)
     make_run("other")
     assert run(tmp_path, "--xpid=own", f"--agent_type={own}", "--compare=other") == 0

@@ -127,7 +127,7 @@ def test_controls_are_agents_of_the_same_games_and_untrained_networks(tmp_path):
     assert np.mean(distances) == pytest.approx(1, abs=0.1)
 
 
-def test_figures(results, capsys):
+def test_each_figure_is_drawn(results, capsys):
     assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",
                "--plot_heatmaps", "--plot_match_type=rebasin") == 0  # fmt: skip
     paths = capsys.readouterr().out.split()

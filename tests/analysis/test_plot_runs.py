@@ -89,8 +89,8 @@ def test_what_is_no_reference_is_one_clear_line(tmp_path):
         read_reference(path)
 
 
-def test_wrong_input_is_one_line_and_exit_code_2(savedir, tmp_path, capsys):
+def test_wrong_input_is_one_line_and_exit_code_2(savedir, tmp_path, assert_misuse):
     (tmp_path / "empty").mkdir()
-    for arguments in ([str(tmp_path / "empty")], [str(savedir), "--games=Breakout"]):
-        assert plot_runs.main(arguments) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+    assert_misuse(plot_runs.main, [tmp_path / "empty"], "is no run: it has no logs.csv")
+    assert_misuse(plot_runs.main, [tmp_path / "none"], "is no run: it is no directory")
+    assert_misuse(plot_runs.main, [savedir, "--games=Breakout"], "Breakout")

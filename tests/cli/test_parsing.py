@@ -47,13 +47,8 @@ def test_servers_accept_the_flag_of_2019():
         (["--env", "Pong", "Breakout"], "separated by commas"),
     ],
 )
-def test_a_mistake_is_one_line_with_a_hint(capsys, arguments, hint):
-    with pytest.raises(SystemExit) as exit_info:
-        polybeast.make_parser().parse_args(arguments)
-    assert exit_info.value.code == 2
-    error = capsys.readouterr().err
-    assert hint in error
-    assert error.count("\n") == 1
+def test_a_mistake_is_one_line_with_a_hint(assert_misuse, arguments, hint):
+    assert_misuse(polybeast.make_parser().parse_args, arguments, hint)
 
 
 @pytest.mark.parametrize(

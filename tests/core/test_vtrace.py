@@ -33,7 +33,7 @@ def reference(log_rhos, discounts, rewards, values, bootstrap, rho_bar, pg_rho_b
     return vs, advantages
 
 
-def test_hand_computed():
+def test_two_steps_equal_a_computation_by_hand():
     # Two steps, gamma 0.5, weights 2 (clipped to 1) and 1/2.
     result = vtrace.from_importance_weights(
         log_rhos=torch.tensor([[math.log(2.0)], [math.log(0.5)]]),

@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.float_pictures import FloatPictures
+from tests.odd_games import Fractions
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import atari_actions, make_env, plan_envs
 from torchbeast.envs.specs import describe_custom, name_actions
@@ -37,7 +37,7 @@ def test_what_is_found_without_an_environment_is_what_it_has(preprocessing, fram
 @pytest.mark.parametrize(
     ("games", "frame_height", "message"),
     [
-        (("tests.float_pictures:FloatPictures-v0",), 84, "pictures of float32; agents take uint8"),
+        (("tests.odd_games:Fractions-v0",), 84, "pictures of float32; agents take uint8"),
         (("tests.odd_games:Undeclared-v0",), 84, r"returns observations of uint8\[1, 40, 36\]"),
         (("Mock", "PongNoFrameskip-v4"), 42, "differ in their pictures"),
         (("Mock", "PongNoFrameskip-v4"), 84, "differ in their actions: Mock, Pong"),
@@ -54,10 +54,10 @@ def test_the_shortest_axis_of_a_custom_environment_is_that_of_its_channels():
 
 def test_actions_that_do_not_start_at_0_are_refused(monkeypatch):
     spaces = gymnasium.spaces
-    monkeypatch.setattr(FloatPictures, "action_space", spaces.Discrete(3, start=-1))
-    monkeypatch.setattr(FloatPictures, "observation_space", spaces.Box(0, 255, (1, 8, 8), np.uint8))
+    monkeypatch.setattr(Fractions, "action_space", spaces.Discrete(3, start=-1))
+    monkeypatch.setattr(Fractions, "observation_space", spaces.Box(0, 255, (1, 8, 8), np.uint8))
     with pytest.raises(UsageError, match=r"has actions from -1 on; .*TransformAction$"):
-        describe_custom("tests.float_pictures:FloatPictures-v0")
-    monkeypatch.setattr(FloatPictures, "action_space", spaces.Box(0, 1, (2,)))
+        describe_custom("tests.odd_games:Fractions-v0")
+    monkeypatch.setattr(Fractions, "action_space", spaces.Box(0, 1, (2,)))
     with pytest.raises(UsageError, match="has no discrete actions: Box"):
-        describe_custom("tests.float_pictures:FloatPictures-v0")
+        describe_custom("tests.odd_games:Fractions-v0")

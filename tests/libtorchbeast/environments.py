@@ -1,6 +1,8 @@
 """Servers of environments whose every mistake shows. Nothing here imports torch: it takes long."""
 
+import contextlib
 import itertools
+import multiprocessing
 import sys
 import threading
 import time
@@ -73,18 +75,23 @@ class OldGym:
         return self.observe(), 0.5, self._steps == 3, {}
 
 
-def serve_mock(address, tls=None):
-    """Serves environments that cost nothing."""
-    from torchbeast.envs.mock import Mock
-
-    Server(Mock, address, 0, tls).run()
+@contextlib.contextmanager
+def mock_server(tls):
+    """Makes a context with a process that serves environments that cost nothing; its port."""
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    process = context.Process(target=serve_at_any_port, args=(tls, theirs), daemon=True)
+    process.start()
+    yield pipe.recv()
+    process.kill()
+    process.join()
 
 
 def serve_at_any_port(tls, pipe):
-    """Serves the same until the pipe says something; tells the port."""
+    """Serves until the pipe says something; tells the port."""
     from torchbeast.envs.mock import Mock
 
-    server = Server(Mock, "127.0.0.1:0", 0, tls)
+    server = Server(Mock, "localhost:0", 0, tls)
     threading.Thread(target=server.run, daemon=True).start()
     while server.port == 0:
         time.sleep(0.01)

@@ -1,6 +1,5 @@
 """Streams that could leave the machine: encrypted, and certified on both sides."""
 
-import multiprocessing
 import shutil
 import socket
 import subprocess
@@ -12,7 +11,7 @@ import torch
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from tests.conftest import ROOT
-from tests.libtorchbeast.environments import serve_mock
+from tests.libtorchbeast.environments import mock_server
 from torchbeast.envs.mock import Mock
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -37,14 +36,8 @@ def free_port():
 def server(tmp_path_factory):
     """A server that all tests of a module share; some of them it refuses."""
     tls = make_certificates(tmp_path_factory.mktemp("tls") / "ours")
-    address = f"localhost:{free_port()}"
-    process = multiprocessing.get_context("spawn").Process(
-        target=serve_mock, args=(address, tls), daemon=True
-    )
-    process.start()
-    yield address, tls
-    process.kill()
-    process.join()
+    with mock_server(tls) as port:
+        yield f"localhost:{port}", tls
 
 
 def run_pool(address, tls, **options):

@@ -47,7 +47,9 @@ def test_an_agent_that_sees_its_last_action_does_not_go_without(agent_type):
         ("resnet", True, True, "one", 6),
     ],
 )
-def test_shapes(agent_type, use_lstm, use_popart, value_heads, heads):
+def test_outputs_have_a_column_for_each_action_and_value_head(
+    agent_type, use_lstm, use_popart, value_heads, heads
+):
     config = AgentConfig(
         agent_type=agent_type,
         observation_shape=(3, 52, 60),

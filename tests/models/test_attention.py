@@ -41,7 +41,8 @@ def test_queries_of_a_new_agent_look_at_places_of_their_own():
     agent = make_agent(CONFIG._replace(observation_shape=(4, 84, 84)))
     agent.scale_initial_weights()
     inputs = make_inputs(config=agent.config)
-    agent(inputs, agent.initial_state(3))
+    with torch.inference_mode():
+        agent(inputs, agent.initial_state(3))
     maps = agent.attention.flatten(0, 1).flatten(2)  # [N, Q, places]
     for a, b in itertools.combinations(range(4), 2):
         shared = torch.minimum(maps[:, a], maps[:, b]).sum(dim=-1)

@@ -12,7 +12,7 @@ def make(name, num_actions):
     return Trained(make_agent(AgentConfig(agent_type="atari", num_actions=num_actions)), name, "")
 
 
-def test_action_files(tmp_path):
+def test_action_files_of_this_program_and_of_2019_are_read(tmp_path):
     path = tmp_path / "actions"
     path.write_text("1 2\n3\n")
     assert actions.read_actions(str(path), 4) == [1, 2, 3]

@@ -35,7 +35,7 @@ def config(tmp_path):
     return make
 
 
-def test_summary():
+def test_a_summary_has_the_statistics_of_the_games():
     found = summarize([Episode(PONG, value, 10) for value in (-20.7, 14.6, -20.7, 14.6)])
     assert (found.episodes, found.different, found.min, found.max) == (4, 2, -20.7, 14.6)
     expected = (pytest.approx(-3.05), pytest.approx(17.65), pytest.approx(0.5))

@@ -6,6 +6,7 @@ from torchbeast.runtime.allocation import (
     DEFAULT_NUM_ACTORS,
     actor_tasks,
     allocate,
+    choose_server,
     default_num_actors,
     default_num_servers,
     divide,
@@ -58,3 +59,11 @@ def test_default_sizes_fit_any_number_of_games():
         assert len(set(shares)) == 1
         for cores in (1, 2, 8, 64):
             allocate(shares, default_num_servers(cores, shares))
+
+
+def test_games_short_of_environments_come_first():
+    loads = allocate([4, 4, 2], 8)  # Servers of the games 0, 1, 2, 0, 1, 2, 0, 1.
+    assert choose_server(loads, set()) == 0
+    assert choose_server(loads, {0, 3, 6, 1}) == 2
+    assert choose_server(loads, {0, 1, 2, 3, 6}) == 4
+    assert choose_server(loads, {0, 1, 2, 3, 4, 5, 7}) == 6

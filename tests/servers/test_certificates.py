@@ -1,10 +1,8 @@
 """The certificates of a run, shown by a real server and a real actor pool."""
 
-import multiprocessing
-
 import pytest
 
-from tests.libtorchbeast.environments import serve_at_any_port
+from tests.libtorchbeast.environments import mock_server
 from tests.libtorchbeast.test_tls import run_pool
 
 certificates = pytest.importorskip("torchbeast.servers.certificates", reason="no cryptography")
@@ -18,13 +16,8 @@ def tls():
 @pytest.fixture(scope="module")
 def address(tls):
     """Of a server that has the run's certificate, and wants it of its clients."""
-    context = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    process = context.Process(target=serve_at_any_port, args=(tls, theirs), daemon=True)
-    process.start()
-    yield f"127.0.0.1:{pipe.recv()}"
-    process.kill()
-    process.join()
+    with mock_server(tls) as port:
+        yield f"localhost:{port}"
 
 
 def take_rollout(address, tls):

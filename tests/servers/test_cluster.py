@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.processes import all_end, family, kill_family, last_step, wait_until
-from torchbeast.runtime.allocation import ServerLoad, allocate
+from torchbeast.runtime.allocation import ServerLoad
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -240,13 +240,3 @@ def test_ranks_of_torchrun_have_servers_of_their_own(cluster, tmp_path):
         kill_family(process)
         process.communicate()
     wait_until(lambda: not servers_of(cluster), 30)
-
-
-def test_games_short_of_environments_come_first():
-    from torchbeast.servers.cluster import choose_server
-
-    loads = allocate([4, 4, 2], 8)  # Servers of the games 0, 1, 2, 0, 1, 2, 0, 1.
-    assert choose_server(loads, set()) == 0
-    assert choose_server(loads, {0, 3, 6, 1}) == 2
-    assert choose_server(loads, {0, 1, 2, 3, 6}) == 4
-    assert choose_server(loads, {0, 1, 2, 3, 4, 5, 7}) == 6

@@ -30,7 +30,7 @@ class AttentionNet(Agent):
     mean value under it. A spatial basis, concatenated to keys and values, lets queries ask for
     places and answers tell them. Answers and queries feed the policy's LSTM.
 
-    ``attention`` holds the maps of the last forward pass, ``[T, B, Q, H, W]``.
+    ``attention`` holds the maps of the last forward pass without gradients, ``[T, B, Q, H, W]``.
     """
 
     basis: Tensor
@@ -123,7 +123,8 @@ class AttentionNet(Agent):
             hidden, cell = self.cell(self.answer(inputs), (hidden, cell))
             outputs.append(hidden)
             maps.append(attention)
-        self.attention = torch.stack(maps).detach().unflatten(-1, self.memory.shape[1:])
+        if not torch.is_grad_enabled():  # The learner's threads share the agent.
+            self.attention = torch.stack(maps).unflatten(-1, self.memory.shape[1:])
         state = tuple(part.unsqueeze(0) for part in (*vision_state, hidden, cell))
         return torch.cat(outputs), state
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 # Environments of a run that does not ask for a number. Runs of many games have more.
@@ -122,6 +122,22 @@ def environments_per_task(loads: Sequence[ServerLoad]) -> list[int]:
     for load in loads:
         counts[load.task] += load.num_environments
     return counts
+
+
+def choose_server(loads: Sequence[ServerLoad], present: Set[int]) -> int:
+    """Returns the missing server whose game has the smallest part of its environments.
+
+    Args:
+        loads: of all servers.
+        present: servers that are not missing.
+    """
+    wanted = environments_per_task(loads)
+    environments = [0] * len(wanted)
+    for index in present:
+        environments[loads[index].task] += loads[index].num_environments
+    parts = [there / all_ for there, all_ in zip(environments, wanted, strict=True)]
+    missing = set(range(len(loads))) - present
+    return min(missing, key=lambda index: (parts[loads[index].task], index))
 
 
 def _part(total: int, parts: int, index: int) -> int:

@@ -18,14 +18,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torchbeast
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import alarm
-from torchbeast.runtime.allocation import ServerLoad, environments_per_task
+from torchbeast.runtime.allocation import ServerLoad, choose_server
 from torchbeast.runtime.text import counted, first_line
 from torchbeast.runtime.workers import MAX_FAILURES, Failures, begin_worker, seed_generators
 from torchbeast.servers.certificates import SERVER_NAME, make_certificate
@@ -188,22 +188,6 @@ class RayServers(ServerSource):
                 name = f"server {index} on {host} ({address})"
                 text = name.join(re.split(rf"{re.escape(address)}(?!\d)", text))
         return text
-
-
-def choose_server(loads: Sequence[ServerLoad], present: Set[int]) -> int:
-    """Returns the missing server whose game has the smallest part of its environments.
-
-    Args:
-        loads: of all servers.
-        present: servers that are not missing.
-    """
-    wanted = environments_per_task(loads)
-    environments = [0] * len(wanted)
-    for index in present:
-        environments[loads[index].task] += loads[index].num_environments
-    parts = [there / all_ for there, all_ in zip(environments, wanted, strict=True)]
-    missing = set(range(len(loads))) - present
-    return min(missing, key=lambda index: (parts[loads[index].task], index))
 
 
 class _PipeHandler(logging.Handler):

@@ -77,12 +77,7 @@ class LearningConfig(NamedTuple):
     @property
     def loss(self) -> LossConfig:
         """The loss terms and their weights."""
-        return LossConfig(
-            discounting=self.discounting,
-            baseline_cost=self.baseline_cost,
-            entropy_cost=self.entropy_cost,
-            clip_rewards=self.clip_rewards,
-        )
+        return build(LossConfig, {**self._asdict(), "clip_rewards": self.clip_rewards})
 
 
 class MachineConfig(NamedTuple):
