@@ -168,3 +168,12 @@ def test_given_statistics_are_those_that_outputs_begin_with():
     update(layer, torch.tensor([[90.0, 110.0]]), torch.zeros(1, 2, dtype=torch.int64))
     assert layer.mu.tolist() == [100.0, -2.0]
     assert layer.sigma.tolist() == pytest.approx([10.0, 0.5], rel=1e-12)
+
+
+def test_targets_are_normalised_by_a_mean_that_float32_does_not_have():
+    layer = PopArtLayer(4, 1, beta=0.0)
+    layer.set_statistics([(30000.001, 0.01)])
+    target, task = torch.tensor([30000.0]), torch.tensor([0])
+    sums = layer.sum_own_targets(target, task)
+    normalized, _, _ = layer.normalize(sums, task, target, target, target)
+    torch.testing.assert_close(normalized, torch.tensor([-0.1]), rtol=1e-3, atol=0)

@@ -272,10 +272,11 @@ class PopArtLayer(nn.Module):
         old = self.moments
         new = self.moved(sums) if self.beta_per == "target" else old
         scale, shift = old.sigma / new.sigma, (old.mu - new.mu) / new.sigma
-        mu, sigma, scale, shift = (
-            x.to(targets.dtype)[task] for x in (new.mu, new.sigma, scale, shift)
-        )
-        return (targets - mu) / sigma, values * scale + shift, advantages / sigma
+        # In float64: rounded to float32, a mu of 30,000 is off by 0.001.
+        mu, sigma, scale, shift = (x[task] for x in (new.mu, new.sigma, scale, shift))
+        normalized = (targets - mu) / sigma, values * scale + shift, advantages / sigma
+        targets, values, advantages = (x.to(targets.dtype) for x in normalized)
+        return targets, values, advantages
 
     @torch.no_grad()
     def adopt(self, new: Moments) -> None:

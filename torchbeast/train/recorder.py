@@ -169,7 +169,8 @@ class Recorder:
         popart = None
         if self._has_popart:
             layer = learner.agent.baseline
-            popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
+            with learner.between_batches():
+                popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
         snapshot = self.progress.snapshot(queues, self._detector.find(), popart)
         return snapshot._replace(hosts=self.hosts())
 
