@@ -31,7 +31,7 @@ help:
 	@echo "make report    make the figures of docs/report.md whose inputs changed"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed the learner's end of the protocol damaged messages (RUNS=1000000)"
-	@echo "make bench     run the benchmarks of CPUs"
+	@echo "make bench     run all benchmarks but that of GPUs"
 	@echo "make models    train the agents of models/models.toml, one after the other (ARGS=\"Pong\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
 	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"

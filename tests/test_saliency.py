@@ -152,7 +152,7 @@ def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
         (["--first_frame=100000"], "the game ends after"),
         (["--env=PogNoFrameskip-v4"], "did you mean Pong"),
         (["--xpid=none"], "No checkpoint at"),
-        (["--env=Freeway"], "FreewayNoFrameskip-v4 has 3: choose a game that it knows with --env"),
+        (["--env=Freeway"], "FreewayNoFrameskip-v4 has 3: choose a game that it knows: "),
         (["--score", "value", "action:JUMP"], "the actions are NOOP, FIRE"),
         (["--compare=other"], "do not see the same game: their preprocessing is machado and deep"),
         (["--compare=mine"], "would have one directory"),

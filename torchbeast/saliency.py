@@ -259,7 +259,7 @@ def show_objects(flags: argparse.Namespace) -> None:
     agents, game = players.agents, players.game
     if not is_atari(game):
         raise UsageError(
-            "--objects is for Atari games: of others it is not known what is a picture"
+            "--objects is for Atari games: the layout of other observations is unknown"
         )
     for trained in agents:
         check_game(trained, game)

@@ -30,8 +30,14 @@ def test_a_run_can_be_saved_while_it_waits_for_other_processes():
         with gate.between_batches():
             saved.append(list(learned))
 
-    gate, answered, learned, saved = BatchGate(1, operator.add), threading.Event(), [], []
-    learning, _ = start(add, gate, ["a"], learned.append, answered.wait)
+    def wait():
+        entered.set()
+        answered.wait()
+
+    gate, learned, saved = BatchGate(1, operator.add), [], []
+    entered, answered = threading.Event(), threading.Event()
+    learning, _ = start(add, gate, ["a"], learned.append, wait)
+    assert entered.wait(timeout=10)
     saving, _ = start(save)
     saving.join(timeout=10)
     assert saved == [[]]

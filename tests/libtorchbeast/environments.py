@@ -82,9 +82,12 @@ def mock_server(tls):
     pipe, theirs = context.Pipe()
     process = context.Process(target=serve_at_any_port, args=(tls, theirs), daemon=True)
     process.start()
-    yield pipe.recv()
-    process.kill()
-    process.join()
+    theirs.close()  # So that the pipe ends with the process.
+    try:
+        yield pipe.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
 def serve_at_any_port(tls, pipe):

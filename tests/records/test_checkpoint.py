@@ -32,7 +32,7 @@ def test_failed_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     [
         ("other", "No checkpoint at .*other.*; runs in .*: run; shipped agents in .*: .*Pong,"),
         ("run:600", r"No checkpoint at .*000000600.*; there are 500$"),
-        ("rum", r"No checkpoint at .*: did you mean --xpid run\?; runs in "),
+        ("rum", r"No checkpoint at .* \(did you mean --xpid run\?\); runs in "),
         ("Pong:5", r"No checkpoint at .*000000005.*; the copies of a shipped agent hold filters"),
     ],
 )

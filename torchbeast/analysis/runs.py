@@ -184,7 +184,7 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             continue
         inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if not p.parent.is_symlink()]
         if not inside:
-            what = "has no logs.csv, and no run in it has" if path.is_dir() else "is no directory"
+            what = "has no logs.csv, and contains no run" if path.is_dir() else "is no directory"
             raise UsageError(f"{path} is no run: it {what}")
         directories += inside
     # A run may be named twice, as itself and by its directory.

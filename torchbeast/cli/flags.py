@@ -179,7 +179,7 @@ def add_env_flags(
         type=positive,
         default=300,
         help="Seconds after which a step of an environment counts as hung. Its process is "
-        "replaced; before the first server runs, the program ends. "
+        "replaced; at the start, before servers or actors run, the program ends. "
         "(default: %(default)s)",
     )
 

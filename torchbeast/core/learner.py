@@ -139,7 +139,7 @@ class Learner:
                 losses.targets,
             )
             batch = self._gate.deliver(part, num_rollouts)
-            if batch is None:  # The thread with the last part goes on.
+            if batch is None:  # Another thread delivers the last part and makes the update.
                 return
             # Without the lock: it may take long, and the run can be saved meanwhile.
             batch, is_last = sum_over_ranks(batch, self._ranks, self._stop_requested)

@@ -17,7 +17,7 @@ import torch
 
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
-from torchbeast.envs.games import find_game, is_atari, is_custom
+from torchbeast.envs.games import find_game, is_atari, is_custom, short_name
 from torchbeast.envs.specs import (
     FULL_ACTIONS,
     check_actions,
@@ -76,9 +76,10 @@ def open_games(
             envs.append(env)
         num_actions = check_actions(env_id, envs[0])
         if num_actions != config.num_actions:
+            known = (game if is_custom(game) else short_name(game) for game in config.tasks)
             raise UsageError(
                 f"{trained.xpid} has {config.num_actions} actions, {env_id} has {num_actions}: "
-                f"choose a game that it knows with --env: {', '.join(trained.games)}"
+                f"choose a game that it knows: {', '.join(known)}"
             )
         shape = envs[0].observation_space.shape
         if shape != tuple(config.observation_shape):

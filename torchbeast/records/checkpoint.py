@@ -186,21 +186,21 @@ def steps_of(contents: dict[str, Any]) -> int | None:
 def _hint(path: Path) -> str:
     """What there is instead of ``path``, for an error message."""
     if path.parent.name == "intermediate":
-        if run_of(path).is_relative_to(SHIPPED):
+        if run_of(path).resolve().is_relative_to(SHIPPED):
             return "; the copies of a shipped agent hold filters alone: name no step"
         steps = intermediate_paths(run_of(path))
         return f"; there are {', '.join(map(str, steps))}" if steps else ""
-    savedir, hint, near = path.parent.parent, "", ""
+    savedir, hint, known = path.parent.parent, "", []
     for text, directory in (("runs", savedir), ("shipped agents", SHIPPED)):
         found = sorted(p.parent for p in directory.glob("*/model.tar"))
         names = [run.name for run in found if not run.is_symlink()]
         if names and not (directory is SHIPPED and savedir.resolve() == SHIPPED):
             hint += f"; {text} in {directory}: {', '.join(names)}"
-        for match in difflib.get_close_matches(path.parent.name, names, n=1):
-            near = f": did you mean --xpid {match}?"
+        known += [name for name in names if name != path.parent.name]
     if not SHIPPED.is_dir():
         hint += "; a clone of the repository has the shipped agents: --savedir CLONE/models"
-    return near + hint
+    near = difflib.get_close_matches(path.parent.name, known, n=1)
+    return (f" (did you mean --xpid {near[0]}?)" if near else "") + hint
 
 
 def read_meta(path: Path) -> dict[str, Any]:

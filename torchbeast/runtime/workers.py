@@ -111,9 +111,9 @@ def fork_context(*modules: str) -> ForkServerContext:
     """Makes a ``multiprocessing`` context whose children are forks of a fresh process with
     ``modules``.
 
-    That process has no threads. It starts with the first child, in a thread that must last as long
-    as the children: it ends with that thread, however that ends. Each child has pipes to this
-    process.
+    That process has no threads. The first child starts it, unless ``forkserver.ensure_running()``
+    did. On Linux it ends with the thread that started it, so that thread must outlive the children.
+    Each child has pipes to this process.
     """
     raise_file_limit()
     context = multiprocessing.get_context("forkserver")

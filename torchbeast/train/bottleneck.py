@@ -14,7 +14,7 @@ class BottleneckDetector:
     """
 
     def __init__(self, queue_size: int, num_actors: int) -> None:
-        """Makes a detector for a learner's queue of so many rollouts, and so many environments."""
+        """``queue_size``: rollouts that the learner's queue holds. ``num_actors``: environments."""
         self._queue_size = queue_size
         self._num_actors = num_actors
         self._rollouts: float | None = None  # Share of the learner's queue that is full.

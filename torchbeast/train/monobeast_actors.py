@@ -60,7 +60,8 @@ class ActorProcesses:
         self._stopped = threading.Event()
 
     def __enter__(self) -> ActorProcesses:
-        # Linux ends it with the thread that starts it: this one, not the first actor's.
+        # Starts the fork server. On Linux it ends with the thread that started it, so that must not
+        # be an actor's, which may end before the others.
         multiprocessing.forkserver.ensure_running()
         return self
 

@@ -76,7 +76,11 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
     agent_specs_ = agent_.flatten();
     agent_buffers_ = Allocate(agent_specs_);
   }
-  agent_.check_same_structure(outputs);
+  try {
+    agent_.check_same_structure(outputs);
+  } catch (const nest::NestError& error) {
+    throw std::invalid_argument(std::string("Agent outputs changed: ") + error.what());
+  }
   size_t index = 0;
   outputs.for_each([&](const Tensor& tensor) {
     if (!(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
