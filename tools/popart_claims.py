@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from torchbeast.analysis.aggregates import percentiles, resample_means
+from torchbeast.analysis.aggregates import percentile_interval, resample_means
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.command import run_command
 from torchbeast.core.types import UsageError
@@ -118,9 +118,9 @@ def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: Re
     The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement.
     """
     a, b = (figures_of(runs, references) for runs in (one, other))
-    low, high = percentiles(resample_means(a, RESAMPLES, 0) - resample_means(b, RESAMPLES, 1))
+    differences = resample_means(a, RESAMPLES, 0) - resample_means(b, RESAMPLES, 1)
     ahead = [game for game in references if mean_score(one, game) > mean_score(other, game)]
-    return Claim(a, b, float(low), float(high), ahead)
+    return Claim(a, b, *percentile_interval(differences), ahead)
 
 
 def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:

@@ -79,7 +79,7 @@ def bootstrap(
         for count in sorted({len(game) for game in scores})
     }
     drawn = [game[seeds[len(game)]] for game in scores]
-    return Interval(*map(float, percentiles(statistic(drawn))))
+    return percentile_interval(statistic(drawn))
 
 
 def bootstrap_games(
@@ -105,7 +105,7 @@ def bootstrap_games(
         return None
     means = np.array([game.mean() for game in scores])
     drawn = means[np.random.default_rng(0).integers(count, size=(count, resamples, 1))]
-    return Interval(*map(float, percentiles(statistic(list(drawn)))))
+    return percentile_interval(statistic(list(drawn)))
 
 
 def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -128,8 +128,7 @@ def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
     return values @ weights.T / count
 
 
-def percentiles(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both ends ``[...]`` of the percentile intervals of resampled means ``[..., R]``."""
+def percentile_interval(resampled: np.ndarray) -> Interval:
+    """Returns the percentile interval of a statistic in ``R`` resamples, ``[R]``."""
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(means, [tail, 1 - tail], axis=-1)
-    return low, high
+    return Interval(*np.quantile(resampled, [tail, 1 - tail]).tolist())

@@ -40,10 +40,9 @@ class CommonScores(NamedTuple):
 
     def position(self, curve: Curve) -> np.ndarray:
         """Returns a curve's steps or hours, ``[N]``."""
-        if self.unit == "steps":
-            return curve.steps
-        assert curve.hours is not None
-        return curve.hours
+        x = curve.position(self.unit)
+        assert x is not None
+        return x
 
     def range(self, groups: Sequence[Group]) -> tuple[float, float]:
         """Returns the steps or hours for which all runs have records in all games: first and

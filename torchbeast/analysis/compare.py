@@ -19,7 +19,7 @@ import numpy as np
 from torchbeast.analysis import aggregates
 from torchbeast.analysis.common_scores import CommonScores, find_common
 from torchbeast.analysis.groups import Group, describe_differences, group_runs
-from torchbeast.analysis.panels import make_panels, save_panels
+from torchbeast.analysis.panels import label_x, make_panels, save_panels
 from torchbeast.analysis.runs import find_runs
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, amount
@@ -65,11 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
         "(--evaluate_every). logs.csv: the last 100 full games of training. (default: scores.csv "
         "if every run has it)",
     )
-    add(
-        "--output",
-        type=Path,
-        help="File for a picture of the curves. (default: none)",
-    )
+    add("--output", type=Path, help="File for a picture of the curves. (default: none)")
     add(
         "--summary",
         action="store_true",
@@ -181,9 +177,8 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
 
     Raises UsageError if there is nothing to draw.
     """
-    from matplotlib.ticker import EngFormatter, PercentFormatter
+    from matplotlib.ticker import PercentFormatter
 
-    is_steps = common.unit == "steps"
     first, _ = common.range(common.groups)
     games = common.normalized_games(first)
     normalized = {f"Human-normalised {name}": s for name, s in STATISTICS.items() if games}
@@ -205,9 +200,7 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
                 scores = [[common.returns(group, title, point)] for point in points]
                 draw_group(panel, group, points, scores, aggregates.mean)
     for panel in panels:
-        panel.set_xlabel("agent steps in all games together" if is_steps else "hours")
-        if is_steps:
-            panel.xaxis.set_major_formatter(EngFormatter())
+        label_x(panel, common.unit)
     return figure
 
 

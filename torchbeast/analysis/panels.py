@@ -10,6 +10,12 @@ from typing import Any
 COLUMNS = 3
 # Of Okabe and Ito (2008), which colour-blind readers can tell apart; in every figure, by index.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")
+# Labels of what curves are drawn against, by field of ``torchbeast.analysis.runs.Curve``.
+X_LABELS = {
+    "steps": "agent steps in all games together",
+    "game_steps": "agent steps in this game",
+    "hours": "hours",
+}
 # Of a heading that fits into a figure's width, about.
 CHARACTERS_PER_INCH = 11
 
@@ -49,6 +55,15 @@ def make_panels(
     for panel in axes.flat[len(titles) :]:
         panel.set_visible(False)
     return figure, list(axes.flat[: len(titles)])
+
+
+def label_x(panel: Any, unit: str) -> None:
+    """Labels the horizontal axis of a panel with one of ``X_LABELS``; steps with unit prefixes."""
+    from matplotlib.ticker import EngFormatter
+
+    panel.set_xlabel(X_LABELS[unit])
+    if unit != "hours":
+        panel.xaxis.set_major_formatter(EngFormatter())
 
 
 def add_legend(figure: Any) -> None:

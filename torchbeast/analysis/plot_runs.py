@@ -10,22 +10,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.ticker import EngFormatter
 
-from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
+from torchbeast.analysis.panels import PALETTE, X_LABELS, label_x, make_panels, save_panels
 from torchbeast.analysis.results import make_directory
-from torchbeast.analysis.runs import (
-    Curve,
-    RunRecords,
-    find_runs,
-    read_references,
-    rename_apart,
-)
+from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_references, rename_apart
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
@@ -97,25 +90,33 @@ def draw_curve(axes: Any, x: Any, curve: Curve, **style: Any) -> None:
     )
 
 
-class Axis(NamedTuple):
-    """What returns are drawn against."""
+def draw_curves(panel: Any, curves: Iterable[Curve], colours: dict[str, Any], unit: str) -> float:
+    """Draws curves against steps or hours, as far as these are known.
 
-    name: str
-    """As part of a file name."""
-    label: str
-    position: Callable[[Curve], np.ndarray | None]
-    """A curve's values on this axis, ``[N]``; None if they are unknown."""
+    Args:
+        panel: where.
+        curves: of one game.
+        colours: of each name.
+        unit: one of :data:`torchbeast.analysis.panels.X_LABELS`.
 
-
-ALL_STEPS = Axis("steps", "agent steps in all games together", lambda curve: curve.steps)
-GAME_STEPS = Axis("game_steps", "agent steps in this game", lambda curve: curve.game_steps)
-HOURS = Axis("hours", "hours", lambda curve: curve.hours)
+    Returns:
+        Where the longest curve ends; 0 if there is none.
+    """
+    end = 0.0
+    for curve in curves:
+        x = curve.position(unit)
+        if x is not None and len(x):
+            draw_curve(panel, x, curve, color=colours[curve.name])
+            end = max(end, float(x[-1]))
+    label_x(panel, unit)
+    return end
 
 
 def plot_returns(
-    runs: list[RunRecords], games: list[str], references: Sequence[dict[str, Curve]], axis: Axis
+    runs: list[RunRecords], games: list[str], references: Sequence[dict[str, Curve]], unit: str
 ) -> Any:
-    """Draws returns against an axis that is as long as the runs.
+    """Draws returns against steps or hours, as far as the runs have come; ``unit`` is one of
+    :data:`torchbeast.analysis.panels.X_LABELS`.
 
     References are of agents that learn one game alone. They are drawn against steps in their game,
     and thus not against those in all games where a run has several.
@@ -126,18 +127,10 @@ def plot_returns(
     colours = choose_colours(runs)
     for panel, game in zip(panels, games, strict=True):
         players = [run for run in runs if game in run.games]
-        end = 0.0
-        for curve in (run.curve(game) for run in players):
-            x = axis.position(curve)
-            if x is not None and len(x):
-                draw_curve(panel, x, curve, color=colours[curve.name])
-                end = max(end, float(x[-1]))
+        end = draw_curves(panel, (run.curve(game) for run in players), colours, unit)
         is_alone = all(len(run.games) == 1 for run in players)
-        if axis is GAME_STEPS or (axis is ALL_STEPS and is_alone):
+        if unit == "game_steps" or (unit == "steps" and is_alone):
             draw_references(panel, [curves[game] for curves in references if game in curves], end)
-        panel.set_xlabel(axis.label)
-        if axis is not HOURS:
-            panel.xaxis.set_major_formatter(EngFormatter())
     return figure
 
 
@@ -160,11 +153,8 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
     )
     colours = choose_colours(runs)
     for panel, game in zip(panels, games, strict=True):
-        for curve in (run.moments(game) for run in runs if game in run.games):
-            if curve is not None:
-                draw_curve(panel, curve.steps, curve, color=colours[curve.name])
-        panel.set_xlabel(ALL_STEPS.label)
-        panel.xaxis.set_major_formatter(EngFormatter())
+        moments = (run.moments(game) for run in runs if game in run.games)
+        draw_curves(panel, filter(None, moments), colours, "steps")
     return figure
 
 
@@ -185,12 +175,10 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     output = (flags.output or flags.runs[0].paths[0]).expanduser()
     make_directory(output, "--output")
     has_several = any(len(run.games) > 1 for run in runs)
-    axes = [ALL_STEPS, GAME_STEPS, HOURS] if has_several else [ALL_STEPS, HOURS]
     written = [
-        save_panels(
-            plot_returns(runs, games, references, axis), output / f"returns_by_{axis.name}.png"
-        )
-        for axis in axes
+        save_panels(plot_returns(runs, games, references, unit), output / f"returns_by_{unit}.png")
+        for unit in X_LABELS
+        if has_several or unit != "game_steps"
     ]
     with_popart = [game for game in games if any(run.moments(game) for run in runs)]
     if with_popart:

@@ -29,6 +29,10 @@ class Curve(NamedTuple):
     std: np.ndarray
     game_steps: np.ndarray | None = None  # Agent steps in this game; None if unknown.
 
+    def position(self, unit: str) -> np.ndarray | None:
+        """Returns the curve's ``steps``, ``game_steps`` or ``hours``, ``[N]``; None if unknown."""
+        return getattr(self, unit)
+
 
 class NoRecordsError(UsageError):
     """A run has not written any record yet."""
@@ -78,8 +82,7 @@ class RunRecords:
     @property
     def flags(self) -> dict[str, Any]:
         """The flags that the run was started with; empty where they are unknown."""
-        flags: dict[str, Any] = self._meta.get("args", {})
-        return flags
+        return self._meta.get("args", {})
 
     def env_id(self, game: str) -> str:
         """Returns the id of the environment that has a short name; the name where it is unknown."""
@@ -166,12 +169,12 @@ def rename_apart(runs: Sequence[RunRecords]) -> None:
 def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords]:
     """Finds the runs that ``paths`` are, or contain.
 
+    A run inside a directory of runs that has no records yet is named in a warning and left out.
+
     Args:
         paths: runs, or directories of runs.
         name: what to call all of them; by default each has the name of its directory, after that of
             the directory's parent where two would have the same.
-
-    One in such a directory that has no records yet is named in a warning and left out.
 
     Raises:
         UsageError: there is none.

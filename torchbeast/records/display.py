@@ -252,10 +252,14 @@ def run_parts(snapshot: Snapshot) -> list[str]:
     ]
     if snapshot.stalled_s is not None:
         parts.append(f"no steps for {human_time(snapshot.stalled_s)}")
-    if len(snapshot.games) > 1 and snapshot.median_human is not None:
+    several = len(snapshot.games) > 1
+    if several and snapshot.median_human is not None:
         parts.append(f"median {_percent(snapshot.median_human)} % of human")
     if snapshot.evaluation_step is not None:
-        parts.append(_evaluation_part(snapshot))
+        evaluation = f"evaluated at {human_count(snapshot.evaluation_step)} steps"
+        if several and snapshot.median_evaluated_human is not None:
+            evaluation += f": median {_percent(snapshot.median_evaluated_human)} % of human"
+        parts.append(evaluation)
     if snapshot.bottleneck is not None:
         parts.append(f"bottleneck: {snapshot.bottleneck}")
     return [*parts, *_host_parts(snapshot.hosts)]
@@ -277,14 +281,6 @@ def _host_parts(hosts: Sequence[HostSnapshot]) -> list[str]:
 
 def _cut(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 2] + ".."
-
-
-def _evaluation_part(snapshot: Snapshot) -> str:
-    text = f"evaluated at {human_count(snapshot.evaluation_step or 0)} steps"
-    median = snapshot.median_evaluated_human
-    if len(snapshot.games) > 1 and median is not None:
-        text += f": median {_percent(median)} % of human"
-    return text
 
 
 def table_lines(snapshot: Snapshot, width: int, num_rows: int | None = None) -> list[Text]:

@@ -54,7 +54,7 @@ class FileWriter:
         last_step: int | None = None,
         use_wandb: bool = False,
     ) -> None:
-        self.path = Path(savedir).expanduser().absolute() / xpid
+        self.path = run_files.run_path(savedir, xpid).absolute()
         self._fields = fields
         self._failed: set[str] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}

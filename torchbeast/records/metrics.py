@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchbeast.core.stats import Episode
-from torchbeast.records.progress import GameSnapshot, Snapshot
+from torchbeast.records.progress import Snapshot
 
 # Columns of logs.csv that are fields of StepStats.
 STATS_FIELDS = [
@@ -37,12 +37,23 @@ LOG_FIELDS = [
 
 def log_fields(names: Sequence[str], use_popart: bool) -> list[str]:
     """Returns the columns of logs.csv for games ``names``."""
-    per_game = ["steps", "games", "mean_episode_return", "std_episode_return"]
-    if len(names) > 1:
-        per_game.append("entropy")
+    columns = _game_columns(len(names), use_popart)
+    return LOG_FIELDS + [f"{column}/{name}" for column in columns for name in names]
+
+
+def _game_columns(num_games: int, use_popart: bool) -> dict[str, str]:
+    """The columns that logs.csv has of each game, and their fields of ``GameSnapshot``."""
+    columns = {
+        "steps": "steps",
+        "games": "games",
+        "mean_episode_return": "mean_return",
+        "std_episode_return": "std_return",
+    }
+    if num_games > 1:
+        columns["entropy"] = "entropy"
     if use_popart:
-        per_game += ["mu", "sigma"]
-    return LOG_FIELDS + [f"{field}/{name}" for field in per_game for name in names]
+        columns |= {"mu": "mu", "sigma": "sigma"}
+    return columns
 
 
 def log_row(snapshot: Snapshot) -> dict[str, Any]:
@@ -58,22 +69,9 @@ def log_row(snapshot: Snapshot) -> dict[str, Any]:
         "held_back_by": snapshot.bottleneck or "",
     }
     for game in snapshot.games:
-        row.update(_log_cells(game, is_one_of_several=len(snapshot.games) > 1))
+        columns = _game_columns(len(snapshot.games), game.sigma is not None)
+        row |= {f"{column}/{game.name}": getattr(game, field) for column, field in columns.items()}
     return row
-
-
-def _log_cells(game: GameSnapshot, *, is_one_of_several: bool) -> dict[str, Any]:
-    cells: dict[str, Any] = {
-        "steps": game.steps,
-        "games": game.games,
-        "mean_episode_return": game.mean_return,
-        "std_episode_return": game.std_return,
-    }
-    if is_one_of_several:
-        cells["entropy"] = game.entropy
-    if game.sigma is not None:
-        cells.update(mu=game.mu, sigma=game.sigma)
-    return {f"{field}/{game.name}": value for field, value in cells.items()}
 
 
 def episode_scalars(episode: Episode, names: Sequence[str]) -> dict[str, float]:

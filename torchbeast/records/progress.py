@@ -207,6 +207,7 @@ class Progress:
         queues: dict[str, int],
         bottleneck: str | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
+        hosts: tuple[HostSnapshot, ...] = (),
     ) -> Snapshot:
         """Says how the run stands.
 
@@ -214,6 +215,7 @@ class Progress:
             queues: sizes of the queues.
             bottleneck: what the run waits for, if it is known.
             popart: ``(mu, sigma)`` of each game, with PopArt.
+            hosts: machines of the environment servers; none if they are all this one.
         """
         with self._lock:
             now = self._clock()
@@ -232,6 +234,7 @@ class Progress:
                     for task in range(len(self._names))
                 ),
                 evaluation_step=self._evaluation_step,
+                hosts=hosts,
             )
 
     def summary(self) -> list[str]:

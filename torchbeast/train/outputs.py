@@ -52,7 +52,6 @@ class RunOutputs:
         self._recorder = Recorder(plan, state)
         self._path = self._recorder.path
         self._saved = False
-        self._summary: list[str] = []
 
     def attach(self, learner: Learner) -> None:
         """Sets the learner, before it learns."""
@@ -84,8 +83,9 @@ class RunOutputs:
         if any(map(is_custom, config.games)):
             log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
         profile = config.observation.preprocessing
-        sticky = PROFILES[profile].sticky_action_probability > 0
-        for game in [g for g in config.games if g.startswith("ALE/") and not sticky][:1]:
+        has_sticky_actions = PROFILES[profile].sticky_action_probability > 0
+        game = next((game for game in config.games if game.startswith("ALE/")), None)
+        if game is not None and not has_sticky_actions:
             log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
         log.info("Curves: tensorboard --logdir %s", self._path.parent)
 
@@ -122,7 +122,7 @@ class RunOutputs:
         if is_interrupted:
             self._evaluator.close()
         self._saved = self._checkpointer.save()
-        self._summary = self._recorder.finish(queues, self._learner)
+        self._recorder.finish(queues, self._learner)
 
     def finish(self, is_interrupted: Callable[[], bool], signum: int | None) -> None:
         """Evaluates the final agent, unless the run was interrupted, and says how it ended.
@@ -132,18 +132,17 @@ class RunOutputs:
         """
         if not is_interrupted():
             self._evaluator.finish(self._learner, is_interrupted)
-        for line in [*self._summary, *self._evaluator.summary()]:
+        for line in [*self._recorder.progress.summary(), *self._evaluator.summary()]:
             print(line)
         print(f"{self._learner.steps:,} steps; run in {self._path}", flush=True)
-        if signum is not None and self._saved:
-            print(self._describe_saved(), flush=True)
-        elif self._saved and self._checkpointer.saved_step is not None:
-            print(describe_next(self._plan), flush=True)
         if not self._saved:
-            error = "the last steps are not saved"
             if signum is None:
-                raise RunError(error)
-            log.error("%s", error[0].upper() + error[1:])
+                raise RunError("the last steps are not saved")
+            log.error("The last steps are not saved")
+        elif signum is not None:
+            print(self._describe_saved(), flush=True)
+        elif self._checkpointer.saved_step is not None:
+            print(describe_next(self._plan), flush=True)
 
     def close(self) -> None:
         """Closes all files, and the evaluator."""

@@ -14,12 +14,7 @@ from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
 from torchbeast.records.hosts import HostSnapshot
-from torchbeast.records.metrics import (
-    episode_scalars,
-    log_fields,
-    log_row,
-    snapshot_scalars,
-)
+from torchbeast.records.metrics import episode_scalars, log_fields, log_row, snapshot_scalars
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import Progress, Snapshot
 from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
@@ -152,13 +147,12 @@ class Recorder:
         else:
             self._display.show(snapshot, is_report=False)
 
-    def finish(self, queues: dict[str, int], learner: Learner) -> list[str]:
-        """Writes the last records; returns a line per game with its mean return."""
+    def finish(self, queues: dict[str, int], learner: Learner) -> None:
+        """Writes the last records and ends the display."""
         if self._trace is not None:
             self._trace.close()
         self._report(self._take_snapshot(queues, learner))
         self._display.close()
-        return self.progress.summary()
 
     def close(self) -> None:
         """Closes the files, the scalars and the display."""
@@ -171,8 +165,7 @@ class Recorder:
             layer = learner.agent.baseline
             with learner.between_batches():
                 popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        snapshot = self.progress.snapshot(queues, self._detector.find(), popart)
-        return snapshot._replace(hosts=self.hosts())
+        return self.progress.snapshot(queues, self._detector.find(), popart, self.hosts())
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""

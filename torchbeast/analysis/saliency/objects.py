@@ -18,7 +18,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from torchbeast.analysis.aggregates import Interval, percentiles, resample_means
+from torchbeast.analysis.aggregates import Interval, percentile_interval, resample_means
 from torchbeast.analysis.saliency.perturbation import evaluate
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.preprocessing import FRAME_FORMATS
@@ -228,7 +228,7 @@ def _summarize(changes: Sequence[np.ndarray]) -> Effect:
     policy, value = sums.sum(axis=0) / counts.sum()
     # A game in which the kind is often seen weighs more.
     *drawn, weights = resample_means(np.column_stack([sums, counts]).T)
-    intervals = [Interval(*map(float, percentiles(x / weights))) for x in drawn]
+    intervals = [percentile_interval(x / weights) for x in drawn]
     return Effect(float(policy), intervals[0], float(value), intervals[1])
 
 
