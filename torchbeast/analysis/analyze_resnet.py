@@ -204,15 +204,19 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def results_directory(flags: argparse.Namespace) -> Path:
-    """Returns where ``filter_comp`` writes its results and ``filter_comp_plot`` finds them."""
-    load_path: Path = flags.load_path.expanduser()
-    if flags.save_dir is None and (load_path / "filter_comp.csv").exists():
-        return load_path
-    save_dir: Path = flags.save_dir or load_path / "filter_comp"
-    return save_dir.expanduser()
+    """Returns the directory of a mode's results, by default as ``--help`` says.
+
+    ``filter_comp_plot`` reads there what ``filter_comp`` wrote, or in ``--load_path`` itself.
+    """
+    if flags.save_dir is not None:
+        return flags.save_dir.expanduser()
+    if flags.mode in ("filter_vis", "_filter_comp"):
+        return Path("filters")
+    load_path = flags.load_path.expanduser()
+    return load_path if (load_path / "filter_comp.csv").exists() else load_path / "filter_comp"
 
 
-def run_filter_comp(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_filter_comp(flags: argparse.Namespace) -> None:
     """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
     from torchbeast.analysis import filter_comp
 
@@ -242,9 +246,9 @@ def choose_measures(flags: argparse.Namespace, agents: list[RunAgent]) -> dict[s
     """Chooses the measures that ``--metric`` and ``--comp_no_optimal`` name. Raises UsageError."""
     from torchbeast.analysis import filter_comp
 
-    metrics = dict.fromkeys(flags.metric)
+    metrics = list(flags.metric)
     if flags.comp_no_optimal:
-        metrics = {name: None for name in metrics if name not in filter_comp.MATCHED}
+        metrics = [name for name in metrics if name not in filter_comp.MATCHED]
     if not metrics:
         raise UsageError(f"--comp_no_optimal leaves nothing of --metric {' '.join(flags.metric)}")
     measures = {name: filter_comp.MEASURES[name] for name in metrics if name != "cka"}
@@ -261,7 +265,7 @@ def choose_measures(flags: argparse.Namespace, agents: list[RunAgent]) -> dict[s
     return measures
 
 
-def run_filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_filter_comp_plot(flags: argparse.Namespace) -> None:
     """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
     import matplotlib
 
@@ -273,6 +277,7 @@ def run_filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> No
     from matplotlib import pyplot
 
     from torchbeast.analysis import filter_comp, filter_plots
+    from torchbeast.analysis.panels import write_figure
 
     # matplotlib takes Agg where no window can be opened after all.
     is_shown = is_shown and matplotlib.get_backend().lower() != "agg"
@@ -290,14 +295,17 @@ def run_filter_comp_plot(flags: argparse.Namespace, _signals: StopSignals) -> No
                 f"The results have no {match}: run --mode filter_comp --metric {match} first"
             )
     if flags.save_figures or not is_shown:
-        for path in filter_plots.save(figures, directory, suffix):
+        make_directory(directory)
+        for name, figure in figures.items():
+            path = directory / f"{name}_{suffix}.png"
+            write_figure(figure, path)
             print(path)
     if is_shown:
         pyplot.show()
     pyplot.close("all")
 
 
-def run_filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_filter_vis(flags: argparse.Namespace) -> None:
     """Runs ``filter_vis``: draws the inputs that excite filters most. Raises UsageError."""
     from PIL import Image
 
@@ -315,7 +323,7 @@ def run_filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     if flags.filter is not None and flags.filter >= count:
         raise UsageError(f"--filter: {layer} has filters 0 to {count - 1}")
     chosen = list(range(count)) if flags.filter is None else [flags.filter]
-    directory = (flags.save_dir or Path("filters")).expanduser()
+    directory = results_directory(flags)
     make_directory(directory)
     pictures = excite(agent, layer, chosen)
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
@@ -323,7 +331,7 @@ def run_filter_vis(flags: argparse.Namespace, _signals: StopSignals) -> None:
     print(directory / f"{name}.png")
 
 
-def run_pairwise(flags: argparse.Namespace, _signals: StopSignals) -> None:
+def run_pairwise(flags: argparse.Namespace) -> None:
     """Runs ``_filter_comp``: the pairwise distances of two checkpoints' filters in one layer."""
     from torchbeast.analysis import filters
     from torchbeast.records import checkpoint
@@ -342,7 +350,7 @@ def run_pairwise(flags: argparse.Namespace, _signals: StopSignals) -> None:
             f"The filters of {layer} cannot be compared: {list(a.shape)} and {list(b.shape)}; "
             "choose another --layer"
         )
-    directory = (flags.save_dir or Path("filters")).expanduser()
+    directory = results_directory(flags)
     make_directory(directory)
     path = directory / f"pairwise_{layer}.npz"
     write_arrays(path, {"distances": filters.pairwise(a, b)})
@@ -375,10 +383,10 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     given = parser.given(argv)
 
-    def work(signals: StopSignals) -> None:
+    def work(_: StopSignals) -> None:
         others = set().union(*USED.values()) - USED[flags.mode]
         warn_of_unused(given & others, f"in --mode {flags.mode}")
-        MODES[flags.mode](flags, signals)
+        MODES[flags.mode](flags)
 
     return run_command("analysis.analyze_resnet", work)
 

@@ -8,14 +8,17 @@ on the number of inputs either.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, RunAgent
 from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
@@ -48,9 +51,7 @@ def play_frames(trained: Trained, env_id: str, count: int) -> Tensor:
 
 
 def gram(responses: Tensor) -> np.ndarray:
-    """Computes inner products of responses ``[N, ...]`` without the diagonal, float64 ``[N,
-    N]``.
-    """
+    """Computes the inner products ``[N, N]`` of responses ``[N, ...]``, with a zero diagonal."""
     rows = responses.flatten(1).double()
     rows = rows - rows.mean(dim=0)  # The CKA stays the same, with less rounding.
     products = rows @ rows.T
@@ -58,25 +59,31 @@ def gram(responses: Tensor) -> np.ndarray:
 
 
 def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """Computes the Hilbert-Schmidt independence criterion of kernels ``[N, N]`` with a zero
-    diagonal.
+    """Estimates the Hilbert-Schmidt independence criterion: equation 5 of Song et al. 2012.
 
-    Equation 5 of Song et al. 2012. ``N`` is at least 4.
+    Args:
+        a: a kernel matrix ``[N, N]`` with a zero diagonal, ``N`` at least 4.
+        b: another one.
     """
     n = len(a)
-    cross = float((a.sum(axis=0) * b.sum(axis=0)).sum())
-    total = float((a * b).sum()) + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
+    cross = (a.sum(axis=0) * b.sum(axis=0)).sum()
+    total = (a * b).sum() + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * cross / (n - 2)
     return float(total / (n * (n - 3)))
 
 
 def debiased_cka(a: np.ndarray, b: np.ndarray) -> float:
-    """Computes the debiased CKA of two layers' :func:`gram` matrices; about 0 for unrelated ones,
-    whatever ``N`` is.
+    """Computes the debiased CKA of two layers.
 
-    A layer that does not respond is like nothing.
+    Args:
+        a: the :func:`gram` matrix ``[N, N]`` of one layer.
+        b: that of the other layer.
+
+    Returns:
+        1 for equal features, about 0 for unrelated ones whatever ``N`` is, and 0 if one layer gives
+        the same response to every input.
     """
     norm = unbiased_hsic(a, a) * unbiased_hsic(b, b)
-    return unbiased_hsic(a, b) / float(np.sqrt(norm)) if norm > 0 else 0.0
+    return unbiased_hsic(a, b) / math.sqrt(norm) if norm > 0 else 0.0
 
 
 def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
@@ -92,21 +99,16 @@ def grams(agent: Agent, frames: Tensor, task: int) -> dict[str, np.ndarray]:
     """
     result: dict[str, np.ndarray] = {}
 
-    def keep(name: str, output: Tensor) -> None:
+    def keep(name: str, _module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
         # At once: all outputs together take hundreds of megabytes, and the ReLU that follows works
         # in place.
         result[name] = gram(output)
 
-    hooks = [
-        find_layer(agent, name).register_forward_hook(lambda _, __, out, name=name: keep(name, out))
-        for name in LAYER_NAMES
-    ]
-    try:
-        with torch.inference_mode():
-            agent.encode_frames(frames, torch.full((len(frames),), task))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with torch.inference_mode(), contextlib.ExitStack() as hooks:
+        for name in LAYER_NAMES:
+            hook = functools.partial(keep, name)
+            hooks.enter_context(find_layer(agent, name).register_forward_hook(hook))
+        agent.encode_frames(frames, torch.full((len(frames),), task))
     return result
 
 
@@ -119,14 +121,14 @@ class Responses:
     """
 
     def __init__(self, agents: Sequence[RunAgent], num_frames: int, game: str | None) -> None:
-        self._newest = {agent.name: agent.checkpoints[max(agent.checkpoints)] for agent in agents}
-        self._untrained = {agent.name for agent in agents if agent.kind == UNTRAINED}
+        self._agents = {agent.name: agent for agent in agents}
         if game is None:
-            tasks = self._read_newest(agents[0].name).agent.config.tasks
+            tasks = read_agent(agents[0].newest).agent.config.tasks
             (game,) = allow(tasks[:1], "--cka_game")
         self.game = game
-        knowing = (agent.name for agent in agents if short_name(game) in agent.games)
-        self._player = self._read_newest(next(knowing, agents[0].name))
+        knowing = (agent for agent in agents if short_name(game) in agent.games)
+        player = next(knowing, agents[0])
+        self._player = read_agent(player.newest, player.name)
         try:
             self._frames = play_frames(self._player, game, num_frames)
         except UsageError as error:
@@ -146,6 +148,7 @@ class Responses:
     def _respond(self, saved: AgentCheckpoint) -> dict[str, np.ndarray]:
         if saved.path not in self._grams:
             trained, player = self._read(saved), self._player
+            is_untrained = self._agents[saved.agent].kind == UNTRAINED
             task = trained.task_or_first(self.game)
             self._grams[saved.path] = {}
             # It has a mean picture for each of its games, and none for another one.
@@ -156,23 +159,21 @@ class Responses:
                 self.game, player.observation
             ):
                 self._leave_out(saved.agent, "sees other pictures of")
-            elif unknown and saved.agent not in self._untrained:
+            elif unknown and not is_untrained:
                 self._leave_out(saved.agent, "does not know")
             else:
-                if saved.agent in self._untrained:  # It sees the game as the player does.
+                if is_untrained:  # It sees the game as the player does.
                     for name in ("frame_mean", "frame_scale"):
                         own, of_player = (getattr(x.agent, name) for x in (trained, player))
                         own[task] = of_player[player.task_or_first(self.game)]
                 self._grams[saved.path] = grams(trained.agent, self._frames, task)
         return self._grams[saved.path]
 
-    def _read_newest(self, agent: str) -> Trained:
-        return read_agent(self._newest[agent], agent)
-
     def _read(self, saved: AgentCheckpoint) -> Trained:
         """Reads the agent with the filters of a checkpoint, which may hold nothing else."""
-        trained = self._read_newest(saved.agent)
-        if saved.path != self._newest[saved.agent]:
+        newest = self._agents[saved.agent].newest
+        trained = read_agent(newest, saved.agent)
+        if saved.path != newest:
             state = checkpoint.load(saved.path)["model_state_dict"]
             trained.agent.load_state_dict(only_filters(state), strict=False)
         return trained

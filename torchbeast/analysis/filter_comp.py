@@ -54,6 +54,11 @@ class RunAgent(NamedTuple):
     seed: int | None = None
     """Of its run; None if that is unknown."""
 
+    @property
+    def newest(self) -> Path:
+        """The checkpoint of the most steps."""
+        return self.checkpoints[max(self.checkpoints)]
+
 
 def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
     """Finds the ResNet agents in ``directory``, or those that ``models`` names as ``name=dir,...``.
@@ -171,10 +176,9 @@ def save_untrained(like: RunAgent, directory: Path) -> list[RunAgent]:
     Raises:
         UsageError: the agent cannot be read.
     """
-    newest = like.checkpoints[max(like.checkpoints)]
-    contents = checkpoint.load(newest)
+    contents = checkpoint.load(like.newest)
     contents.pop("optimizer_state_dict", None)
-    trained = from_contents(contents, newest)
+    trained = from_contents(contents, like.newest)
     contents |= {"agent": trained.config._asdict(), "steps": 0}
     agents = []
     for seed in range(3):
@@ -220,8 +224,12 @@ class Row(NamedTuple):
 def agent_pairs(
     agents: list[RunAgent], comparison: str, only: str | None = None
 ) -> list[tuple[RunAgent, RunAgent]]:
-    """Lists the agents that ``comparison`` compares; with ``only``, single_single with this one
-    alone.
+    """Lists the pairs of agents that a comparison compares.
+
+    Args:
+        agents: to choose from.
+        comparison: a value of ``--comp_between``.
+        only: the name of an agent that each pair of single_single must have; None for every pair.
     """
     kinds = (SINGLE, MULTI, MULTIPOP, UNTRAINED)
     by_kind = {k: [a for a in agents if a.kind == k] for k in kinds}
@@ -241,24 +249,34 @@ def agent_pairs(
 
 
 def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> list[tuple[int, int]]:
-    """Returns the steps of ``a`` and ``b`` to compare: as far in training each, or at equal
-    steps.
+    """Chooses the checkpoints of two agents that are compared.
+
+    Args:
+        a: an agent.
+        b: another agent, or the same one: its checkpoints are compared with the next ones.
+        count: checkpoints of each agent at most.
+        match_steps: whether the steps are as near as possible; else the shares of the runs are.
+
+    Returns:
+        Pairs of a step of ``a`` and a step of ``b``.
     """
     if a is b:
-        steps = spread(list(a.checkpoints), count)
-        return list(itertools.pairwise(steps))
-    if not match_steps:
-        fewer, more = (a, b) if len(a.checkpoints) <= len(b.checkpoints) else (b, a)
-        end, other_end = max(fewer.checkpoints), max(more.checkpoints)
-        pairs = []
-        for step in spread(list(fewer.checkpoints), count):
-            # Where steps are unknown there is one checkpoint, the last one.
-            wanted = other_end * step / end if end else other_end
-            pairs.append((step, min(more.checkpoints, key=lambda x: abs(x - wanted))))
-        return pairs if fewer is a else [(one, other) for other, one in pairs]
-    end = min(max(a.checkpoints), max(b.checkpoints))
-    steps = spread([step for step in a.checkpoints if step <= end] or list(a.checkpoints), count)
-    return [(step, min(b.checkpoints, key=lambda other: abs(other - step))) for step in steps]
+        return list(itertools.pairwise(spread(list(a.checkpoints), count)))
+    end_a, end_b = max(a.checkpoints), max(b.checkpoints)
+    if match_steps:
+        steps = [step for step in a.checkpoints if step <= end_b] or list(a.checkpoints)
+        return [(step, _nearest(b, step)) for step in spread(steps, count)]
+    if len(a.checkpoints) > len(b.checkpoints):
+        return [(one, other) for other, one in choose_steps(b, a, count, match_steps)]
+    # Where steps are unknown there is one checkpoint, the last one.
+    return [
+        (step, _nearest(b, end_b * step / end_a if end_a else end_b))
+        for step in spread(list(a.checkpoints), count)
+    ]
+
+
+def _nearest(agent: RunAgent, step: float) -> int:
+    return min(agent.checkpoints, key=lambda other: abs(other - step))
 
 
 def compare_seeds(a: RunAgent, b: RunAgent) -> str:

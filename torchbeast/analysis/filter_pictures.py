@@ -33,21 +33,19 @@ def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
         Pictures ``[filters, C, H, W]``, one per filter, pixels from 0 to 255.
     """
     module = find_layer(agent, layer)
-    activation: list[Tensor] = []
-    # A copy: what follows may work in place.
-    hook = module.register_forward_hook(lambda _, __, output: activation.append(output.clone()))
+    outputs: list[Tensor] = []
     generator = torch.Generator().manual_seed(0)
     shape = (len(filters), *agent.config.observation_shape)
     pictures = 128 + 20 * torch.randn(shape, generator=generator)
     rows = torch.arange(len(filters))
     tasks = torch.zeros(len(filters), dtype=torch.int64)
-    try:
+    # A copy: what follows may work in place.
+    with module.register_forward_hook(lambda _, __, output: outputs.append(output.clone())):
         for _ in range(STEPS):
             shift = torch.randint(-JITTER, JITTER + 1, (2,), generator=generator).tolist()
             pictures = pictures.roll(shift, dims=(2, 3)).requires_grad_(True)
-            activation.clear()
             agent.encode_frames(pictures, tasks)
-            response = activation[0][rows, torch.tensor(filters)]
+            response = outputs.pop()[rows, torch.tensor(filters)]
             # A filter that is silent everywhere still climbs.
             score = torch.where(response > 0, response.square(), SILENT_SLOPE * response)
             (gradient,) = torch.autograd.grad(score.mean(dim=(1, 2)).sum(), pictures)
@@ -57,8 +55,6 @@ def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
                 scale = math.sqrt(pictures[0].numel())
                 pictures = pictures + LEARNING_RATE * gradient / size * scale * 0.1
                 pictures = pictures.clamp_(0, 255).roll([-s for s in shift], dims=(2, 3))
-    finally:
-        hook.remove()
     return pictures.detach().numpy()
 
 

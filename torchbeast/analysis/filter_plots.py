@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from torchbeast.analysis.filter_comp import Row
 from torchbeast.analysis.filters import LAYER_NAMES, SECTIONS
-from torchbeast.analysis.panels import COLUMNS, PALETTE, add_legend, make_panels, write_figure
-from torchbeast.analysis.results import make_directory
+from torchbeast.analysis.panels import COLUMNS, PALETTE, add_legend, make_panels
 
 # A colour per section of the network and a marker per position in it can be told apart better than
 # fifteen colours.
@@ -74,24 +72,25 @@ def summarize(rows: list[Row], metric: str) -> Any:
     for row in rows:
         key = (row.match, row.comparison, row.agent_a, row.agent_b)
         pairs.setdefault(key, []).append(row)
-    # Two single-task agents are a control, not two single-task agents among others.
+    # Two single-task agents of the same game are that control, not a pair of different games.
     pairs = {
-        key: of_pair
-        for key, of_pair in pairs.items()
-        if key[1] != "single_single" or (key[0], "same_games", *key[2:]) not in pairs
+        (match, kind, a, b): of_pair
+        for (match, kind, a, b), of_pair in pairs.items()
+        if kind != "single_single" or (match, "same_games", a, b) not in pairs
     }
     games = {row.match: row.game for row in rows}
-    kinds = [kind for kind in KINDS if kind in {key[1] for key in pairs}]
+    drawn = {kind for _, kind, _, _ in pairs}
+    kinds = [kind for kind in KINDS if kind in drawn]
     titles = [
         f"similarity of responses in {game} ({match})" if game else f"distance ({match}, {metric})"
         for match, game in games.items()
     ]
     figure, panels = make_panels(titles, height=0.8 + 0.35 * len(kinds))
+    panel_of = dict(zip(games, panels, strict=True))
     for (match, kind, _, _), of_pair in pairs.items():
-        values = _table(of_pair, metric)[1]
-        seeds = of_pair[0].seeds
-        colour, offset, label = SEEDS[seeds]
-        panels[list(games).index(match)].plot(
+        _, values = _table(of_pair, metric)
+        colour, offset, label = SEEDS[of_pair[0].seeds]
+        panel_of[match].plot(
             np.nanmean(values[:, -1]), kinds.index(kind) + offset, "o", ms=5, alpha=0.6, mew=0,
             color=colour, label=label,
         )  # fmt: skip
@@ -158,13 +157,3 @@ def _heatmap(axis: Any, values: np.ndarray, low: float, high: float) -> Any:
     axis.grid(visible=False)
     axis.set_yticks(range(len(LAYER_NAMES)), LAYER_NAMES, fontsize="small")
     return image
-
-
-def save(figures: dict[str, Any], directory: Path, suffix: str) -> list[Path]:
-    """Writes each figure as PNG."""
-    make_directory(directory)
-    paths = []
-    for name, figure in figures.items():
-        paths.append(directory / f"{name}_{suffix}.png")
-        write_figure(figure, paths[-1])
-    return paths

@@ -8,6 +8,7 @@ moved is read from another input channel by the next layer.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ SECTIONS = 3
 MAX_SWEEPS = 100
 STARTS = 20  # Of which the best is taken.
 
-Weights = dict[str, np.ndarray]  # Layer name -> [O, I, k, k]; "fc" -> [F, C, h * w], if known.
+# By the name of the layer: [O, I, k, k] of a convolution, [F, C, h * w] of "fc", if it is known.
+Weights = dict[str, np.ndarray]
 
 
 class Distance(NamedTuple):
@@ -40,12 +42,17 @@ class Distance(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A convolution and the permutations that act on its output and its input channels."""
+    """A layer and the permutations that act on its output and its input channels."""
 
     name: str
-    parameter: str
+    module: str
     output: str
     input: str | None
+
+    @property
+    def parameter(self) -> str:
+        """The name of its weights in a state dict."""
+        return f"{self.module}.weight"
 
 
 def _layers() -> list[Layer]:
@@ -53,20 +60,21 @@ def _layers() -> list[Layer]:
     stream: str | None = None
     for i in range(SECTIONS):
         # All that is added to one residual stream has to be permuted alike.
-        layers.append(Layer(f"feat_conv{i}", f"feat_convs.{i}.0.weight", f"stream{i}", stream))
+        layers.append(Layer(f"feat_conv{i}", f"feat_convs.{i}.0", f"stream{i}", stream))
         stream = f"stream{i}"
         for block in (1, 2):
             inner = f"inner{block}_{i}"
             for position, output, source in ((1, inner, stream), (3, stream, inner)):
-                name = f"resnet{block}.{i}.{position}"
-                layers.append(Layer(name.replace(".", "_"), f"{name}.weight", output, source))
+                module = f"resnet{block}.{i}.{position}"
+                layers.append(Layer(module.replace(".", "_"), module, output, source))
     return layers
 
 
 # In the order of the data: 15 convolutions.
 LAYERS = _layers()
 LAYER_NAMES = [layer.name for layer in LAYERS]
-_PARAMETERS = ("weight", "bias")
+# The layer behind them, which a permutation of the last channels changes, too.
+FC = Layer("fc", "fc", "fc", LAYERS[-1].output)
 
 
 def only_filters(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -77,34 +85,30 @@ def only_filters(state: dict[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         KeyError: it is another network's.
     """
-    names = [layer.parameter.removesuffix(".weight") for layer in LAYERS]
-    return {f"{name}.{kind}": state[f"{name}.{kind}"] for name in names for kind in _PARAMETERS}
+    names = [f"{layer.module}.{kind}" for layer in LAYERS for kind in ("weight", "bias")]
+    return {name: state[name] for name in names}
 
 
 def find_layer(agent: Agent, name: str) -> nn.Conv2d:
     """Finds the convolution called ``name`` in ``LAYER_NAMES``."""
-    parameter = next(layer.parameter for layer in LAYERS if layer.name == name)
-    module = agent.get_submodule(parameter.removesuffix(".weight"))
+    (layer,) = (layer for layer in LAYERS if layer.name == name)
+    module = agent.get_submodule(layer.module)
     assert isinstance(module, nn.Conv2d)
     return module
 
 
 def read_weights(state: dict[str, Tensor]) -> Weights:
     """Reads the filters from a state dict of a ResNet. KeyError if it is another network's."""
-    weights = {
-        layer.name: state[layer.parameter].float().numpy().astype(np.float64) for layer in LAYERS
-    }
-    if "fc.weight" in state:
-        channels = weights[LAYERS[-1].name].shape[0]
-        fc = state["fc.weight"].float().numpy().astype(np.float64)
-        weights["fc"] = fc.reshape(len(fc), channels, -1)
+    weights = {layer.name: state[layer.parameter].double().numpy() for layer in LAYERS}
+    if FC.parameter in state:
+        fc = state[FC.parameter].double().numpy()
+        weights[FC.name] = fc.reshape(len(fc), len(weights[LAYERS[-1].name]), -1)
     return weights
 
 
 def pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Sums of squared differences ``[O, O]`` of every filter of ``a`` and every one of ``b``."""
-    distances: np.ndarray = cdist(a.reshape(len(a), -1), b.reshape(len(b), -1), "sqeuclidean")
-    return distances
+    """Computes the squared distances ``[O, O]`` of all filters of ``a`` from all of ``b``."""
+    return cdist(a.reshape(len(a), -1), b.reshape(len(b), -1), "sqeuclidean")
 
 
 def in_order(a: np.ndarray, b: np.ndarray) -> Distance:
@@ -119,8 +123,9 @@ def optimal(a: np.ndarray, b: np.ndarray) -> Distance:
 
 
 def kernels(layer: np.ndarray) -> np.ndarray:
-    """Returns the kernels of a layer ``[O, I, k, k]`` as filters of one channel, ``[O * I, 1, k,
-    k]``.
+    """Returns the kernels of a layer ``[O, I, k, k]`` as filters of one channel.
+
+    Their shape is ``[O * I, 1, k, k]``.
     """
     return layer.reshape(-1, 1, *layer.shape[2:])
 
@@ -145,8 +150,6 @@ def match_weights(a: Weights, b: Weights, starts: int = STARTS) -> dict[str, np.
     # Single precision finds as good permutations in half the time. Distances are in double.
     a, b = ({name: w.astype(np.float32) for name, w in weights.items()} for weights in (a, b))
     sizes = {layer.output: len(a[layer.name]) for layer in _present(a)}
-    if "fc" in a:
-        sizes["fc"] = len(a["fc"])
     rng = np.random.default_rng(0)
     found = []
     for start in range(starts):
@@ -189,8 +192,6 @@ def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:
     for layer in _present(weights):
         w = weights[layer.name][permutations[layer.output]]
         result[layer.name] = w if layer.input is None else w[:, permutations[layer.input]]
-    if "fc" in weights:
-        result["fc"] = weights["fc"][permutations["fc"]][:, permutations[LAYERS[-1].output]]
     return result
 
 
@@ -202,13 +203,11 @@ def carried(a: Weights, b: Weights) -> dict[str, Distance]:
 
 def _neighbours(weights: Weights) -> dict[str, set[str]]:
     """By permutation, the others that act on the same layers."""
-    edges = [(layer.output, layer.input) for layer in _present(weights) if layer.input]
-    if "fc" in weights:
-        edges.append(("fc", LAYERS[-1].output))
-    result: dict[str, set[str]] = {}
-    for one, other in edges:
-        result.setdefault(one, set()).add(other)
-        result.setdefault(other, set()).add(one)
+    result: defaultdict[str, set[str]] = defaultdict(set)
+    for layer in _present(weights):
+        if layer.input is not None:
+            result[layer.output].add(layer.input)
+            result[layer.input].add(layer.output)
     return result
 
 
@@ -216,23 +215,18 @@ def _similarity(
     a: Weights, b: Weights, permutations: dict[str, np.ndarray], name: str
 ) -> np.ndarray:
     """Inner products ``[O, O]`` that permutation ``name`` decides about, given the others."""
-    fc_input = LAYERS[-1].output
     parts = []
-    if name == "fc":
-        parts.append((a["fc"], b["fc"][:, permutations[fc_input]]))
     for layer in _present(a):
         wa, wb = a[layer.name], b[layer.name]
         if layer.output == name:
             parts.append((wa, wb if layer.input is None else wb[:, permutations[layer.input]]))
         if layer.input == name:
             parts.append((wa.swapaxes(0, 1), wb[permutations[layer.output]].swapaxes(0, 1)))
-    if name == fc_input and "fc" in a:
-        parts.append((a["fc"].swapaxes(0, 1), b["fc"][permutations["fc"]].swapaxes(0, 1)))
     return sum(x.reshape(len(x), -1) @ y.reshape(len(y), -1).T for x, y in parts)
 
 
 def _present(weights: Weights) -> list[Layer]:
-    return [layer for layer in LAYERS if layer.name in weights]
+    return [layer for layer in (*LAYERS, FC) if layer.name in weights]
 
 
 def _total(distances: np.ndarray, a: np.ndarray, b: np.ndarray) -> Distance:
