@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +163,7 @@ def _film_game(
             f"actions in {actions_path}"
         )
         return
-    reason = ""
-    if signals.received is not None:
-        reason = ", until the interruption"
+    reason = ", until the interruption" if signals.received is not None else ""
     print(f"{path}: the first {len(played):,} steps of {game}{reason}")
 
 
@@ -181,17 +178,18 @@ def render(config: EvaluationConfig, signals: StopSignals) -> None:
     with contextlib.suppress(_WindowClosedError):
         for game in games:
             warn_of_unknown(trained, game)
-            for episode in _show_game(config, trained, game):
-                values = (trained.xpid, trained.model_id, game, episode.episode_step)
-                print(*values, f"{episode.episode_return:g}", sep=",", flush=True)
+            _show_game(config, trained, game)
 
 
 class _WindowClosedError(Exception):
     """The user has seen enough."""
 
 
-def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterator[Episode]:
-    """Yields episodes until there are enough. Raises _WindowClosedError."""
+def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> None:
+    """Shows a game in a window until there are enough episodes, and prints a line for each.
+
+    Raises _WindowClosedError.
+    """
     import pygame
     from gymnasium.wrappers import HumanRendering
 
@@ -211,7 +209,7 @@ def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> Iterato
                 raise _WindowClosedError
             for _, episode in loop.step():
                 num_played += 1
-                yield episode
+                episode.print_line(trained)
 
 
 def _can_open_windows() -> bool:

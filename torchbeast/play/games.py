@@ -42,6 +42,11 @@ class Episode(NamedTuple):
     episode_return: float
     episode_step: int
 
+    def print_line(self, trained: Trained) -> None:
+        """Prints ``xpid,model id,env,steps,return`` of the agent that played it."""
+        values = (self.env, self.episode_step, f"{self.episode_return:g}")
+        print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
+
 
 @functools.cache  # Once is enough.
 def _report_limit(env_id: str, limit: int) -> None:
@@ -158,17 +163,17 @@ class GameLoop:
             if steps < len(self._actions):
                 self.last_actions[i] = self._actions[steps]
         ended = []
-        for i in range(len(self._streams)):
+        for i, stream in enumerate(self._streams):
             if playing is not None and not playing[i]:
                 continue
-            row = self._streams[i].step(int(self.last_actions[i]))
+            row = stream.step(int(self.last_actions[i]))
             if row.truncated:  # Nobody learns from the final observation: on to the next episode.
-                row = self._streams[i].step(int(self.last_actions[i]))
+                row = stream.step(int(self.last_actions[i]))
             self._rows[i] = row
             is_endless = not row.game_over and row.episode_step >= self._limit
             if is_endless:
                 _report_limit(self._env_id, row.episode_step)
-                self._streams[i] = EnvStream(self._streams[i].env, self._task)
+                self._streams[i] = EnvStream(stream.env, self._task)
                 self._rows[i] = self._streams[i].initial()
             if row.game_over or is_endless:
                 ended.append((i, Episode(self._env_id, row.episode_return, row.episode_step)))

@@ -37,7 +37,6 @@ class MovieWriter:
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps
         self._gif: deque[Image.Image] = deque()
-        self._gif_frames = 0
         self._mp4: Any = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +63,7 @@ class MovieWriter:
     @property
     def is_full(self) -> bool:
         """Whether the film has its greatest length."""
-        return self._gif_frames >= MAX_GIF_FRAMES
+        return len(self._gif) >= MAX_GIF_FRAMES
 
     def append(self, picture: np.ndarray) -> None:
         """Adds a picture, uint8 ``[H, W, 3]``, unless the film is full. Raises RunError if it
@@ -93,7 +92,6 @@ class MovieWriter:
             # Exact up to 256 colours. Games have at most 128.
             image = Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)
             self._gif.append(image)
-            self._gif_frames += 1
             return
         if self._mp4 is None:
             # Even sizes, as the codec wants, without rescaling to multiples of 16.

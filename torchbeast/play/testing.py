@@ -67,8 +67,7 @@ def run_test(config: EvaluationConfig) -> None:
         for episode in track(games_as_they_end, total=config.num_episodes, unit="games"):
             episodes.append(episode)
             if config.json != "-":
-                values = (game, episode.episode_step, f"{episode.episode_return:g}")
-                print(trained.xpid, trained.model_id, *values, sep=",", flush=True)
+                episode.print_line(trained)
         scores.append(summarize(episodes, greedy=config.greedy))
     if config.json != "-":
         print(format_table(scores))

@@ -9,7 +9,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.alarm import describe_end, set_alarm
@@ -22,15 +22,6 @@ Result = TypeVar("Result")
 DEADLINE_S = 300.0
 # A new child process may take so much longer until it has imported what its task needs.
 START_S = 60.0
-
-
-class Message(NamedTuple):
-    """What a child process says to its parent."""
-
-    kind: str
-    """done, misuse (a UsageError) or failed."""
-    value: Any = None
-    """The task's result, or what went wrong."""
 
 
 class _Child:
@@ -49,14 +40,19 @@ class _Child:
         with contextlib.suppress(OSError):  # It died: hear() finds out.
             self.pipe.send(function)
 
-    def hear(self) -> Message:
-        """The next message. Raises RunError if the process has ended."""
+    def hear(self) -> Any:
+        """The task's result. Raises what :func:`run_isolated` raises."""
         try:
-            return self.pipe.recv()
+            result, error = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
             self.check_life()
             raise
+        if isinstance(error, RunError):
+            raise RunError(f"{self.task}: {error}")
+        if error is not None:
+            raise error
+        return result
 
     def check_life(self) -> None:
         """Raises RunError if the process has ended."""
@@ -92,27 +88,20 @@ def run_isolated(
         RunError: a task failed in another way, ended its process or hung. The text begins with the
             task's name. A traceback is on standard error.
     """
-    waiting = list(tasks)
+    waiting = iter(tasks.items())
     results: dict[str, Result] = {}
-    with _start(min(num_processes, len(waiting)), deadline_s) as children:
-        busy = set()
+    with _start(min(num_processes, len(tasks)), deadline_s) as children:
         for child in children:
-            task = waiting.pop(0)
-            child.begin(task, tasks[task])
-            busy.add(child)
+            child.begin(*next(waiting))
+        busy = set(children)
         while busy:
             for child in _wait(busy):
-                message = child.hear()
-                if message.kind == "misuse":
-                    raise message.value
-                if message.kind == "failed":
-                    raise RunError(f"{child.task}: {message.value}")
-                results[child.task] = message.value
-                if waiting:
-                    task = waiting.pop(0)
-                    child.begin(task, tasks[task])
-                else:
+                results[child.task] = child.hear()
+                task = next(waiting, None)
+                if task is None:
                     busy.remove(child)
+                else:
+                    child.begin(*task)
             on_progress(len(results))
     return {task: results[task] for task in tasks}
 
@@ -158,19 +147,22 @@ def _work(pipe: Any, deadline_s: float) -> None:
         set_alarm(START_S + deadline_s)
         task = pickle.loads(data)  # Imports what the task needs.
         set_alarm(deadline_s)
-        message = _attempt(task, lambda: set_alarm(deadline_s))
+        outcome = _attempt(task, lambda: set_alarm(deadline_s))
         set_alarm(0.0)
-        pipe.send(message)
+        pipe.send(outcome)
 
 
-def _attempt(task: Callable[[Callable[[], None]], Any], alive: Callable[[], None]) -> Message:
+def _attempt(
+    task: Callable[[Callable[[], None]], Any], alive: Callable[[], None]
+) -> tuple[Any, UsageError | RunError | None]:
+    """Runs a task. Returns its result, and the error that it ended with, if any."""
     try:
-        return Message("done", task(alive))
+        return task(alive), None
     except UsageError as error:
-        return Message("misuse", UsageError(str(error)))
+        return None, UsageError(str(error))
     except SystemExit as error:
-        return Message("failed", f"it called sys.exit({error.code!r})")
+        return None, RunError(f"it called sys.exit({error.code!r})")
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        return Message("failed", typed_line(error))
+        return None, RunError(typed_line(error))

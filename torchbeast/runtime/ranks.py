@@ -110,21 +110,16 @@ class Ranks:
         if self.count == 1:
             assert contents is not None
             return contents
+        file = io.BytesIO()
         with _named_errors():
             if contents is not None:
-                file = io.BytesIO()
                 torch.save(contents, file)
-                data = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
-                size = torch.tensor([len(data)])
-                dist.broadcast(size, src=0)
-            else:
-                size = torch.zeros(1, dtype=torch.int64)
-                dist.broadcast(size, src=0)
-                data = torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(data, src=0)
-        # Else each rank would make a copy on the first one's GPU.
-        file = io.BytesIO(data.numpy().tobytes())
-        return torch.load(file, map_location="cpu", weights_only=True)
+            size = torch.tensor([len(file.getvalue())])
+            dist.broadcast(size, src=0)
+            data = bytearray(file.getvalue() or int(size))  # The others have room for it.
+            dist.broadcast(torch.frombuffer(data, dtype=torch.uint8), src=0)
+        # Without map_location each rank would make a copy on the first one's GPU.
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def read_ranks() -> Ranks:

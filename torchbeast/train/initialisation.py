@@ -188,13 +188,15 @@ def _measures_frames(plan: RunPlan, source: Source | None) -> bool:
 
 def _measure(plan: RunPlan, seed: int) -> list[GameStatistics]:
     config = plan.config
+    # More steps where returns matter, unless it would take long.
+    is_long = config.network.use_popart and len(config.games) <= MAX_LONG_GAMES
     play = RandomPlayConfig(
         config.observation,
         plan.full_action_space,
         seed,
         config.learning.discounting,
         config.learning.clip_rewards,
-        _choose_num_steps(len(config.games), config.network.use_popart),
+        NUM_RETURN_STEPS if is_long else NUM_FRAME_STEPS,
     )
     return measure_games(
         config.games,
@@ -203,11 +205,6 @@ def _measure(plan: RunPlan, seed: int) -> list[GameStatistics]:
         deadline_s=config.step_timeout_s,
         on_progress=_Reporter(len(config.games)),
     )
-
-
-def _choose_num_steps(num_games: int, use_popart: bool) -> int:
-    """Steps of random play in each game: more where returns matter, unless it would take long."""
-    return NUM_RETURN_STEPS if use_popart and num_games <= MAX_LONG_GAMES else NUM_FRAME_STEPS
 
 
 class _Reporter:

@@ -176,10 +176,7 @@ def learner_loop(
 ) -> None:
     """Runs a learner thread, which learns from ``rollouts_at_once`` rollouts at a time."""
     stream = DeviceStream(device)
-    while True:
-        indices = actors.get(rollouts_at_once)
-        if indices is None:
-            return
+    while (indices := actors.get(rollouts_at_once)) is not None:
         rollout = stream.upload(join_buffers([actors.buffers[i] for i in indices]))
         if device.type != "cpu":
             actors.give_back(indices)  # The rollouts are on the device.

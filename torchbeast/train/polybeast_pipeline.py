@@ -206,8 +206,7 @@ def inference_loop(
             versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
             env_output, state = stream.upload((env_output, state))
             with weights.reading() as (agent, version):
-                outputs = stream.download(agent(env_output, state))
-            agent_output, state = outputs
+                agent_output, state = stream.download(agent(env_output, state))
             batch.set_outputs(((*agent_output, versions.fill_(version)), state))
 
 
