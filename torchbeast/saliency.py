@@ -13,7 +13,7 @@ from torchbeast.cli.command import run_command, warn_of_unused
 from torchbeast.cli.parsing import Parser, file, positive
 
 if TYPE_CHECKING:
-    from torchbeast.analysis.saliency import SaliencyConfig
+    from torchbeast.analysis.saliency import Explainer, SaliencyConfig
     from torchbeast.analysis.saliency.film import SaliencyFilm, Watcher
     from torchbeast.analysis.saliency.report import Check
     from torchbeast.play.agents import Trained
@@ -313,9 +313,8 @@ def save(
 ) -> None:
     """Writes all files. A signal ends the checks, which take long, and leaves them out."""
     from torchbeast.analysis.results import remove_earlier
-    from torchbeast.analysis.saliency import drawing, report, viewer
+    from torchbeast.analysis.saliency import drawing, viewer
     from torchbeast.analysis.saliency.film import save_scores
-    from torchbeast.runtime.threads import StopRequestedError
 
     peaks = drawing.find_peaks(films)
     checks: list[list[Check]] = []
@@ -324,16 +323,7 @@ def save(
         save_scores(directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed})
         drawing.save_pictures(directory, film, peaks)
         print(f"{len(film.steps)} frames in {directory}")
-        checks.append([])
-        if not flags.check:
-            continue
-        try:
-            checks[-1] = report.run_checks(explainer, film, signals.check)
-        except StopRequestedError:
-            print(f"Leaving the checks out ({signals.HINT})", file=sys.stderr)
-            continue
-        report.save_checks(directory, checks[-1])
-        print(report.format_table(checks[-1]))
+        checks.append(check_maps(explainer, film, directory, signals) if flags.check else [])
     if flags.movie:
         drawing.write_movie(flags.movie, films, peaks)
         print(flags.movie)
@@ -343,6 +333,23 @@ def save(
     if flags.html:
         viewer.write_page(flags.html, watchers[0].explainer.game, films, peaks, checks)
         print(flags.html)
+
+
+def check_maps(
+    explainer: Explainer, film: SaliencyFilm, directory: Path, signals: StopSignals
+) -> list[Check]:
+    """Checks an agent's maps, prints and saves the result, and returns it; after a signal, none."""
+    from torchbeast.analysis.saliency import report
+    from torchbeast.runtime.threads import StopRequestedError
+
+    try:
+        checks = report.run_checks(explainer, film, signals.check)
+    except StopRequestedError:
+        print(f"Leaving the checks out ({signals.HINT})", file=sys.stderr)
+        return []
+    report.save_checks(directory, checks)
+    print(report.format_table(checks))
+    return checks
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,23 +40,16 @@ def enlarge(scores: np.ndarray, grid: Grid, height: int, width: int) -> np.ndarr
     Returns:
         float32 ``[height, width]``.
     """
-    rows = _cells(height, grid.height, grid)
-    columns = _cells(width, grid.width, grid)
-    grid_x, grid_y = np.meshgrid(columns, rows)
-    enlarged = cv2.remap(
-        scores.astype(np.float32),
-        grid_x.astype(np.float32),
-        grid_y.astype(np.float32),
-        cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_REPLICATE,
-    )
+    x, y = np.meshgrid(_cells(width, grid.width, grid), _cells(height, grid.height, grid))
+    scores = scores.astype(np.float32)
+    enlarged = cv2.remap(scores, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     return np.maximum(enlarged, 0.0)
 
 
 def _cells(length: int, observed: int, grid: Grid) -> np.ndarray:
-    """Positions among the cells of the centres of ``length`` screen pixels."""
+    """Positions among the cells of the centres of ``length`` screen pixels, float32."""
     pixels = (np.arange(length) + 0.5) * observed / length - 0.5
-    return (pixels - grid.first) / grid.spacing
+    return ((pixels - grid.first) / grid.spacing).astype(np.float32)
 
 
 def scale_to(scores: np.ndarray, peak: float) -> np.ndarray:
@@ -69,14 +61,10 @@ def heat(scores: np.ndarray) -> np.ndarray:
     """Colours scores ``[H, W]`` in [0, 1] with matplotlib's inferno: a picture uint8 ``[H, W,
     3]``.
     """
-    return _inferno()[(scores * 255).round().astype(np.uint8)]
-
-
-@functools.cache
-def _inferno() -> np.ndarray:
     from matplotlib import colormaps
 
-    return (colormaps["inferno"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
+    colours = colormaps["inferno"]((scores * 255).round().astype(np.uint8))
+    return (colours[..., :3] * 255).round().astype(np.uint8)
 
 
 def overlay(

@@ -130,10 +130,8 @@ def visualize(flags: argparse.Namespace) -> None:
     directory = checkpoint_directory(root, trained.intermediate_id, game)
     check_game(trained, game)
     make_directory(directory)
-    with contextlib.ExitStack() as stack:
-        movie = None
-        if flags.movie:
-            movie = stack.enter_context(MovieWriter(flags.movie, 15))
+    # Opened at once, so that a path that cannot be written ends the program before the game.
+    with MovieWriter(flags.movie, 15) if flags.movie else contextlib.nullcontext() as movie:
         frames = list(attention_frames(flags, trained, game))
         peak = max(float(maps.max()) for _, _, maps in frames)
         remove_earlier(directory)

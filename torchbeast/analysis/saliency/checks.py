@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.gradients import integrated_gradients
@@ -88,8 +89,8 @@ def find_edges(step: Step) -> np.ndarray:
 
 
 @torch.inference_mode()
-def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Computes unscaled deletion and insertion curves ``[POINTS]``, roots of scores.
+def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> np.ndarray:
+    """Computes unscaled deletion and insertion curves ``[2, POINTS]``, roots of scores.
 
     For squared scores the root is the size of the change. For ``action`` it stretches the scale.
 
@@ -110,8 +111,7 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> tuple[
     frames = torch.cat([frame, deleted, inserted])
     logits, _, values = evaluate(agent, frames, step.inputs, step.state)
     change = score.change((logits[0], values[0]), (logits[1:], values[1:]), step.action)
-    changes = change.sqrt().numpy()
-    return changes[:POINTS], changes[POINTS:]
+    return change.sqrt().numpy().reshape(2, POINTS)
 
 
 def check_gradients(
@@ -160,11 +160,11 @@ def check_faithfulness(
         random = [trace(agent, step, score, rng.random(size)) for _ in range(RANDOM_ORDERS)]
         curves = {
             RANDOM: np.mean(random, axis=0),
-            EDGES: np.array(trace(agent, step, score, find_edges(step) + tie)),
+            EDGES: trace(agent, step, score, find_edges(step) + tie),
         }
         for name, of_steps in maps.items():
             ranked = enlarge(of_steps[i] / max(float(of_steps[i].max()), 1e-30), grid, *size)
-            curves[name] = np.array(trace(agent, step, score, ranked + tie))
+            curves[name] = trace(agent, step, score, ranked + tie)
         peak = max(curve.max() for curve in curves.values())
         for name, curve in curves.items():
             # An agent that reacts to nothing: no order is better than another.
@@ -183,21 +183,15 @@ def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]
         if next(module.parameters(recurse=False), None) is not None
     }
     used: list[nn.Module] = []
-    hooks = [
-        module.register_forward_hook(lambda module, *_: used.append(module)) for module in names
-    ]
-    try:
-        with torch.inference_mode():
-            evaluate(agent, step.inputs.frame[0].float(), step.inputs, step.state)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    # Some are called by their weights, not as modules (the LSTM).
-    used += [module for module in names if module not in used]
+    with (
+        torch.inference_mode(),
+        register_module_forward_hook(lambda module, *_: used.append(module)),
+    ):
+        evaluate(agent, step.inputs.frame[0].float(), step.inputs, step.state)
     heads: list[nn.Module] = [agent.policy, agent.baseline]
-    below = [module for module in dict.fromkeys(used) if module not in heads]
-    if agent.core is not None:
-        below = [module for module in below if module is not agent.core] + [agent.core]
+    # No hook sees the LSTM, whose weights are used without a call of the module. It is used last.
+    in_order = dict.fromkeys([*(module for module in used if module in names), *names])
+    below = [module for module in in_order if module not in heads]
     return [("heads", heads), *((names[module], [module]) for module in reversed(below))]
 
 

@@ -31,16 +31,12 @@ def find_peaks(films: Sequence[SaliencyFilm]) -> Peaks:
     Peaks of steps differ by orders of magnitude. With the largest one as the scale, one step of a
     film would be visible; with their median, half of them are drawn in full.
     """
-    found: dict[tuple[str, str], list[np.ndarray]] = {}
+    found: dict[tuple[str, str], list[np.float32]] = {}
     for film in films:
         for score in film.scores:
-            found.setdefault(score.scale, []).append(film.maps[score.name].max(axis=(1, 2)))
-    result = {}
-    for scale, of_films in found.items():
-        peaks = np.concatenate(of_films)
-        peaks = peaks[peaks > 0]
-        result[scale] = float(np.median(peaks)) if len(peaks) else 0.0
-    return result
+            peaks = [scores.max() for scores in film.maps[score.name]]
+            found.setdefault(score.scale, []).extend(peak for peak in peaks if peak > 0)
+    return {scale: float(np.median(peaks)) if peaks else 0.0 for scale, peaks in found.items()}
 
 
 def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 0.4) -> None:
@@ -94,22 +90,20 @@ def value_curve(values: np.ndarray, now: int, width: int, height: int) -> np.nda
     return result
 
 
-def draw_overlay(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
-    """Draws the game under the maps of the first two scores, each in its own colour."""
-    step = film.steps[index]
-    height, width = step.picture.shape[:2]
-    layers = []
-    for score, colour in zip(film.scores, COLOURS, strict=False):
-        scores = scale_to(film.maps[score.name][index], peaks[score.scale])
-        layers.append((enlarge(scores, step.grid, height, width), colour))
-    return overlay(step.picture, layers)
-
-
-def draw_map(film: SaliencyFilm, score: Score, index: int, peaks: Peaks) -> np.ndarray:
-    """Draws the map of one score alone."""
+def scale_map(film: SaliencyFilm, score: Score, index: int, peaks: Peaks) -> np.ndarray:
+    """Scales a score's map to [0, 1] and enlarges it to the game's picture, float32 ``[H, W]``."""
     step = film.steps[index]
     scores = scale_to(film.maps[score.name][index], peaks[score.scale])
-    return heat(enlarge(scores, step.grid, *step.picture.shape[:2]))
+    return enlarge(scores, step.grid, *step.picture.shape[:2])
+
+
+def draw_overlay(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
+    """Draws the game under the maps of the first two scores, each in its own colour."""
+    layers = [
+        (scale_map(film, score, index, peaks), colour)
+        for score, colour in zip(film.scores, COLOURS, strict=False)
+    ]
+    return overlay(film.steps[index].picture, layers)
 
 
 def factor_of(picture: np.ndarray) -> int:
@@ -117,11 +111,9 @@ def factor_of(picture: np.ndarray) -> int:
     return max(1, round(PICTURE_HEIGHT / picture.shape[0]))
 
 
-def _with_bars(picture: np.ndarray, bars: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """A picture above ``count`` strips, blank where there are fewer bars."""
-    blank = np.zeros((BAR_HEIGHT, picture.shape[1], 3), np.uint8)
-    strips = [*bars, *[blank] * (count - len(bars))]
-    return np.concatenate([picture, *strips])
+def extend(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Extends a picture to ``[height, width, 3]`` in black, at the bottom and on the right."""
+    return np.pad(picture, ((0, height - len(picture)), (0, width - picture.shape[1]), (0, 0)))
 
 
 def overlay_bars(films: Sequence[SaliencyFilm], peaks: Peaks, width: int) -> np.ndarray:
@@ -164,8 +156,7 @@ def draw_view(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
     view = side_by_side([picture, side])
     name = step.subject.action_names[step.action]
     bars = overlay_bars([film], peaks, width)
-    blank = np.zeros((len(bars), view.shape[1] - width, 3), np.uint8)
-    view = np.concatenate([view, np.concatenate([bars, blank], axis=1)])
+    view = np.concatenate([view, extend(bars, len(bars), view.shape[1])])
     return caption(view, f"{film.name}   step {step.step}   {name}")
 
 
@@ -173,17 +164,15 @@ def draw_step(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
     """Draws the picture of a step: the game, each map with its scale, and the film's view."""
     step = film.steps[index]
     factor = factor_of(step.picture)
-    view = draw_view(film, index, peaks)
-    count = min(len(film.scores), len(COLOURS))
-    game = _with_bars(magnify(step.picture, factor), [], count)
-    panels = [caption(game, "game")]
+    panels = [caption(magnify(step.picture, factor), "game")]
+    width = panels[0].shape[1]
+    colours = heat(np.linspace(0, 1, 64))
     for score in film.scores:
-        picture = magnify(draw_map(film, score, index, peaks), factor)
-        bar = scale_bar(
-            picture.shape[1], score.unit, peaks[score.scale], heat(np.linspace(0, 1, 64))
-        )
-        panels.append(caption(_with_bars(picture, [bar], count), score.name))
-    return side_by_side([*panels, view])
+        picture = magnify(heat(scale_map(film, score, index, peaks)), factor)
+        bar = scale_bar(width, score.unit, peaks[score.scale], colours)
+        panels.append(caption(np.concatenate([picture, bar]), score.name))
+    view = draw_view(film, index, peaks)
+    return side_by_side([*(extend(panel, len(view), width) for panel in panels), view])
 
 
 FRAMES_PER_SECOND = 15

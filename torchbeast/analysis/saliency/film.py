@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +20,22 @@ from torchbeast.runtime.threads import StopSignals
 NO_MASKS = np.empty((0, 0, 0), np.float32)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SaliencyFilm:
     """The steps of one agent's game and the maps that are drawn of them."""
 
     name: str
-    steps: Sequence[Step]  # Without their outputs under masks.
     scores: Sequence[Score]
-    maps: Mapping[str, np.ndarray]  # By score, float32 [steps, rows, columns].
+    steps: list[Step] = field(default_factory=list)  # Without their outputs under masks.
+    # By score, one of each step, float32 [rows, columns].
+    maps: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+    def append(self, step: Step) -> None:
+        """Adds a step and its maps, and drops its outputs under masks, which take most memory."""
+        for score in self.scores:
+            self.maps.setdefault(score.name, []).append(score(step.outputs, step.action))
+        outputs = step.outputs._replace(masked_logits=NO_MASKS, masked_normalized_values=NO_MASKS)
+        self.steps.append(dataclasses.replace(step, outputs=outputs))
 
     @property
     def values(self) -> np.ndarray:
@@ -35,28 +43,12 @@ class SaliencyFilm:
         return np.array([step.outputs.values[step.subject.head] for step in self.steps])
 
 
-# A step without its outputs under masks, and its map of each score, float32 [rows, columns].
-MappedStep = tuple[Step, Sequence[np.ndarray]]
-
-
-def map_step(step: Step, scores: Sequence[Score]) -> MappedStep:
-    """Computes a step's maps, and drops its outputs under masks, which take most memory."""
-    maps = [score(step.outputs, step.action) for score in scores]
-    outputs = step.outputs._replace(masked_logits=NO_MASKS, masked_normalized_values=NO_MASKS)
-    return dataclasses.replace(step, outputs=outputs), maps
-
-
-def join_steps(name: str, mapped: Iterable[MappedStep], scores: Sequence[Score]) -> SaliencyFilm:
-    """Makes a film of steps that are mapped."""
-    steps, of_steps = zip(*mapped, strict=True)
-    of_scores = map(np.stack, zip(*of_steps, strict=True))
-    maps = dict(zip((score.name for score in scores), of_scores, strict=True))
-    return SaliencyFilm(name, steps, scores, maps)
-
-
 def make_film(name: str, steps: Iterable[Step], scores: Sequence[Score]) -> SaliencyFilm:
     """Makes a film of steps."""
-    return join_steps(name, (map_step(step, scores) for step in steps), scores)
+    film = SaliencyFilm(name, scores)
+    for step in steps:
+        film.append(step)
+    return film
 
 
 class Watcher(NamedTuple):
@@ -82,18 +74,16 @@ def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) ->
     Raises:
         UsageError: the game ends before the first frame.
     """
-    frames = []
+    films = [SaliencyFilm(watcher.explainer.trained.xpid, watcher.scores) for watcher in watchers]
     views = zip(*(watcher.steps for watcher in watchers), strict=False)
     for view in track(views, total=num_frames, unit="frames"):
-        frames.append([map_step(step, w.scores) for step, w in zip(view, watchers, strict=True)])
+        for film, step in zip(films, view, strict=True):
+            film.append(step)
         if signals.received is not None:
             break
     if signals.received is not None:
-        print(f"Saving {counted(len(frames), 'frame')} ({signals.HINT})", file=sys.stderr)
-    return [
-        join_steps(watcher.explainer.trained.xpid, steps, watcher.scores)
-        for watcher, steps in zip(watchers, zip(*frames, strict=True), strict=False)
-    ]
+        print(f"Saving {counted(len(films[0].steps), 'frame')} ({signals.HINT})", file=sys.stderr)
+    return films
 
 
 def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> None:
@@ -109,7 +99,7 @@ def save_scores(path: Path, film: SaliencyFilm, facts: Mapping[str, Any]) -> Non
         "normalized_values": np.stack([step.outputs.normalized_values for step in steps]),
         "tasks": subject.tasks,
         "head": subject.head,
-        **{name.replace(":", "_"): maps for name, maps in film.maps.items()},
+        **{name.replace(":", "_"): np.stack(maps) for name, maps in film.maps.items()},
         **facts,
     }
     write_arrays(path, arrays)

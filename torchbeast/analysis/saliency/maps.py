@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, check_game, choose_game, read_agent
-from torchbeast.play.games import GameLoop, agent_action_names, watch_game
+from torchbeast.play.games import agent_action_names, watch_game
 
 POLICY, VALUE, ACTION, TASK = "policy", "value", "action", "task"
 CHOSEN = "action:chosen"
@@ -248,31 +249,25 @@ class Explainer:
         Raises:
             UsageError: the game ends before ``first_frame``.
         """
-
-        def look(loop: GameLoop) -> tuple[Outputs, EnvOutput, tuple[Tensor, ...]]:
-            inputs, state = loop.inputs, loop.state
-            return self.perturbation(inputs, state), inputs, state
-
         watched = watch_game(
             self.trained,
             self.game,
-            look,
+            operator.attrgetter("inputs", "state"),
             seed=seed,
             actions=actions,
             first_frame=first_frame,
             num_frames=num_frames,
         )
-        for step, picture, (outputs, inputs, state), loop in watched:
-            action = int(loop.last_actions[0])
+        for step, picture, (inputs, state), loop in watched:
             yield Step(
                 step,
                 picture,
-                action,
-                outputs,
-                inputs,
-                state,
-                self.subject,
-                self.perturbation.grid,
+                action=int(loop.last_actions[0]),
+                outputs=self.perturbation(inputs, state),
+                inputs=inputs,
+                state=state,
+                subject=self.subject,
+                grid=self.perturbation.grid,
             )
 
 

@@ -161,7 +161,7 @@ class Perturbation:
 
     def _masks(self, places: Tensor) -> Tensor:
         """The masks ``[N, 1, H, W]`` at places of the flattened grid."""
-        rows, columns = places // self._shape[1], places % self._shape[1]
+        rows, columns = torch.unravel_index(places, self._shape)
         masks = self._vertical[rows, :, None] * self._horizontal[columns, None, :]
         return masks.unsqueeze(1)
 

@@ -101,19 +101,17 @@ def format_table(checks: Sequence[Check]) -> str:
     return "\n".join([*format_rows(rows), *LEGEND])
 
 
-def save_checks(directory: Path, checks: Sequence[Check]) -> list[Path]:
+def save_checks(directory: Path, checks: Sequence[Check]) -> None:
     """Writes ``check.json`` and ``check.png``."""
-    path = directory / "check.json"
-    path.write_text(json.dumps([_describe(check) for check in checks], indent=2) + "\n")
-    return [path, save_figure(draw_checks(checks), directory / "check.png")]
-
-
-def _describe(check: Check) -> dict[str, Any]:
-    return {
-        "score": check.score,
-        **dict(zip(COLUMNS[1:], check.row(), strict=True)),
-        **check.randomisation._asdict(),
-    }
+    described = [
+        {
+            **dict(zip(COLUMNS, (check.score, *check.row()), strict=True)),
+            **check.randomisation._asdict(),
+        }
+        for check in checks
+    ]
+    (directory / "check.json").write_text(json.dumps(described, indent=2) + "\n")
+    save_figure(draw_checks(checks), directory / "check.png")
 
 
 def draw_checks(checks: Sequence[Check]) -> Any:
@@ -123,9 +121,8 @@ def draw_checks(checks: Sequence[Check]) -> Any:
     matplotlib.use("Agg")
     titles = []
     for check in checks:
-        gain = check.faithfulness.gain()
         titles += [
-            f"{check.score}: faithful {gain:.2f}",
+            f"{check.score}: faithful {check.faithfulness.gain():.2f}",
             "restored",
             "layers shuffled from the top",
         ]

@@ -67,8 +67,8 @@ def _describe(film: SaliencyFilm, peaks: Peaks, checks: Sequence[Check]) -> dict
         "pictures": [_encode_picture(step.picture) for step in film.steps],
         "maps": {
             score.name: {
-                "shape": film.maps[score.name].shape[1:],
-                "data": _encode_maps(film.maps[score.name], peaks[score.scale]),
+                "shape": film.maps[score.name][0].shape,
+                "data": _encode_maps(np.stack(film.maps[score.name]), peaks[score.scale]),
                 "peak": peaks[score.scale],
                 "unit": score.unit,
             }
@@ -84,10 +84,7 @@ def _describe(film: SaliencyFilm, peaks: Peaks, checks: Sequence[Check]) -> dict
             for step, value in zip(film.steps, film.values, strict=True)
         ],
         "checks": [
-            {
-                "score": check.score,
-                "numbers": [round(x, 4) for x in check.row()],
-            }
+            {"score": check.score, "numbers": [round(x, 4) for x in check.row()]}
             for check in checks
         ],
     }
