@@ -24,11 +24,12 @@ import torch
 from matplotlib.ticker import EngFormatter
 
 from torchbeast.analysis import aggregates
-from torchbeast.analysis.groups import IGNORED_FLAGS, POPART_FLAGS
+from torchbeast.analysis.groups import IGNORED_FLAGS
 from torchbeast.analysis.panels import make_panels
 from torchbeast.analysis.plot_runs import draw_curve
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.command import run_command
+from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized

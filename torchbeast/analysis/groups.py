@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from torchbeast.analysis.runs import RunRecords
-from torchbeast.cli.training_flags import default_reward_clipping
+from torchbeast.cli.flags import PLAYING_FLAGS
+from torchbeast.cli.training_flags import POPART_FLAGS, default_reward_clipping
 
 # Flags that say where a run is written, how it is watched and where its servers are, not what it
 # learns; the preset, which is the values of others; and those of other modes, which every command
@@ -15,8 +16,7 @@ from torchbeast.cli.training_flags import default_reward_clipping
 IGNORED_FLAGS = {
     *("seed", "xpid", "savedir", "mode", "preset", "disable_checkpoint", "checkpoint_interval_s"),
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
-    *("evaluate_every", "evaluation_episodes", "num_episodes", "greedy", "json", "actions"),
-    *("movie", "movie_steps", "intermediate_model_id"),
+    *("evaluate_every", "evaluation_episodes", "greedy", *PLAYING_FLAGS),
     *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
     # Of earlier versions, in the meta.json of runs that are kept.
     *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),
@@ -28,8 +28,6 @@ MACHINE_FLAGS = {
 }
 # A flag of earlier versions with the only value that there is now.
 ONLY_VALUES = {"optimizer": "rmsprop"}
-# Flags without effect where there is no PopArt.
-POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
 
 
 class Group(NamedTuple):

@@ -35,6 +35,9 @@ SHOWN_FLAGS = {
     "env_info": ("mode", "env", "json"),
 }
 
+# Flags of the modes that play, which train has no use for.
+PLAYING_FLAGS = {"num_episodes", "actions", "movie", "movie_steps", "json", "intermediate_model_id"}
+
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Adds where the files of a run are, and which of them are written."""

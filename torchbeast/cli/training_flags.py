@@ -16,6 +16,9 @@ from torchbeast.cli.parsing import (
 from torchbeast.core.types import SIGMA_FLOOR
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
 
+# Flags without effect where there is no PopArt.
+POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
+
 
 def default_reward_clipping(use_popart: bool) -> str:
     """Returns what ``--reward_clipping`` is where it is not given."""

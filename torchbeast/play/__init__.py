@@ -7,13 +7,12 @@ import logging
 from collections.abc import Callable, Collection
 
 from torchbeast.cli.command import check_json_target, run_command, warn_of_unused, write_json
+from torchbeast.cli.flags import PLAYING_FLAGS
+from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.play.config import EvaluationConfig
 from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")
-
-# Flags of the other modes that train has no use for.
-OF_PLAYING = {"num_episodes", "actions", "movie", "movie_steps", "json", "intermediate_model_id"}
 
 
 def run_mode(
@@ -36,11 +35,11 @@ def run_mode(
 
     def work(signals: StopSignals) -> int:
         if flags.mode == "train":
-            warn_of_unused(OF_PLAYING.intersection(given), "in --mode train")
+            warn_of_unused(PLAYING_FLAGS.intersection(given), "in --mode train")
             if flags.use_popart:
                 warn_of_unused({"value_heads"}.intersection(given), "with --use_popart")
             else:
-                warn_of_unused({"beta", "sigma_floor"}.intersection(given), "without --use_popart")
+                warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
             if flags.env is not None:  # A mistyped name is refused before torch is imported.
                 from torchbeast.envs.games import parse_games
 
