@@ -25,7 +25,7 @@ from matplotlib.ticker import EngFormatter
 
 from torchbeast.analysis import aggregates
 from torchbeast.analysis.groups import IGNORED_FLAGS
-from torchbeast.analysis.panels import make_panels
+from torchbeast.analysis.panels import make_panels, save_figure
 from torchbeast.analysis.plot_runs import draw_curve
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.command import run_command
@@ -167,8 +167,7 @@ def draw_curve_of(agent: Path) -> None:
         panel.xaxis.set_major_formatter(EngFormatter())
     panels[0].set_ylabel("return")
     figure.supxlabel("agent steps in all games", fontsize="medium")
-    # Without a version number, so that equal curves are equal files.
-    figure.savefig(agent / "curve.png", metadata={"Software": None})
+    save_figure(figure, agent / "curve.png")
 
 
 def write_card(agent: Path) -> Path:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 
@@ -40,6 +41,12 @@ def play(trained: Trained, game: str, num_steps: int) -> Iterator[np.ndarray]:
         yield picture
 
 
+def fit(picture: np.ndarray, width: int) -> np.ndarray:
+    """Returns a picture in another width."""
+    height = round(picture.shape[0] * width / picture.shape[1])
+    return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
+
+
 def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """Puts a picture into the middle of a black one."""
     result = np.zeros((height, width, 3), np.uint8)
@@ -65,6 +72,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, metavar="RUN", help="directory of a trained agent")
     parser.add_argument("--columns", type=positive, default=3, help="(default: %(default)s)")
+    parser.add_argument(
+        "--width", type=positive, default=160, help="pixels of a game (default: %(default)s)"
+    )
     parser.add_argument("--steps", type=positive, default=900, help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, help="a .gif or .mp4")
     flags = parser.parse_args()
@@ -76,7 +86,7 @@ def main() -> int:
         films = [play(trained, game, flags.steps) for game in games]
         with MovieWriter(flags.output, FPS) as movie:
             for _ in range(0, flags.steps, EVERY):
-                pictures = [next(film) for film in films]
+                pictures = [fit(next(film), flags.width) for film in films]
                 joined = join(pictures, [short_name(game) for game in games], flags.columns)
                 movie.append(np.ascontiguousarray(joined))
         print(flags.output)

@@ -1,7 +1,7 @@
 """Tests the claims of docs/popart.md: ``python tools/popart_claims.py``.
 
 Reads the records in docs/reference/arms, whose names are ``ARM-sSEED`` and ``single-GAME-sSEED``.
-Prints the page's tables of scores and of tests; ``--output`` draws the arms' curves.
+Prints the page's tables of scores and of tests; ``--output`` draws the scores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ CLAIMS = (
 SINGLE = "single"
 RESAMPLES = 10_000
 AHEAD = 4  # Of six games.
-POINTS = 50
 
 Runs = Mapping[str, Sequence[RunRecords]]  # By arm.
 References = Mapping[str, tuple[float, float]]  # By game: scores of random play and of one agent.
@@ -72,11 +71,9 @@ def read_runs(directory: Path) -> dict[str, list[RunRecords]]:
     return runs
 
 
-def score(run: RunRecords, game: str, steps: float = np.inf) -> float:
-    """Returns the mean return of the last 100 full games of training until ``steps``."""
-    curve = run.curve(game)
-    count = int(np.searchsorted(curve.steps, steps, side="right"))
-    return float(curve.mean[count - 1]) if count else float("nan")
+def score(run: RunRecords, game: str) -> float:
+    """Returns the mean return of the last 100 full games of training."""
+    return float(run.curve(game).mean[-1])
 
 
 def mean_score(runs: Sequence[RunRecords], game: str) -> float:
@@ -98,10 +95,10 @@ def read_references(runs: Runs, games: Sequence[str]) -> References:
     }
 
 
-def figure_of(run: RunRecords, references: References, steps: float = np.inf) -> float:
+def figure_of(run: RunRecords, references: References) -> float:
     """Returns the median over games of (score - random) / (single - random)."""
     normalised = [
-        (score(run, game, steps) - random) / (single - random)
+        (score(run, game) - random) / (single - random)
         for game, (random, single) in references.items()
     ]
     return float(np.median(normalised))
@@ -182,39 +179,30 @@ def format_tests(runs: Runs, references: References) -> list[str]:
 
 
 def draw(runs: Runs, references: References, path: Path) -> None:
-    """Draws each arm's mean over seeds against steps, and every seed as a thin line."""
+    """Draws the score of each seed at the end, an arm in a row: the medians, then each game."""
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib.ticker import EngFormatter
 
     from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 
-    titles = ["Median of the games, normalised", *references]
-    figure, panels = make_panels(titles, height=2.6)
-    end = max(run.length("steps") for arm in ARMS for run in runs[arm])
-    points = np.linspace(end / POINTS, end, POINTS)
-    for panel, title in zip(panels, titles, strict=True):
-        for arm, colour in zip(ARMS, PALETTE, strict=False):
-            of_seeds = [
-                [
-                    score(run, title, x) if title in references else figure_of(run, references, x)
-                    for x in points
-                ]
-                for run in runs[arm]
-            ]
-            for line in of_seeds:
-                panel.plot(points, line, lw=0.6, alpha=0.6, color=colour)
-            panel.plot(points, np.mean(of_seeds, axis=0), color=colour, label=arm)
-        panel.xaxis.set_major_formatter(EngFormatter())
-    for panel in panels[-3:]:
-        panel.set_xlabel("agent steps in all games together")
+    marks = {"Median of the games, normalised": (0.0, 1.0), **references}
+    figure, panels = make_panels(list(marks), width=3.6, height=2.4)
+    for panel, (title, (random, single)) in zip(panels, marks.items(), strict=True):
+        panel.axvline(random, color="gray", linestyle=":", label="random play")
+        panel.axvline(single, color="gray", label="an agent of this game alone")
+        for row, (arm, colour) in enumerate(zip(ARMS, PALETTE, strict=False)):
+            seeds = [score(run, title) for run in runs[arm]] if title in references else None
+            values = figures_of(runs[arm], references) if seeds is None else seeds
+            panel.plot(values, [row] * len(values), "o", color=colour)
+        panel.set_yticks(range(len(ARMS)), ARMS)
+        panel.invert_yaxis()
     save_panels(figure, path)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="a picture of the arms' curves")
+    parser.add_argument("--output", type=Path, help="a picture of all scores")
     parser.add_argument("--without", metavar="GAME", help="leaves this game out")
     flags = parser.parse_args()
 

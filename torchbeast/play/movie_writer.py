@@ -118,7 +118,8 @@ class MovieWriter:
         )
 
 
-HEADER_HEIGHT = 24
+HEADER_HEIGHT, MARGIN = 24, 6
+FONT, FONT_SIZE = cv2.FONT_HERSHEY_SIMPLEX, 0.45
 
 
 def magnify(picture: np.ndarray, factor: int = 2) -> np.ndarray:
@@ -137,16 +138,10 @@ def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
 
 
 def caption(picture: np.ndarray, text: str) -> np.ndarray:
-    """Adds a line of text above a picture."""
+    """Adds a line of text above a picture, in smaller letters if it is too long."""
     header = np.zeros((HEADER_HEIGHT, picture.shape[1], 3), np.uint8)
-    cv2.putText(
-        header,
-        text,
-        (6, HEADER_HEIGHT - 7),
-        cv2.FONT_HERSHEY_SIMPLEX,
-        0.45,
-        (255, 255, 255),
-        1,
-        cv2.LINE_AA,
-    )
+    (width, _), _ = cv2.getTextSize(text, FONT, FONT_SIZE, 1)
+    size = FONT_SIZE * min(1, (picture.shape[1] - 2 * MARGIN) / max(width, 1))
+    origin = (MARGIN, HEADER_HEIGHT - 7)
+    cv2.putText(header, text, origin, FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
     return np.concatenate([header, picture])
