@@ -34,15 +34,15 @@ OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/report_%.png, \
     learning by_steps by_game_steps filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
-    Pong_curve popart_statistics popart_arms atari57 Pong_attention SpaceInvaders_saliency Carnival_check) \
-    $(REPORT_FIGURES) docs/examples/carnival.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
-    $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif
+    Pong_curve popart_statistics popart_arms atari57 Pong_attention SpaceInvaders_saliency KungFuMaster_check) \
+    $(REPORT_FIGURES) docs/examples/kungfumaster.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
+    $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif movies/Atari57PopArt.mp4
 
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 
-docs/images/Pong_curve.png: $(call curves,PongShallow Pong PongAttention) $(PAPER)
-	$(PLOT) models/PongShallow models/Pong models/PongAttention --reference $(PAPER)
+docs/images/Pong_curve.png: docs/reference/PongShallow/logs.csv $(call curves,Pong PongAttention) $(PAPER)
+	$(PLOT) docs/reference/PongShallow models/Pong models/PongAttention --reference $(PAPER)
 	cp $(SCRATCH)/returns_by_steps.png $@
 
 docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
@@ -67,15 +67,15 @@ docs/images/SpaceInvaders_saliency.png: $(call agents,SpaceInvaders MultiTaskPop
 
 movies/SpaceInvaders_saliency.mp4: docs/images/SpaceInvaders_saliency.png ;
 
-docs/images/Carnival_check.png: $(call agents,MultiTaskPopArtShallow)
-	$(SALIENCY) --xpid MultiTaskPopArtShallow --env CarnivalNoFrameskip-v4 --num_frames 30 --density 3 \
-	    --score policy value action task:Pong task:SpaceInvaders --check --html docs/examples/carnival.html
-	cp $(SCRATCH)/MultiTaskPopArtShallow/CarnivalNoFrameskip-v4/check.png $@
+docs/images/KungFuMaster_check.png: $(call agents,Atari57PopArt)
+	$(SALIENCY) --xpid Atari57PopArt --env KungFuMasterNoFrameskip-v4 --first_frame 100 --num_frames 30 --density 3 \
+	    --score policy value action task:Pong task:RoadRunner --check --html docs/examples/kungfumaster.html
+	cp $(SCRATCH)/Atari57PopArt/KungFuMasterNoFrameskip-v4/check.png $@
 
-docs/examples/carnival.html: docs/images/Carnival_check.png ;
+docs/examples/kungfumaster.html: docs/images/KungFuMaster_check.png ;
 
 movies/Pong_saliency.gif: $(call agents,Pong)
-	$(SALIENCY) --xpid Pong --first_frame 160 --num_frames 24 --movie $@
+	$(SALIENCY) --xpid Pong --first_frame 160 --num_frames 18 --movie $@
 
 # The report.
 
@@ -112,3 +112,6 @@ $(LOOKS): movies/%NoFrameskip-v4.saliency.mp4: $$(call agents,$$(call agent,$$*)
 
 movies/MultiTaskPopArt.gif: $(call agents,MultiTaskPopArt)
 	$(PYTHON) tools/mosaic.py models/MultiTaskPopArt --output $@
+
+movies/Atari57PopArt.mp4: $(call agents,Atari57PopArt)
+	$(PYTHON) tools/mosaic.py models/Atari57PopArt --columns 10 --width 80 --steps 480 --output $@

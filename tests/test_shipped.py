@@ -15,7 +15,7 @@ MODELS = ROOT / "models"
 LEAD = 15  # Points.
 
 
-@pytest.mark.parametrize("name", ["Pong", "PongAttention", "PongShallow"])
+@pytest.mark.parametrize("name", ["Pong", "PongAttention"])
 def test_the_pong_agents_lead(name):
     trained = read_agent(MODELS / name)
     game = trained.agent.config.tasks[0]

@@ -20,7 +20,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch
 
 from tools.model_card import write_card
 from torchbeast.analysis.filter_comp import spread
@@ -61,7 +60,7 @@ def slim(contents: dict[str, Any]) -> dict[str, Any]:
     Biases and PopArt's statistics are exact.
     """
     state = {
-        name: value.half() if value.dtype == torch.float32 and value.dim() > 1 else value
+        name: value.half() if value.is_floating_point() and value.dim() > 1 else value
         for name, value in contents["model_state_dict"].items()
     }
     kept = {name: value for name, value in contents.items() if name not in LEFT_OUT}
