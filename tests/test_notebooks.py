@@ -11,10 +11,10 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHORTER = {
     "NUM_STEPS, NUM_ENVS = 50, 2": "NUM_STEPS, NUM_ENVS = 2, 1",
     '"num_frames": 40': '"num_frames": 3',
-    "NUM_FRAMES = 4": "NUM_FRAMES = 1",
+    "NUM_FRAMES = 2": "NUM_FRAMES = 1",
     "density=6": "density=20",
     "dpi=65": "dpi=20",
-    '"dpi": 65': '"dpi": 20',
+    '"dpi": 55': '"dpi": 20',
 }
 
 
