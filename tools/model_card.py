@@ -161,7 +161,7 @@ def draw_curve_of(agent: Path) -> None:
     matplotlib.use("Agg")
     run = RunRecords(agent)
     curves = {game: run.curve(game) for game in run.games}
-    figure, panels = make_panels(list(curves), width=2.6, height=1.9, dpi=80)
+    figure, panels = make_panels(list(curves), width=2.6, height=1.9)
     for panel, curve in zip(panels, curves.values(), strict=True):
         draw_curve(panel, curve.steps, curve)
         panel.xaxis.set_major_formatter(EngFormatter())

@@ -76,9 +76,14 @@ def score(run: RunRecords, game: str) -> float:
     return float(run.curve(game).mean[-1])
 
 
+def scores_of(runs: Sequence[RunRecords], game: str) -> np.ndarray:
+    """Returns a game's score of each seed of an arm."""
+    return np.array([score(run, game) for run in runs])
+
+
 def mean_score(runs: Sequence[RunRecords], game: str) -> float:
     """Returns a game's mean score over the seeds of an arm."""
-    return float(np.mean([score(run, game) for run in runs]))
+    return float(scores_of(runs, game).mean())
 
 
 def random_score(game: str) -> float:
@@ -146,7 +151,7 @@ def format_table(runs: Runs, references: References) -> list[str]:
     ]
     for game, (random, _) in references.items():
         *cells, single = (
-            ", ".join(format_score(score(run, game)) for run in runs[arm])
+            ", ".join(map(format_score, scores_of(runs[arm], game)))
             for arm in (*ARMS, f"{SINGLE}-{game}")
         )
         lines.append(row(game, format_score(random), cells, single))
@@ -186,15 +191,16 @@ def draw(runs: Runs, references: References, path: Path) -> None:
 
     from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 
-    marks = {"Median of the games, normalised": (0.0, 1.0), **references}
+    median = "Median of the games, normalised"
+    marks = {median: (0.0, 1.0), **references}
     figure, panels = make_panels(list(marks), width=3.6, height=2.4)
     for panel, (title, (random, single)) in zip(panels, marks.items(), strict=True):
         panel.axvline(random, color="gray", linestyle=":", label="random play")
         panel.axvline(single, color="gray", label="an agent of this game alone")
         for row, (arm, colour) in enumerate(zip(ARMS, PALETTE, strict=False)):
-            seeds = [score(run, title) for run in runs[arm]] if title in references else None
-            values = figures_of(runs[arm], references) if seeds is None else seeds
-            panel.plot(values, [row] * len(values), "o", color=colour)
+            of_arm = runs[arm]
+            seeds = figures_of(of_arm, references) if title == median else scores_of(of_arm, title)
+            panel.plot(seeds, [row] * len(seeds), "o", color=colour)
         panel.set_yticks(range(len(ARMS)), ARMS)
         panel.invert_yaxis()
     save_panels(figure, path)

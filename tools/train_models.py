@@ -20,7 +20,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-
 from tools.model_card import write_card
 from torchbeast.analysis.filter_comp import spread
 from torchbeast.analysis.filters import only_filters
