@@ -59,6 +59,7 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     assert checkpoint.steps_of({}) is None
 
 
+# Each kill comes at a random time after a temporary file was seen, until five have left one behind.
 KILLED_WHILE_SAVING = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -67,19 +68,22 @@ from torchbeast.records import checkpoint
 path = Path(sys.argv[1])
 contents = {"model_state_dict": {"w": torch.arange(1_000_000)}}
 checkpoint.save(path, {**contents, "steps": 0})
-inside = 0
-for _ in range(10):
+interrupted = 0
+while interrupted < 5:
     child = os.fork()
     if child == 0:
         for step in range(1, 100_000):
             checkpoint.save(path, {**contents, "steps": step})
-    time.sleep(random.uniform(0.02, 0.15))
+    while not any(path.parent.glob("model.tar.*.tmp")):
+        pass
+    time.sleep(random.uniform(0, 0.005))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    inside += any(path.parent.glob("model.tar.*.tmp"))
+    for left in path.parent.glob("model.tar.*.tmp"):
+        left.unlink()
+        interrupted += 1
     loaded = checkpoint.load(path)
     assert torch.equal(loaded["model_state_dict"]["w"], contents["model_state_dict"]["w"])
-print(inside)
 """
 
 
@@ -89,9 +93,9 @@ def test_a_checkpoint_survives_kills_at_any_moment(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
     assert result.returncode == 0, result.stderr
-    assert int(result.stdout) > 0, "no kill came in the middle of writing"
 
 
 @pytest.mark.parametrize(
