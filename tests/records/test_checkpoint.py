@@ -59,7 +59,7 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     assert checkpoint.steps_of({}) is None
 
 
-# Each kill comes at a random time after a temporary file was seen, until five have left one behind.
+# Kills come at random times after a temporary file was seen: 50, and until five have left one behind.
 KILLED_WHILE_SAVING = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -68,17 +68,18 @@ from torchbeast.records import checkpoint
 path = Path(sys.argv[1])
 contents = {"model_state_dict": {"w": torch.arange(1_000_000)}}
 checkpoint.save(path, {**contents, "steps": 0})
-interrupted = 0
-while interrupted < 5:
+kills = interrupted = 0
+while kills < 50 or interrupted < 5:
     child = os.fork()
     if child == 0:
         for step in range(1, 100_000):
             checkpoint.save(path, {**contents, "steps": step})
     while not any(path.parent.glob("model.tar.*.tmp")):
         pass
-    time.sleep(random.uniform(0, 0.005))
+    time.sleep(random.uniform(0, 0.03))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    kills += 1
     for left in path.parent.glob("model.tar.*.tmp"):
         left.unlink()
         interrupted += 1
