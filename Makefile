@@ -77,7 +77,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 TORCH_INDEX = { [ "$$(uname -s)" != Linux ] || command -v nvidia-smi || [ -e /dev/nvidiactl ] || \
     [ -e /dev/dxg ] || [ -e /dev/kfd ] || $(PYTHON) -m pip config list | grep index-url; \
-    } >/dev/null 2>&1 || index="--extra-index-url $(CPU_TORCH)"
+    } >/dev/null 2>&1 || { index="--extra-index-url $(CPU_TORCH)"; size="200 MB, without CUDA"; }
 # Editable: the checkout is what any program and any directory imports. The first command compiles,
 # and says how far it is; pip would compile all of it again, and only registers the checkout.
 BUILD := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
@@ -89,10 +89,12 @@ CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) 
 
 $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	@{ $(PYTHON) -c '$(CHECK_VERSION)' && $(PYTHON) -m pip --version; } >/dev/null 2>&1 || { \
-	    python3 -c '$(CHECK_VERSION)' && python3 -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
+	    python3 -c '$(CHECK_VERSION)' && echo "Making a Python environment in $(VENV)" >&2 && \
+	    python3 -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
 	}
-	@echo "Installing Python packages: torch is a download of 200 MB to 6 GB" >&2
-	@$(TORCH_INDEX); $(INSTALL) $$index -r requirements.txt
+	@$(TORCH_INDEX); \
+	    echo "Installing Python packages: torch is a download of $${size:-200 MB to 6 GB}" >&2; \
+	    $(INSTALL) $$index -r requirements.txt
 	@touch $@
 
 $(STAMPS)/python-test: tests/requirements.txt $(STAMPS)/python-train

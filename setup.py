@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -53,24 +53,30 @@ def pkg_config(option: str) -> list[str]:
     return shlex.split(result.stdout)
 
 
-def compile_in_parallel(compiler: Any) -> None:
+def compile_in_parallel(compiler: Any, total: int) -> None:
     """Makes ``compiler`` compile as many source files at a time as there are cores.
 
-    In a terminal a line that changes says how far it is.
+    In a terminal a line that changes says how many of ``total`` are done.
     """
     compile_one_by_one = compiler.compile
+    done = 0
+
+    def show() -> None:
+        if sys.stderr.isatty():
+            end = "\n" if done == total else "\r"
+            print(f"Compiled {done} of {total}", end=end, file=sys.stderr, flush=True)
 
     def compile_all(sources: list[str], *args: Any, **kwargs: Any) -> list[str]:
-        objects: list[str] = []
+        nonlocal done
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for names in pool.map(lambda s: compile_one_by_one([s], *args, **kwargs), sources):
-                objects += names
-                if sys.stderr.isatty():
-                    end = "\n" if len(objects) == len(sources) else "\r"
-                    print(f"Compiled {len(objects)} of {len(sources)}", end=end, file=sys.stderr)
-        return objects
+            objects = [pool.submit(compile_one_by_one, [s], *args, **kwargs) for s in sources]
+            for _ in as_completed(objects):
+                done += 1
+                show()
+        return [name for future in objects for name in future.result()]
 
     compiler.compile = compile_all
+    show()
 
 
 class BuildExtensions(build_ext):
@@ -85,7 +91,7 @@ class BuildExtensions(build_ext):
         nanobind_root = Path(nanobind.include_dir()).parent
         NANOBIND.parent.mkdir(parents=True, exist_ok=True)
         NANOBIND.write_text(f'#include "{nanobind_root.resolve()}/src/nb_combined.cpp"\n')
-        compile_in_parallel(self.compiler)
+        find_tool(self.compiler.compiler_cxx[0])
         for extension in self.extensions:
             if STABLE_ABI:
                 extension.define_macros.append(("Py_LIMITED_API", "0x030C0000"))
@@ -111,6 +117,7 @@ class BuildExtensions(build_ext):
                 extension.extra_link_args += ["-Wl,--as-needed", "-Wl,-s"]
             if extension.name == "libtorchbeast._C":
                 self.add_grpc(extension)
+        compile_in_parallel(self.compiler, sum(len(e.sources) for e in self.extensions))
         super().build_extensions()
 
     def add_grpc(self, extension: Extension) -> None:

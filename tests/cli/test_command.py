@@ -127,3 +127,17 @@ def test_a_thread_that_is_still_inside_torch_does_not_abort_the_process(tmp_path
         "return 3",
     )
     assert (code, err) == (3, "saved\n")
+
+
+def test_a_python_without_the_packages_is_told_where_they_are():
+    process = subprocess.run(
+        [sys.executable, "-S", "-m", "torchbeast.polybeast", "--mode=test", "--xpid=Pong"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert process.returncode == 2
+    assert "has no module torch; what make has installed" in process.stderr
+    assert "Traceback" not in process.stderr

@@ -41,6 +41,8 @@ def test_servers_accept_the_flag_of_2019():
     ("arguments", "hint"),
     [
         (["--epsilon=0"], "must be above 0"),
+        (["--num_actors=-1"], "must be at least 1"),
+        (["test"], "perhaps you meant --mode test"),
         ([f"--seed={2**63}"], "must be less than 2^63"),
         (["--total_step", "5"], "perhaps you meant --total_steps"),
         (["--use-popart"], "perhaps you meant --use_popart"),

@@ -45,8 +45,8 @@ def test_every_eighth_game_steps():
         ("xyz", "games are named like"),
         ("six,Pong", r"twice.*: Pong$"),
         ("PongNoFrameskip-v4,ALE/Pong-v5", "twice"),
-        ("", "names no game"),
-        ("Pong,", "names no game"),
+        ("", "has an empty name"),
+        ("Pong,", "has an empty name"),
     ],
 )
 def test_unknown_and_repeated_games_are_refused_in_one_line(text, message):

@@ -59,7 +59,7 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     assert checkpoint.steps_of({}) is None
 
 
-# Kills come at random times after a temporary file was seen: 50, and until five have left one behind.
+# Kills come at random times after a temporary file was seen, until five or more left one behind.
 KILLED_WHILE_SAVING = """
 import os, random, signal, sys, time
 from pathlib import Path

@@ -12,10 +12,12 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torchbeast
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.text import EscapingFormatter, escape, typed_line
 from torchbeast.runtime.threads import StopSignals, work_threads_left
@@ -159,12 +161,25 @@ def _has_no_reader() -> bool:
     return True
 
 
+def _is_of_package(error: BaseException) -> bool:
+    """Whether this package raised an error, and not code that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return Path(frame.f_code.co_filename).is_relative_to(Path(torchbeast.__file__).parent)
+
+
 def _report(name: str, error: BaseException) -> int:
     if isinstance(error, (UsageError, RunError)):
         print_error(name, error)
         return 2 if isinstance(error, UsageError) else 1
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, ModuleNotFoundError) and _is_of_package(error):
+        print_error(
+            name,
+            f"{sys.executable} has no module {error.name}; what make has installed is in .venv: "
+            "source .venv/bin/activate",
+        )
+        return 2
     if isinstance(error, PermissionError) and error.filename is not None:
         print_error(name, f"{error.filename}: {error.strerror}")
         return 2

@@ -102,6 +102,9 @@ class Parser(argparse.ArgumentParser):
 
     def _suggest(self, argument: str) -> str:
         """Says what an argument that no flag takes may have meant."""
+        mode = self._option_string_actions.get("--mode")
+        if mode is not None and mode.choices is not None and argument in mode.choices:
+            return f" (perhaps you meant --mode {argument})"
         if not argument.startswith("-"):
             return "; names of games are separated by commas" if "env" in self._names() else ""
         name = argument.lstrip("-").replace("-", "_")
@@ -126,8 +129,8 @@ class _Help(argparse.Action):
         parser.exit()
 
 
-def natural(text: str) -> int:
-    """Parses an integer from 0 on, also written 3e8 or 300_000_000: an argparse type."""
+def natural(text: str, least: int = 0) -> int:
+    """Parses an integer from ``least`` on, also written 3e8 or 300_000_000: an argparse type."""
     try:
         value = int(text)
     except ValueError:
@@ -137,8 +140,8 @@ def natural(text: str) -> int:
                 raise argparse.ArgumentTypeError(f"not a whole number: {text}")
         except (ValueError, OverflowError):
             raise argparse.ArgumentTypeError(f"not a number: {text}") from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    if value < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
     if value >= 2**63:
         raise argparse.ArgumentTypeError(f"must be less than 2^63, got {text}")
     return value
@@ -146,10 +149,7 @@ def natural(text: str) -> int:
 
 def positive(text: str) -> int:
     """Parses an integer from 1 on: an argparse type."""
-    value = natural(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return value
+    return natural(text, least=1)
 
 
 def amount(text: str) -> float:

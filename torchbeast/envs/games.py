@@ -134,7 +134,7 @@ def find_game(name: str) -> str:
     ('PongNoFrameskip-v4', 'ALE/Pong-v5')
     """
     if not name:
-        raise UsageError("--env names no game: is a variable of the command line empty?")
+        raise UsageError("--env has an empty name: is a comma too many, or a variable empty?")
     atari = name.removeprefix("ale_py:")  # Gymnasium's way to say which package has a game.
     if name == MOCK or atari in _atari_ids():
         return atari

@@ -291,8 +291,10 @@ def read_actions(path: str | None, num_actions: int) -> list[int]:
         text = Path(path).expanduser().read_text()
         text = re.sub(r"tensor\(\[*\s*(-?\d+)\s*\]*[^)]*\)", r"\1", text)
         actions = [int(word) for word in text.split()]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--actions {path}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--actions {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--actions {path}: it must hold integers only: {error}") from error
     if any(not 0 <= action < num_actions for action in actions):
         raise UsageError(f"--actions {path}: the agent's actions are 0 to {num_actions - 1}")
     return actions

@@ -66,6 +66,7 @@ META = {
     "tasks": list[Name],
 }
 MAX_META_BYTES = 2**20
+_WAY_OUT = "choose another one, or move it away to start anew"
 
 
 def save(path: Path, contents: dict[str, Any]) -> None:
@@ -101,12 +102,14 @@ def load(path: Path) -> dict[str, Any]:
     except UsageError:
         raise
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror or error}): {_WAY_OUT}"
+        ) from error
     except Exception as error:
         # torch raises a dozen types here, and the text explains its own options at length.
         raise UsageError(
             f"{path} is not a checkpoint, or it is damaged: only tensors and plain values are "
-            "loaded"
+            f"loaded; {_WAY_OUT}"
         ) from error
     if not isinstance(contents, dict) or "model_state_dict" not in contents:
         raise UsageError(f"{path} is not a checkpoint: it has no model_state_dict")
@@ -123,10 +126,7 @@ def load(path: Path) -> dict[str, Any]:
 
 def damaged(path: Path, error: Exception) -> UsageError:
     """Returns the error that says that a file is damaged."""
-    return UsageError(
-        f"{path} is damaged ({first_line(error)}): choose another one, or move it away to start "
-        "anew"
-    )
+    return UsageError(f"{path} is damaged ({first_line(error)}): {_WAY_OUT}")
 
 
 def _check_archive(path: Path) -> None:

@@ -1,8 +1,12 @@
-"""How numbers and errors are written for people."""
+"""How numbers, errors and commands are written for people."""
 
 from __future__ import annotations
 
 import logging
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 
 
@@ -61,6 +65,18 @@ def typed_line(error: BaseException) -> str:
     """
     kind, line = type(error).__name__, first_line(error)
     return kind if line == kind else f"{kind}: {line}"
+
+
+def python_command() -> str:
+    """Returns what starts this Python in a shell, from the working directory.
+
+    That is ``python`` only where the shell finds this one, as in an activated environment.
+    """
+    directory = os.path.dirname(sys.executable)
+    if os.path.dirname(shutil.which("python") or "") == directory:
+        return "python"
+    near = os.path.relpath(sys.executable)
+    return shlex.quote(sys.executable if near.startswith(os.pardir) else near)
 
 
 def human_time(seconds: float) -> str:

@@ -15,7 +15,7 @@ from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.preprocessing import PROFILES
 from torchbeast.records.hosts import HostSnapshot
-from torchbeast.runtime.text import counted
+from torchbeast.runtime.text import counted, python_command
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.evaluation import AgentEvaluator
@@ -87,7 +87,8 @@ class RunOutputs:
         game = next((game for game in config.games if game.startswith("ALE/")), None)
         if game is not None and not has_sticky_actions:
             log.info("%s: --preprocessing %s has no sticky actions; machado has", game, profile)
-        log.info("Curves: tensorboard --logdir %s", self._path.parent)
+        directory = shlex.quote(str(self._path.parent))
+        log.info("Curves: %s -m tensorboard.main --logdir %s", python_command(), directory)
 
     def record_step(self, stats: StepStats) -> None:
         """Takes in a learner step. The learner's threads call it between two steps."""
@@ -172,11 +173,12 @@ def describe_next(plan: RunPlan) -> str:
     every = f" --env {','.join(games)}" if any(map(is_custom, games)) else ""
     if ":" in plan.agent.agent_type:
         flags += f" --agent_type {plan.agent.agent_type}"
+    python = python_command()
     return "\n".join(
         [
             "Next:",
-            f"  python -m torchbeast.polybeast --mode test {flags}{every}",
-            f"  python -m torchbeast.polybeast --mode record {flags}{one}",
-            f"  python -m torchbeast.saliency {flags}{one}",
+            f"  {python} -m torchbeast.polybeast --mode test {flags}{every}",
+            f"  {python} -m torchbeast.polybeast --mode record {flags}{one}",
+            f"  {python} -m torchbeast.saliency {flags}{one}",
         ]
     )

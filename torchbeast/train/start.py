@@ -82,7 +82,9 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         changed = changed_fields(contents["agent"], config)
         if changed:
             raise UsageError(
-                f"{path} is of another agent: {'; '.join(changed)}; choose another --xpid"
+                f"{path} is of another agent: {'; '.join(changed)}; repeat the flags that the run "
+                f"began with ({run_files.run_of(path) / 'meta.json'} has them), or choose another "
+                "--xpid"
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
