@@ -99,7 +99,7 @@ def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_
         )  # fmt: skip
     assert results["monobeast"].returncode == 0, results["monobeast"].stderr
     assert results["polybeast"].returncode == 2
-    (line,) = results["polybeast"].stderr.splitlines()
+    _, line = results["polybeast"].stderr.splitlines()
     assert "is not compiled" in line
     assert "torchbeast.monobeast" in line
 

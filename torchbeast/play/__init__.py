@@ -34,16 +34,17 @@ def run_mode(
     """
 
     def work(signals: StopSignals) -> int:
+        if flags.env is not None:  # A mistyped name is refused before torch is imported.
+            from torchbeast.envs.games import parse_games
+
+            parse_games(flags.env)
         if flags.mode == "train":
             warn_of_unused(PLAYING_FLAGS.intersection(given), "in --mode train")
             if flags.use_popart:
                 warn_of_unused({"value_heads"}.intersection(given), "with --use_popart")
             else:
                 warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
-            if flags.env is not None:  # A mistyped name is refused before torch is imported.
-                from torchbeast.envs.games import parse_games
-
-                parse_games(flags.env)
+            log.info("Starting")  # The first sign: importing torch takes seconds.
             return train(signals)
         run(flags.mode, EvaluationConfig.from_flags(vars(flags), given), signals)
         return 0
