@@ -71,7 +71,7 @@ def make_parser() -> Parser:
 
 
 def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds which agents ``filter_comp`` compares, and how."""
+    """Adds which agents ``filter_comp`` compares."""
     group = parser.add_argument_group("filter_comp")
     add = group.add_argument
     add(
@@ -118,6 +118,13 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         help="In single_single, compare only this agent with each of the others. (default: every "
         "pair)",
     )
+    add("--cores", type=positive, help="Pairs that are compared in parallel. (default: all cores)")
+    add_metric_flags(group)
+
+
+def add_metric_flags(group: argparse._ArgumentGroup) -> None:
+    """Adds how ``filter_comp`` compares two networks."""
+    add = group.add_argument
     add(
         "--metric",
         nargs="+",
@@ -140,7 +147,6 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         default=256,
         help="Number of frames. (default: %(default)s)",
     )
-    add("--cores", type=positive, help="Pairs that are compared in parallel. (default: all cores)")
 
 
 def add_plot_flags(parser: argparse.ArgumentParser) -> None:
