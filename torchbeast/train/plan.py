@@ -112,32 +112,11 @@ def prepare(
         )
     shares = divide(num_actors, num_tasks)
     servers = _allocate_servers(config, shares, cores) if has_pool else ()
-    gpu = is_gpu(devices.learner)
-    # On a CPU several learner threads, each on a part of the batch, beat one thread that splits its
-    # operations over the cores; more than there are rollouts in a batch would only hold rollouts
-    # that grow older. A GPU wants whole batches, and a second thread that copies the next one
-    # meanwhile.
-    useful = math.ceil(cores * agent_type.learner_share)
-    num_learners = 2 if gpu else min(useful, config.learning.batch_size)
-    threads = ThreadPlan(
-        learner_threads=machine.num_learner_threads or num_learners,
-        inference_threads=config.pool.num_inference_threads or (2 if gpu else 1),
-    )
-    agent = build(AgentConfig, config.network._asdict())._replace(
-        observation_shape=spec.observation_shape,
-        num_actions=spec.num_actions,
-        tasks=config.games,
-        use_lstm=config.network.use_lstm and agent_type.takes_lstm,
-    )
-    try:  # A checkpoint of this run must be readable.
-        read(AgentConfig, agent._asdict(), "the agent")
-        read(ObservationConfig, config.observation._asdict(), "the observation")
-    except ValueError as error:
-        raise UsageError(f"such a run cannot be saved: {error}") from error
+    threads = _plan_threads(config, agent_type, devices, cores)
     return RunPlan(
         config=config,
         xpid=config.output.xpid or default_xpid(),
-        agent=agent,
+        agent=_describe_agent(config, agent_type, spec),
         full_action_space=spec.full_action_space,
         shares=shares,
         servers=servers,
@@ -205,6 +184,37 @@ def _check_ranks(config: TrainingConfig, ranks: Ranks) -> None:
         raise UsageError(
             "--pipes_basename is for one rank on each machine: ranks would meet at its addresses"
         )
+
+
+def _describe_agent(config: TrainingConfig, agent_type: type[Agent], spec: EnvSpec) -> AgentConfig:
+    agent = build(AgentConfig, config.network._asdict())._replace(
+        observation_shape=spec.observation_shape,
+        num_actions=spec.num_actions,
+        tasks=config.games,
+        use_lstm=config.network.use_lstm and agent_type.takes_lstm,
+    )
+    try:  # A checkpoint of this run must be readable.
+        read(AgentConfig, agent._asdict(), "the agent")
+        read(ObservationConfig, config.observation._asdict(), "the observation")
+    except ValueError as error:
+        raise UsageError(f"such a run cannot be saved: {error}") from error
+    return agent
+
+
+def _plan_threads(
+    config: TrainingConfig, agent_type: type[Agent], devices: Devices, cores: int
+) -> ThreadPlan:
+    gpu = is_gpu(devices.learner)
+    # On a CPU several learner threads, each on a part of the batch, beat one thread that splits its
+    # operations over the cores; more than there are rollouts in a batch would only hold rollouts
+    # that grow older. A GPU wants whole batches, and a second thread that copies the next one
+    # meanwhile.
+    useful = math.ceil(cores * agent_type.learner_share)
+    num_learners = 2 if gpu else min(useful, config.learning.batch_size)
+    return ThreadPlan(
+        learner_threads=config.machine.num_learner_threads or num_learners,
+        inference_threads=config.pool.num_inference_threads or (2 if gpu else 1),
+    )
 
 
 def _allocate_servers(
