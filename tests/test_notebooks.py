@@ -12,6 +12,7 @@ SHORTER = {
     "NUM_STEPS, NUM_ENVS = 50, 2": "NUM_STEPS, NUM_ENVS = 2, 1",
     '"num_frames": 40': '"num_frames": 3',
     "NUM_FRAMES = 2": "NUM_FRAMES = 1",
+    '("Atari57PopArt", "MultiTaskPopArt", "MultiTask", "Pong")': '("Pong",)',
     "density=6": "density=20",
     "dpi=65": "dpi=20",
     '"dpi": 55': '"dpi": 20',
