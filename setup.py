@@ -70,7 +70,10 @@ def compile_in_parallel(compiler: Any, total: int) -> None:
         nonlocal done
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = [pool.submit(compile_one_by_one, [s], *args, **kwargs) for s in sources]
-            for _ in as_completed(objects):
+            for compiled in as_completed(objects):
+                if error := compiled.exception():
+                    pool.shutdown(cancel_futures=True)  # The rest would only delay the error.
+                    raise error
                 done += 1
                 show()
         return [name for future in objects for name in future.result()]
