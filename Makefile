@@ -92,8 +92,8 @@ $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	    python3 -c '$(CHECK_VERSION)' && echo "Making a Python environment in $(VENV)" >&2 && \
 	    python3 -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
 	}
-	@$(TORCH_INDEX); \
-	    echo "Installing Python packages: torch is a download of $${size:-200 MB to 6 GB}" >&2; \
+	@size="200 MB to 6 GB"; $(TORCH_INDEX); \
+	    echo "Installing Python packages: torch is a download of $$size" >&2; \
 	    $(INSTALL) $$index -r requirements.txt
 	@touch $@
 

@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
     def _suggest(self, argument: str) -> str:
         """Says what an argument that no flag takes may have meant."""
         mode = self._option_string_actions.get("--mode")
-        if mode is not None and mode.choices is not None and argument in mode.choices:
+        if mode is not None and argument in (mode.choices or ()):
             return f" (perhaps you meant --mode {argument})"
         if not argument.startswith("-"):
             return "; names of games are separated by commas" if "env" in self._names() else ""
