@@ -49,7 +49,7 @@ from torchbeast import polybeast
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.envs import make_env
 from torchbeast.runtime.threads import StopSignals, available_cores
-from torchbeast.train import TrainingConfig, TrainingRun, prepare
+from torchbeast.train import TrainingConfig, TrainingRun, make_plan
 from torchbeast.train.published_weights import PublishedWeights
 
 NETWORK_SECONDS = 30
@@ -69,7 +69,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
         [*arguments, f"--savedir={savedir}", "--xpid=network", "--total_steps=1000000000"]
     )
     config = TrainingConfig.from_flags(vars(flags))
-    plan = prepare(config)
+    plan = make_plan(config)
     run = TrainingRun(
         plan,
         StopSignals(),

@@ -12,8 +12,8 @@ from tests import checkpoints
 from tests.conftest import ROOT
 from torchbeast import polybeast
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play.config import EvaluationConfig
-from torchbeast.train import TrainingConfig, prepare
+from torchbeast.play.config import PlayConfig
+from torchbeast.train import TrainingConfig, make_plan
 
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
 # Appended, so that they win.
@@ -72,9 +72,9 @@ def test_all_trainings_can_be_planned(tmp_path):
     for arguments, mode in polybeast_commands():
         flags = vars(polybeast.make_parser().parse_args([*arguments, f"--savedir={tmp_path}"]))
         if mode == "train":
-            prepare(TrainingConfig.from_flags(flags))
+            make_plan(TrainingConfig.from_flags(flags))
         else:
-            EvaluationConfig.from_flags(flags)
+            PlayConfig.from_flags(flags)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,9 @@ def test_objects_are_taken_away_from_several_agents_in_the_same_frames(
     assert "#ececec" in out  # The ball.
     with Image.open(tmp_path / "objects.png") as picture:
         assert np.asarray(picture.convert("L")).std() > 5
+    shorter = ["--first_frame=100000", "--objects=none.png"]
+    assert run(tmp_path, "--xpid=one", f"--env={PONG}", "--num_games=1", *shorter) == 2
+    assert "no game lasts so long" in caplog.text + capsys.readouterr().err
     missing = "--compare=nobody"
     assert run(tmp_path, "--xpid=one", f"--objects={tmp_path}/a.png", "--html=b.html", missing) == 2
     assert "--html has no effect with --objects" in caplog.text

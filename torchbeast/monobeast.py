@@ -6,6 +6,7 @@ steps one environment, acts on its own, and writes rollouts into shared memory.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
-    from torchbeast.train import RunPlan, TrainingConfig
+    from torchbeast.train import RunPlan
 
 
 def make_parser() -> Parser:
@@ -41,12 +42,13 @@ def make_parser() -> Parser:
     return parser
 
 
-def train(config: TrainingConfig, signals: StopSignals) -> int:
+def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.train import TrainingRun, open_run
+    from torchbeast.train import TrainingConfig, TrainingRun, open_run
     from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
     from torchbeast.train.monobeast_process import RolloutBuffers, SharedWeights, actor_config
 
+    config = TrainingConfig.from_flags(vars(flags))
     with contextlib.ExitStack() as stack:
         plan = stack.enter_context(open_run(config, count_buffers, has_pool=False))
         run = stack.enter_context(TrainingRun(plan, signals, SharedWeights))
@@ -66,7 +68,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
                 plan.devices.learner,
                 run.rollouts_at_once,
             )
-        return run.watch(
+        return run.supervise(
             check=lambda: None,
             queues=lambda: {"learner": actors.num_full(), "inference": 0},
             stop=actors.stop,
@@ -84,15 +86,7 @@ def count_buffers(plan: RunPlan) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    parser = make_parser()
-    flags = parser.parse_args(argv)
-
-    def train_from_flags(signals: StopSignals) -> int:
-        from torchbeast.train import TrainingConfig
-
-        return train(TrainingConfig.from_flags(vars(flags)), signals)
-
-    return play.run_mode("monobeast", flags, parser.given(argv), train_from_flags)
+    return play.run_mode("monobeast", make_parser(), argv, train)
 
 
 if __name__ == "__main__":

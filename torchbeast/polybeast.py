@@ -56,14 +56,15 @@ def make_parser() -> Parser:
     return parser
 
 
-def train(config: TrainingConfig, signals: StopSignals) -> int:
+def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.servers import addresses as servers_lib
-    from torchbeast.train import TrainingRun, open_run
+    from torchbeast.train import TrainingConfig, TrainingRun, open_run
     from torchbeast.train.polybeast_pipeline import Pipeline
     from torchbeast.train.published_weights import PublishedWeights
 
     servers_lib.check_compiled()
+    config = TrainingConfig.from_flags(vars(flags))
     with contextlib.ExitStack() as stack:
         plan = stack.enter_context(open_run(config, check_pool))
         run = stack.enter_context(
@@ -79,7 +80,7 @@ def train(config: TrainingConfig, signals: StopSignals) -> int:
         servers = stack.enter_context(find_servers(plan, run.server_seed))
         pipeline = Pipeline(plan, run, servers)
         pipeline.start()
-        return run.watch(
+        return run.supervise(
             check=pipeline.check,
             queues=pipeline.sizes,
             stop=pipeline.close,
@@ -161,15 +162,7 @@ def find_servers(plan: RunPlan, seed: int) -> ServerSource:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    parser = make_parser()
-    flags = parser.parse_args(argv)
-
-    def train_from_flags(signals: StopSignals) -> int:
-        from torchbeast.train import TrainingConfig
-
-        return train(TrainingConfig.from_flags(vars(flags)), signals)
-
-    return play.run_mode("polybeast", flags, parser.given(argv), train_from_flags)
+    return play.run_mode("polybeast", make_parser(), argv, train)
 
 
 if __name__ == "__main__":

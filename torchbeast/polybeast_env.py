@@ -82,7 +82,7 @@ def supervise(servers: OwnServers, signals: StopSignals) -> None:
         count = counted(len(servers.addresses), "environment server")
         print(f"Starting {count} on {addresses}", flush=True)
         while signals.received is None:
-            servers.watch(timeout=0.5)
+            servers.replace_ended(timeout=0.5)
 
 
 def main(argv: list[str] | None = None) -> int:

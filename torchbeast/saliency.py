@@ -204,7 +204,7 @@ def make_directories(flags: argparse.Namespace, agents: list[Trained], game: str
     return [directory for _, directory in made.values()]
 
 
-def prepare(flags: argparse.Namespace) -> list[Watcher]:
+def make_watchers(flags: argparse.Namespace) -> list[Watcher]:
     """Prepares all agents to watch one game.
 
     Makes a directory for the pictures of each before that. Raises UsageError.
@@ -267,6 +267,9 @@ def show_objects(flags: argparse.Namespace) -> None:
     seeds = range(flags.seed, flags.seed + flags.num_games)
     for seed in track(seeds, total=len(seeds), unit="games"):
         played = players.play(flags.first_frame + flags.num_frames, seed)
+        if len(played[0]) <= flags.first_frame:
+            log.warning("The game of seed %s is over after %s steps", seed, len(played[0]))
+            continue
         for trained, games, actions in zip(agents, seen, played, strict=True):
             games.append(
                 objects.watch_moments(
@@ -274,6 +277,8 @@ def show_objects(flags: argparse.Namespace) -> None:
                     first_frame=flags.first_frame, num_frames=flags.num_frames,
                 )
             )  # fmt: skip
+    if not seen[0]:
+        raise UsageError(f"--first_frame {flags.first_frame}: no game lasts so long")
     found = objects.find_kinds(seen[0])
     effects = {
         trained.xpid: objects.measure(trained, game, games, found)
@@ -299,7 +304,7 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
         if path is not None:
             make_directory(path.parent, f"--{flag}")
     keep_freed_pages()
-    watchers = prepare(flags)
+    watchers = make_watchers(flags)
     with signals:
         films = watch(watchers, flags.num_frames, signals)
         save(flags, watchers, films, signals)

@@ -5,16 +5,16 @@ from torchbeast.records.scores import SCORE_FIELDS
 def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):
     common = find(savedir)
     popart, clipped = common.groups
-    assert common.range(common.groups) == (150, 200)
-    assert common.points(popart, 9).tolist() == [100, 200]
-    assert common.points(clipped, 1).tolist() == [150]
-    assert common.returns(popart, "Pong", 200).tolist() == [-3.05, 14.6]
-    assert common.returns(clipped, "Pong", 200).tolist() == [-20.7]
+    assert common.common_range(common.groups) == (150, 200)
+    assert common.sample_points(popart, 9).tolist() == [100, 200]
+    assert common.sample_points(clipped, 1).tolist() == [150]
+    assert common.returns_at(popart, "Pong", 200).tolist() == [-3.05, 14.6]
+    assert common.returns_at(clipped, "Pong", 200).tolist() == [-20.7]
     # Evaluations come a little behind a multiple of steps.
-    assert common.returns(clipped, "Pong", 249).tolist() == [14.6]
+    assert common.returns_at(clipped, "Pong", 249).tolist() == [14.6]
     by_hours = find(savedir, "hours")
-    assert by_hours.range(common.groups) == (0.2, 0.3)
-    assert by_hours.returns(popart, "Pong", 0.3).tolist() == [14.6, -20.7]
+    assert by_hours.common_range(common.groups) == (0.2, 0.3)
+    assert by_hours.returns_at(popart, "Pong", 0.3).tolist() == [14.6, -20.7]
 
 
 def evaluate(savedir, *names):
@@ -36,6 +36,6 @@ def test_evaluations_are_compared_where_every_run_has_them(savedir):
     evaluate(savedir, "clipped")
     common = find(savedir)
     assert common.table == "scores.csv"
-    assert common.range(common.groups) == (100, 201)
-    assert common.returns(common.groups[1], "Pong", 200).tolist() == [211]
-    assert find(savedir, table="logs.csv").returns(common.groups[1], "Pong", 200).size == 1
+    assert common.common_range(common.groups) == (100, 201)
+    assert common.returns_at(common.groups[1], "Pong", 200).tolist() == [211]
+    assert find(savedir, table="logs.csv").returns_at(common.groups[1], "Pong", 200).size == 1

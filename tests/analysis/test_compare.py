@@ -16,8 +16,8 @@ from torchbeast.records.scores import SCORE_FIELDS
 def test_a_run_that_ended_before_has_no_return(savedir):
     common = find(savedir)
     popart, clipped = common.groups
-    assert common.returns(popart, "Pong", 298).tolist() == [14.6]
-    assert common.returns(clipped, "Pong", 298).tolist() == []
+    assert common.returns_at(popart, "Pong", 298).tolist() == [14.6]
+    assert common.returns_at(clipped, "Pong", 298).tolist() == []
     assert [run.name for run in common.incomplete(298)] == ["popart-2", "clipped"]
     assert "No score there in some game: clipped" in compare.format_comparison(common, 120)
     lines = compare.format_comparison(common, 298)
@@ -30,7 +30,7 @@ def test_a_run_that_ended_before_has_no_return(savedir):
     ahead = [line.split()[-3:] for line in lines if "ahead of popart" in line]
     assert ahead == [["1", "of", "2"]]  # Breakout: 30.5 against the mean of 1.7 and 30.5.
     # A run may end a little before it should.
-    assert common.returns(clipped, "Pong", 252).tolist() == [14.6]
+    assert common.returns_at(clipped, "Pong", 252).tolist() == [14.6]
 
 
 def test_a_group_without_a_finished_game_has_no_curve(savedir, tmp_path, capsys):

@@ -22,13 +22,20 @@ def test_two_spellings_of_one_experiment_are_one_group(tmp_path):
         {"use_popart": True, "reward_clipping": None, "env": "Pong,Breakout", "preset": "small"},
         {"use_popart": True, "reward_clipping": "none", "env": "PongNoFrameskip-v4,Breakout"},
         {"use_popart": True, "value_heads": "one", "env": "two", "preset": "many"},
+        {"use_popart": True, "lstm_reset": "life", "num_actors": 16, "env": "two"},
     ]
     paths = [
         write_run(tmp_path / f"two-s{seed}", [(1, 1, 1, 1)], **flags)
         for seed, flags in enumerate(spellings, 1)
     ]
     (group,) = group_runs(find_runs(paths))
-    assert len(group.runs) == 3
+    assert len(group.runs) == 4
+
+
+def test_runs_of_one_seed_are_not_called_seeds(tmp_path):
+    paths = [write_run(tmp_path / f"two-{i}", [(1, 1, 1, 1)], env="two", seed=1) for i in (1, 2)]
+    (group,) = group_runs(find_runs(paths))
+    assert str(group) == "two (2 runs)"
 
 
 def test_environments_that_share_a_name_are_two_experiments(tmp_path):

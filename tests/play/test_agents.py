@@ -107,6 +107,17 @@ def test_flags_that_contradict_the_checkpoint_are_refused(
     assert_misuse(main, [*mode, f"--savedir={tmp_path}", "--xpid=run", given], message)
 
 
+def test_flags_that_a_mode_does_not_read_are_named(tmp_path, caplog):
+    arguments = ["--movie=a.gif", "--total_steps=9", "--beta=0.5", "--preprocessing=machado"]
+    mode = ["--mode=test", f"--savedir={tmp_path}", "--xpid=nobody", "--num_episodes=1"]
+    assert polybeast.main([*mode, *arguments]) == 2
+    assert [record.message for record in caplog.records[:2]] == [
+        f"--{name} has no effect in --mode test" for name in ("movie", "total_steps")
+    ]
+    assert polybeast.main(["--mode=env_info", f"--env={PONG}", "--preprocessing=machado"]) == 0
+    assert "--preprocessing has no effect in --mode env_info" in caplog.text
+
+
 def test_flags_that_agree_with_the_checkpoint_are_accepted(tmp_path):
     save(tmp_path / "run" / "model.tar")
     arguments = ["--agent_type=atari", "--frame_height=84", "--beta=0.5", "--lstm_reset=game"]

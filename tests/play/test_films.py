@@ -11,7 +11,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play import films, movie_writer
 from torchbeast.play import games as playing
-from torchbeast.play.config import EvaluationConfig
+from torchbeast.play.config import PlayConfig
 from torchbeast.polybeast import make_parser
 from torchbeast.runtime.threads import StopSignals
 
@@ -31,7 +31,7 @@ def config(savedir, *more):
     flags = make_parser().parse_args(
         ["--savedir", str(savedir), "--xpid=mine", f"--env={BREAKOUT}", *more]
     )
-    return EvaluationConfig.from_flags(vars(flags))
+    return PlayConfig.from_flags(vars(flags))
 
 
 def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):

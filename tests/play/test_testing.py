@@ -5,8 +5,8 @@ import torch
 
 from tests import checkpoints
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play.config import EvaluationConfig
-from torchbeast.play.games import Episode
+from torchbeast.play.config import PlayConfig
+from torchbeast.play.games import PlayedGame
 from torchbeast.play.testing import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
 
@@ -29,21 +29,21 @@ def config(tmp_path):
         flags = make_parser().parse_args(
             ["--savedir", str(tmp_path), "--xpid=mine", f"--env={TARGET}", *more]
         )
-        return EvaluationConfig.from_flags(vars(flags))
+        return PlayConfig.from_flags(vars(flags))
 
     torch.manual_seed(0)
     return make
 
 
 def test_a_summary_has_the_statistics_of_the_games():
-    found = summarize([Episode(PONG, value, 10) for value in (-20.7, 14.6, -20.7, 14.6)])
+    found = summarize([PlayedGame(PONG, value, 10) for value in (-20.7, 14.6, -20.7, 14.6)])
     assert (found.episodes, found.different, found.min, found.max) == (4, 2, -20.7, 14.6)
     expected = (pytest.approx(-3.05), pytest.approx(17.65), pytest.approx(0.5))
     assert (found.mean, found.std, found.human_normalized) == expected
 
 
 def test_table_has_a_row_per_game_and_says_where_no_human_score_is_published():
-    scores = [summarize([Episode(PONG, 14.6, 10)]), summarize([Episode(CARNIVAL, 14.6, 10)])]
+    scores = [summarize([PlayedGame(PONG, 14.6, 10)]), summarize([PlayedGame(CARNIVAL, 14.6, 10)])]
     _, pong, carnival, normalized, _, blank = format_table(scores).splitlines()
     numbers = ["14.6", "0", "14.6", "14.6", "1/1", "10"]
     assert pong.split() == ["Pong", *numbers, "-20.7", "14.6", "100%"]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.learner_steps import STEP
-from torchbeast.core.stats import Episode
+from torchbeast.core.stats import FinishedGame
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # In the order of its fields.
@@ -15,7 +15,7 @@ def make_stats():
     """Statistics of a learner step of two games, with a full game of task 0 for each return."""
 
     def make(steps, *returns, **changes):
-        episodes = [Episode(0, value, 100) for value in returns]
+        episodes = [FinishedGame(0, value, 100) for value in returns]
         return replace(STEP, steps=steps, episodes=episodes, **changes)
 
     return make

@@ -32,6 +32,11 @@ def test_a_run_that_ends_before_leaves_no_trace(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_trace_that_cannot_be_written_is_not_announced(tmp_path):
+    step_trace = StepTrace(tmp_path / "missing" / "trace.json", skipped=0, num_steps=1)
+    assert [step_trace.update(step) for step in (1, 2, 3)] == [False, False, False]
+
+
 def test_every_parameter_with_a_gradient_is_described():
     module = torch.nn.Linear(2, 1)
     assert describe_gradients(module) == {}

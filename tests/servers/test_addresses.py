@@ -33,8 +33,8 @@ def test_hosts_that_cannot_be_are_refused(basenames, num_servers, message):
 
 def test_hosts_beyond_this_machine_need_certificates():
     with pytest.raises(UsageError, match="a:4000 is beyond this machine: it needs --tls_dir"):
-        check_basenames("a:4000", 2, 2)
-    check_basenames("127.0.0.1:4000", 2, 2)
+        check_basenames("a:4000", 2, 2, None)
+    check_basenames("127.0.0.1:4000", 2, 2, None)
 
 
 def test_certificate_and_key_must_belong_together(tmp_path):

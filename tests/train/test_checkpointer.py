@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchbeast.records import checkpoint
-from torchbeast.train import prepare
+from torchbeast.train import make_plan
 from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.recorder import Recorder
 from torchbeast.train.start import make_learner, resume_or_start
@@ -16,7 +16,7 @@ def make_checkpointer():
     recorders = []
 
     def make(config):
-        plan = prepare(config)
+        plan = make_plan(config)
         state = resume_or_start(plan)
         recorders.append(Recorder(plan, state))
         learner = make_learner(plan, state, lambda _: None, lambda: None)

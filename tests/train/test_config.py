@@ -2,7 +2,7 @@ import pytest
 
 from torchbeast import monobeast, polybeast
 from torchbeast.cli.config import flatten
-from torchbeast.play.config import EvaluationConfig
+from torchbeast.play.config import PlayConfig
 from torchbeast.train import TrainingConfig
 
 
@@ -14,7 +14,7 @@ def parse(module, *arguments):
 def test_every_flag_reaches_a_configuration(module):
     flags = parse(module)
     training = flatten(TrainingConfig.from_flags(flags))
-    evaluation = flatten(EvaluationConfig.from_flags(flags))
+    evaluation = flatten(PlayConfig.from_flags(flags))
     assert set(flags) - {"mode"} <= set(training) | set(evaluation)
 
 
@@ -23,7 +23,7 @@ def test_every_field_of_a_configuration_has_a_flag():
     training = flatten(TrainingConfig.from_flags(flags))
     # The task list that --env names, the record of all flags, and what no training may choose.
     assert set(training) - {"games", "args", "emulator_gray"} <= set(flags)
-    assert set(flatten(EvaluationConfig.from_flags(flags))) - {"expected"} <= set(flags)
+    assert set(flatten(PlayConfig.from_flags(flags))) - {"expected"} <= set(flags)
 
 
 @pytest.mark.parametrize(("arguments", "num_actors"), [((), 16), (("--env=six",), 18)])

@@ -10,7 +10,7 @@ from tests.learner_steps import STEP
 from tests.processes import wait_until
 from tests.train.test_monobeast_actors import LEFT_PROCESS_S
 from torchbeast.records.scores import SCORE_FIELDS
-from torchbeast.train import evaluation, prepare
+from torchbeast.train import evaluation, make_plan
 from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.evaluation import AgentEvaluator
 from torchbeast.train.recorder import Recorder
@@ -30,7 +30,7 @@ class Run:
     """What an evaluator is used with, without anybody who trains."""
 
     def __init__(self, config):
-        plan = prepare(config)
+        plan = make_plan(config)
         state = resume_or_start(plan)
         self.recorder = Recorder(plan, state)
         self.path = self.recorder.path

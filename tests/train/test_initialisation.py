@@ -5,7 +5,7 @@ from tests import checkpoints
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
-from torchbeast.train import prepare
+from torchbeast.train import make_plan
 from torchbeast.train.initialisation import initialise, plan_initialisation
 from torchbeast.train.start import make_learner, resume_or_start
 
@@ -32,7 +32,7 @@ def save_agent(tmp_path):
 
 
 def begin_run(config):
-    plan = prepare(config)
+    plan = make_plan(config)
     state = resume_or_start(plan)
     return make_learner(plan, state, lambda _: None, lambda: None).agent
 
@@ -114,7 +114,7 @@ def test_an_agent_that_learned_from_wrong_pictures_gives_its_encoder_alone(
 
 def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, save_agent):
     save_agent(num_actions=4, tasks=(BREAKOUT,))
-    plan = prepare(make_config(f"--env={PONG}", "--init_from=trained"))
+    plan = make_plan(make_config(f"--env={PONG}", "--init_from=trained"))
     plan = plan._replace(
         config=plan.config._replace(network=plan.config.network._replace(fixed_input_scale=False))
     )
@@ -135,7 +135,7 @@ def test_a_trained_agent_decides_about_its_input_and_that_is_told(make_config, s
 @pytest.mark.parametrize("clips", [True, False])
 def test_the_reward_input_stays_what_it_was(make_config, save_agent, clips):
     save_agent(num_actions=4, tasks=("Mock",), clip_reward_input=clips)
-    plan = prepare(make_config("--init_from=trained"))
+    plan = make_plan(make_config("--init_from=trained"))
     state = resume_or_start(plan)
     assert state.agent_config(plan).clip_reward_input is clips
     learner = make_learner(plan, state, lambda _: None, lambda: None)
@@ -169,6 +169,6 @@ def test_an_agent_that_does_not_fit_is_refused_in_one_line(
 ):
     save_agent(num_actions=4, tasks=("Mock",))
     with pytest.raises(UsageError, match=message) as error:
-        resume_or_start(prepare(make_config(*arguments)))
+        resume_or_start(make_plan(make_config(*arguments)))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["trained"]

@@ -3,14 +3,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from torchbeast.train import prepare
+from torchbeast.train import make_plan
 from torchbeast.train.outputs import describe_next
 
 
 def test_a_finished_run_names_commands_that_its_programs_accept(make_config, monkeypatch):
     monkeypatch.setenv("PATH", "")  # The environment is not activated.
     config = make_config("--env=tests.moving_target:MovingTarget-v0", "--xpid=it's mine")
-    title, *commands = describe_next(prepare(config)).splitlines()
+    title, *commands = describe_next(make_plan(config)).splitlines()
     assert title == "Next:"
     for command in commands:
         words = shlex.split(command)

@@ -8,13 +8,13 @@ from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.devices import Devices
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import available_cores
-from torchbeast.train import prepare
+from torchbeast.train import make_plan
 
 THREE_GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4,SpaceInvadersNoFrameskip-v4"
 
 
 def test_the_agent_fits_its_games(make_config):
-    plan = prepare(make_config(f"--env={THREE_GAMES}", "--frame_height=42", "--use_popart"))
+    plan = make_plan(make_config(f"--env={THREE_GAMES}", "--frame_height=42", "--use_popart"))
     assert plan.agent.num_actions == 18
     assert plan.full_action_space
     assert plan.agent.observation_shape == (4, 42, 84)
@@ -23,14 +23,14 @@ def test_the_agent_fits_its_games(make_config):
 
 
 def test_every_game_has_equally_many_environments(make_config):
-    plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=12", "--num_servers=4"))
+    plan = make_plan(make_config(f"--env={THREE_GAMES}", "--num_actors=12", "--num_servers=4"))
     assert environments_per_task(plan.servers) == [4, 4, 4]
-    plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=4"), has_pool=False)
+    plan = make_plan(make_config(f"--env={THREE_GAMES}", "--num_actors=4"), has_pool=False)
     assert (plan.num_actors, plan.servers) == (12, ())
     assert plan.threads.inference_threads == 0
-    plan = prepare(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
+    plan = make_plan(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
     assert [load.num_environments for load in plan.servers] == [513, 513, 513, 512, 512, 512]
-    assert len(prepare(make_config("--num_servers=9")).servers) == 4
+    assert len(make_plan(make_config("--num_servers=9")).servers) == 4
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_every_game_has_equally_many_environments(make_config):
 def test_there_are_no_more_learner_threads_than_rollouts_in_a_batch(
     make_config, agent_type, cores, batch_size, expected
 ):
-    plan = prepare(
+    plan = make_plan(
         make_config(f"--agent_type={agent_type}", f"--cores={cores}", f"--batch_size={batch_size}")
     )
     assert plan.threads.learner_threads == expected
@@ -49,9 +49,9 @@ def test_there_are_no_more_learner_threads_than_rollouts_in_a_batch(
 def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
     gpu = Devices(torch.device("cuda", 0), torch.device("cuda", 1))
     monkeypatch.setattr("torchbeast.train.plan.choose_devices", lambda *_: gpu)
-    plan = prepare(make_config(), has_pool=False)
+    plan = make_plan(make_config(), has_pool=False)
     assert str(plan.devices) == "learning on cuda:0, acting on cpu"
-    assert prepare(make_config()).devices == gpu
+    assert make_plan(make_config()).devices == gpu
 
 
 @pytest.mark.parametrize(
@@ -70,30 +70,30 @@ def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
 )
 def test_what_cannot_be_is_refused(make_config, arguments, message):
     with pytest.raises(UsageError, match=message):
-        prepare(make_config(f"--env={THREE_GAMES}", *arguments))
+        make_plan(make_config(f"--env={THREE_GAMES}", *arguments))
 
 
 def test_ranks_of_a_machine_share_its_cores(make_config):
     config = make_config()
     machine = config.machine._replace(cores=None)
     config = config._replace(machine=machine)
-    assert prepare(config, Ranks(1, 2, 1, 2)).cores == max(1, available_cores() // 2)
-    assert prepare(config, Ranks(1, 2, 0, 1)).cores == available_cores()
+    assert make_plan(config, Ranks(1, 2, 1, 2)).cores == max(1, available_cores() // 2)
+    assert make_plan(config, Ranks(1, 2, 0, 1)).cores == available_cores()
 
 
 def test_what_ranks_cannot_do_is_refused(make_config):
     config = make_config("--synchronous")
     with pytest.raises(UsageError, match="--synchronous is for one process"):
-        prepare(config, Ranks(0, 2, 0, 2))
+        make_plan(config, Ranks(0, 2, 0, 2))
     config = config._replace(output=config.output._replace(xpid=None))
     with pytest.raises(UsageError, match="name the run with --xpid"):
-        prepare(config, Ranks(0, 2, 0, 2))
+        make_plan(config, Ranks(0, 2, 0, 2))
 
 
 def test_a_long_tmpdir_is_refused_before_anything_is_written(make_config, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "x" * 85)
     with pytest.raises(UsageError, match="is too long for the paths of sockets"):
-        prepare(make_config())
+        make_plan(make_config())
     assert not list(tmp_path.iterdir())
 
 
@@ -101,4 +101,4 @@ def test_a_run_whose_checkpoint_could_not_be_read_is_refused(make_config):
     config = make_config()
     config = config._replace(observation=config.observation._replace(frame_height=20_000))
     with pytest.raises(UsageError, match="such a run cannot be saved: the observation: frame_"):
-        prepare(config)
+        make_plan(config)

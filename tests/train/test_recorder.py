@@ -3,7 +3,7 @@ import time
 from dataclasses import replace
 
 from tests.learner_steps import STEP
-from torchbeast.train import prepare
+from torchbeast.train import make_plan
 from torchbeast.train import recorder as training_recorder
 from torchbeast.train.recorder import Recorder
 from torchbeast.train.start import RunState, make_learner, resume_or_start
@@ -11,7 +11,7 @@ from torchbeast.train.start import RunState, make_learner, resume_or_start
 
 def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path):
     config = make_config("--use_popart")
-    recorder = Recorder(prepare(config), RunState(seed=9))
+    recorder = Recorder(make_plan(config), RunState(seed=9))
     recorder.close()
     meta = json.loads((tmp_path / "run" / "meta.json").read_text())
     assert meta["args"] == config.args
@@ -23,7 +23,7 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
 
 
 def test_tensorboard_gets_what_logs_csv_gets(make_config, finished_run, monkeypatch):
-    plan = prepare(make_config())
+    plan = make_plan(make_config())
     state = resume_or_start(plan)
     recorder = Recorder(plan, state)
     learner = make_learner(plan, state, recorder.record_step, lambda: None)
@@ -51,7 +51,7 @@ def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, c
     before = logs.read_text()
     columns = before.splitlines()[0].count(",")
     logs.write_text(before + "60" + "," * columns + "\n")  # Behind the last checkpoint.
-    plan = prepare(make_config())
+    plan = make_plan(make_config())
     state = resume_or_start(plan)
     recorder = Recorder(plan, state)
     learner = make_learner(plan, state, recorder.record_step, lambda: None)

@@ -3,7 +3,7 @@ import torch
 
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import StopSignals
-from torchbeast.train import TrainingRun, prepare
+from torchbeast.train import TrainingRun, make_plan
 from torchbeast.train.monobeast_process import SharedWeights
 
 
@@ -17,13 +17,13 @@ def test_what_fails_at_the_end_does_not_hide_the_first_error(
     def fail_later(*_, **__):
         raise RuntimeError("the GPU is gone")
 
-    with TrainingRun(prepare(make_config()), StopSignals(), SharedWeights) as run:
+    with TrainingRun(make_plan(make_config()), StopSignals(), SharedWeights) as run:
         monkeypatch.setattr(run._outputs, "save", fail_later)
         check = (lambda: None) if in_thread else fail
         if in_thread:
             run.threads.start("failing", fail)
         with pytest.raises(ValueError, match="the first error"):
-            run.watch(check, lambda: {"learner": 0, "inference": 0}, lambda: None)
+            run.supervise(check, lambda: {"learner": 0, "inference": 0}, lambda: None)
     message = "The run cannot be saved: RuntimeError: the GPU is gone"
     assert message in (tmp_path / "run" / "out.log").read_text()
 
@@ -32,7 +32,7 @@ def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monke
     shared, seeds, draws = [], [], []
     monkeypatch.setattr(Ranks, "broadcast", lambda _, c: shared.append(c) or shared[0])
     for index in range(3):
-        plan = prepare(make_config(), Ranks(index, 3, index, 3))
+        plan = make_plan(make_config(), Ranks(index, 3, index, 3))
         run = TrainingRun(plan, StopSignals(), SharedWeights)
         seeds.append(run.server_seed)
         draws.append(torch.rand(1).item())

@@ -7,7 +7,7 @@ import torch
 
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
-from torchbeast.train import prepare
+from torchbeast.train import make_plan
 from torchbeast.train.start import make_learner, resume_or_start
 
 # What depends on the number of actions or games.
@@ -30,7 +30,7 @@ def edit_args(run, **changes):
 
 
 def test_the_same_seed_makes_the_same_new_agent(make_config):
-    setups = [prepare(make_config(f"--seed={seed}")) for seed in (1, 1, 2)]
+    setups = [make_plan(make_config(f"--seed={seed}")) for seed in (1, 1, 2)]
     first, same, other = (make(s, resume_or_start(s)).agent.state_dict() for s in setups)
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not torch.equal(first["policy.weight"], other["policy.weight"])
@@ -41,7 +41,7 @@ def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config, n
     flags = [["--env=Pong"], ["--env=Pong,Breakout"], ["--env=Pong,Breakout", "--use_popart"]]
     if network != "aaa":  # It always has a memory.
         flags += [["--env=Pong", "--use_lstm"], ["--env=Pong,Breakout", "--use_lstm"]]
-    setups = [prepare(make_config(*games, f"--agent_type={network}")) for games in flags]
+    setups = [make_plan(make_config(*games, f"--agent_type={network}")) for games in flags]
     agents = [make(plan, resume_or_start(plan)).agent for plan in setups]
     encoders = [
         {name: x for name, x in agent.named_parameters() if not name.startswith(HEADS)}
@@ -55,7 +55,7 @@ def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config, n
 def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run):
     saved = checkpoint.load(finished_run / "model.tar")
     config = make_config()._replace(seed=None)
-    plan = prepare(config)
+    plan = make_plan(config)
     state = resume_or_start(plan)
     assert (state.steps, state.seed, state.changes) == (40, 5, ())
     learner = make(plan, state)
@@ -67,9 +67,9 @@ def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run
 
 def test_what_changed_since_the_checkpoint_is_told(make_config, finished_run):
     config = make_config("--reward_clipping=abs_one", "--num_episodes=3")
-    assert resume_or_start(prepare(config)).changes == ()  # Another way to say the same.
+    assert resume_or_start(make_plan(config)).changes == ()  # Another way to say the same.
     config = make_config("--total_steps=80", "--cores=2", "--max_learner_queue_size=9", "--seed=6")
-    assert set(resume_or_start(prepare(config)).changes) == {
+    assert set(resume_or_start(make_plan(config)).changes) == {
         "--total_steps 40 -> 80",
         "--cores 1 -> 2",
         "--max_learner_queue_size default -> 9",
@@ -79,14 +79,14 @@ def test_what_changed_since_the_checkpoint_is_told(make_config, finished_run):
 
 def test_a_flag_that_an_earlier_version_lacked_is_no_change(make_config, finished_run):
     edit_args(finished_run, cores=None, batch_size=4)
-    state = resume_or_start(prepare(make_config("--cores=2")))
+    state = resume_or_start(make_plan(make_config("--cores=2")))
     assert state.changes == ("--batch_size 4 -> 2",)
     (finished_run / "meta.json").unlink()
-    assert resume_or_start(prepare(make_config("--cores=2"))).changes == ()
+    assert resume_or_start(make_plan(make_config("--cores=2"))).changes == ()
 
 
 def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_config, finished_run):
-    plan = prepare(make_config("--disable_checkpoint"))
+    plan = make_plan(make_config("--disable_checkpoint"))
     with pytest.raises(UsageError, match="choose another --xpid, or leave out --disable_check"):
         resume_or_start(plan)
     (finished_run / "model.tar").unlink()
@@ -94,7 +94,7 @@ def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_con
 
 
 def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
-    plan = prepare(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
+    plan = make_plan(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
     changed = "another agent: agent_type atari -> resnet; use_lstm False -> True;"
     with pytest.raises(UsageError, match=changed):
         resume_or_start(plan)
@@ -103,14 +103,14 @@ def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
 @pytest.mark.parametrize("text", ["{", "[]", '{"args": 3}', '{"args": {"env": 5}}'])
 def test_a_damaged_meta_json_is_told_and_the_run_resumes(make_config, finished_run, caplog, text):
     (finished_run / "meta.json").write_text(text)
-    state = resume_or_start(prepare(make_config("--total_steps=80")))
+    state = resume_or_start(make_plan(make_config("--total_steps=80")))
     assert (state.steps, state.changes) == (40, ())
     assert "flags that changed since then are not listed" in caplog.text
 
 
 def test_a_resumed_run_ignores_where_another_would_begin(make_config, finished_run, caplog):
     caplog.set_level("INFO")
-    state = resume_or_start(prepare(make_config("--init_from=no-such-run")))
+    state = resume_or_start(make_plan(make_config("--init_from=no-such-run")))
     assert (state.steps, state.changes) == (40, ())
     assert caplog.text.count("--init_from is ignored") == 1
 
@@ -140,7 +140,7 @@ def put(value, *keys):
 def test_the_message_names_the_weight_that_does_not_fit(make_config, change):
     change(remove("model_state_dict", "policy.weight"))
     with pytest.raises(UsageError, match=r'is damaged \(Missing key.*"policy.weight"'):
-        resume_or_start(prepare(make_config()))
+        resume_or_start(make_plan(make_config()))
 
 
 def make_like_2019(contents):
@@ -188,7 +188,7 @@ def test_a_damaged_checkpoint_is_one_line_and_nothing_is_written(make_config, ch
     with pytest.raises(
         UsageError, match=r"is damaged .*: choose another one, or move it away to start anew"
     ) as error:
-        resume_or_start(prepare(make_config()))
+        resume_or_start(make_plan(make_config()))
     assert "\n" not in str(error.value)
     assert files(run) == before
 
@@ -206,10 +206,10 @@ def test_a_damaged_checkpoint_is_one_line_and_nothing_is_written(make_config, ch
 def test_what_holds_weights_alone_can_be_begun_from(make_config, change, damage, message):
     run = change(damage)
     with pytest.raises(UsageError, match=message + ".*--init_from .*model.tar") as error:
-        resume_or_start(prepare(make_config()))
+        resume_or_start(make_plan(make_config()))
     assert "\n" not in str(error.value)
     config = make_config("--xpid=other", f"--init_from={run / 'model.tar'}")
-    state = resume_or_start(prepare(config))
+    state = resume_or_start(make_plan(config))
     assert state.initialisation.source.path == run / "model.tar"
 
 
@@ -220,4 +220,4 @@ def test_what_an_earlier_version_did_not_save_is_not_missed(make_config, change)
         del contents["agent"]["lstm_reset"]
 
     change(age)
-    assert resume_or_start(prepare(make_config())).steps == 40
+    assert resume_or_start(make_plan(make_config())).steps == 40

@@ -82,11 +82,7 @@ def bootstrap(
     return percentile_interval(statistic(drawn))
 
 
-def bootstrap_games(
-    scores: Scores,
-    statistic: Callable[[Scores], np.ndarray],
-    resamples: int = RESAMPLES,
-) -> Interval | None:
+def bootstrap_games(scores: Scores, statistic: Callable[[Scores], np.ndarray]) -> Interval | None:
     """Computes a 95 % percentile interval by a bootstrap over games.
 
     It says what other games could have given; with one seed per game nothing says what other seeds
@@ -95,7 +91,6 @@ def bootstrap_games(
     Args:
         scores: arrays ``[S]``, one per game; each game counts with its mean.
         statistic: as of :func:`bootstrap`.
-        resamples: how many.
 
     Returns:
         None with fewer than ``MIN_GAMES`` games.
@@ -104,7 +99,7 @@ def bootstrap_games(
     if count < MIN_GAMES:
         return None
     means = np.array([game.mean() for game in scores])
-    drawn = means[np.random.default_rng(0).integers(count, size=(count, resamples, 1))]
+    drawn = means[np.random.default_rng(0).integers(count, size=(count, RESAMPLES, 1))]
     return percentile_interval(statistic(list(drawn)))
 
 

@@ -44,7 +44,7 @@ class CommonScores(NamedTuple):
         assert x is not None
         return x
 
-    def range(self, groups: Sequence[Group]) -> tuple[float, float]:
+    def common_range(self, groups: Sequence[Group]) -> tuple[float, float]:
         """Returns the steps or hours for which all runs have records in all games: first and
         last.
         """
@@ -60,19 +60,19 @@ class CommonScores(NamedTuple):
         first, last = zip(*ends, strict=True)
         return float(min(max(first), min(last))), float(min(last))
 
-    def points(self, group: Group, most: int) -> np.ndarray:
-        """Returns the steps or hours of a group's records in its :meth:`range`, ``[N]``, ``most``
-        of them; none if it has no score.
+    def sample_points(self, group: Group, count: int) -> np.ndarray:
+        """Returns the steps or hours of a group's records in its :meth:`common_range`, ``[N]``: at
+        most ``count``, evenly spread; none if it has no score.
         """
         curves = [self.curves[run.path, game] for run in group.runs for game in self.games]
         points = np.unique(np.concatenate([self.position(curve) for curve in curves]))
         if not len(points):
             return points
-        first, last = self.range([group])
+        first, last = self.common_range([group])
         points = points[(points >= first) & (points <= last)]
-        return points[np.linspace(0, len(points) - 1, min(most, len(points))).round().astype(int)]
+        return points[np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int)]
 
-    def returns(self, group: Group, game: str, point: float) -> np.ndarray:
+    def returns_at(self, group: Group, game: str, point: float) -> np.ndarray:
         """Returns of a group's runs in a game at ``point``, ``[S]``: the last records until then.
 
         Runs without a record until then, and those that ended before, are left out.
@@ -103,7 +103,7 @@ class CommonScores(NamedTuple):
     def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
         """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
         return [
-            np.array([human_normalized(env_id, x) for x in self.returns(group, game, point)])
+            np.array([human_normalized(env_id, x) for x in self.returns_at(group, game, point)])
             for game, env_id in ((game, self.env_ids[game]) for game in games)
         ]
 
@@ -112,12 +112,16 @@ class CommonScores(NamedTuple):
 
         Groups without any return at that point do not count.
         """
-        known = [g for g in self.groups if any(len(self.returns(g, x, point)) for x in self.games)]
+        known = [
+            group
+            for group in self.groups
+            if any(len(self.returns_at(group, game, point)) for game in self.games)
+        ]
         return [
             game
             for game in self.games
             if human_normalized(self.env_ids[game], 0.0) is not None
-            and all(len(self.returns(group, game, point)) for group in known)
+            and all(len(self.returns_at(group, game, point)) for group in known)
         ]
 
 

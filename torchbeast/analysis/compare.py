@@ -120,7 +120,7 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     for game in common.games:
         known = find_reference(common.env_ids[game])
         references = ["-" if score is None else f"{score:.2f}" for score in known]
-        values = [format_value([common.returns(group, game, point)]) for group in groups]
+        values = [format_value([common.returns_at(group, game, point)]) for group in groups]
         rows.append([game, *references, *values])
     games = common.normalized_games(point)
     bootstrap = aggregates.bootstrap if has_seeds else aggregates.bootstrap_games
@@ -162,11 +162,11 @@ def _count_ahead(common: CommonScores, point: float) -> list[list[str]]:
     random = {game: np.array([score]) for game, score in scores.items() if score is not None}
     rows = []
     if random:
-        returns = [[common.returns(group, game, point) for game in random] for group in groups]
+        returns = [[common.returns_at(group, game, point) for game in random] for group in groups]
         cells = [format_ahead(group, list(random.values())) for group in returns]
         rows.append(["games ahead of random play", "", "", *cells])
     if len(groups) > 1:
-        returns = [[common.returns(g, game, point) for game in common.games] for g in groups]
+        returns = [[common.returns_at(g, game, point) for game in common.games] for g in groups]
         cells = [format_ahead(group, returns[0]) for group in returns[1:]]
         rows.append([f"games ahead of {groups[0]}", "", "", "", *cells])
     return rows
@@ -179,7 +179,7 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
     """
     from matplotlib.ticker import PercentFormatter
 
-    first, _ = common.range(common.groups)
+    first, _ = common.common_range(common.groups)
     games = common.normalized_games(first)
     normalized = {f"Human-normalised {name}": s for name, s in STATISTICS.items() if games}
     titles = [*normalized, *(() if summary else common.games)]
@@ -190,14 +190,14 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
         heading += f"; band: {aggregates.CONFIDENCE:.0%} interval over seeds"
     figure, panels = make_panels(titles, heading)
     for group in common.groups:
-        points = common.points(group, DRAWN_POINTS)
+        points = common.sample_points(group, DRAWN_POINTS)
         of_all = [common.normalized(group, games, point) for point in points]
         for panel, title in zip(panels, titles, strict=True):
             if title in normalized:
                 panel.yaxis.set_major_formatter(PercentFormatter(1.0))
                 draw_group(panel, group, points, of_all, normalized[title])
             else:
-                scores = [[common.returns(group, title, point)] for point in points]
+                scores = [[common.returns_at(group, title, point)] for point in points]
                 draw_group(panel, group, points, scores, aggregates.mean)
     for panel in panels:
         label_x(panel, common.unit)
@@ -225,7 +225,7 @@ def compare(flags: argparse.Namespace) -> None:
         raise UsageError("--summary needs --output, the file of the curves")
     groups = group_runs(find_runs([path.expanduser() for path in flags.runs]), flags.by)
     common = find_common(groups, flags.by, flags.table)
-    point = flags.at if flags.at is not None else common.range(groups)[1]
+    point = flags.at if flags.at is not None else common.common_range(groups)[1]
     if all(common.has_ended(run, point) for run in common.runs):
         raise UsageError(f"--at {point:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))

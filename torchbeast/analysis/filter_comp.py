@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from torchbeast.analysis import filters
 from torchbeast.analysis.filters import Distance, Weights, read_weights
 from torchbeast.core.types import UsageError
-from torchbeast.envs.games import GROUPS, short_name
+from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, config_from_state, make_agent
 from torchbeast.models.loading import from_contents
 from torchbeast.records import checkpoint, run_files
@@ -120,12 +120,10 @@ def _describe(
     if agent is not None:
         tasks, popart = tuple(agent["tasks"]), agent["use_popart"]
     else:
-        args = meta.get("args", {})
-        if "env" not in args:
+        if "env" not in meta.get("args", {}):
             return OLD_NAMES.get(name, SINGLE), ()
-        env = str(args["env"])
-        tasks = GROUPS.get(env, tuple(env.split(",")))
-        popart = config_from_state(contents["model_state_dict"], meta).use_popart
+        config = config_from_state(contents["model_state_dict"], meta)
+        tasks, popart = config.tasks, config.use_popart
     if len(tasks) < 2 and tasks != ("all",):
         return SINGLE, tasks
     return MULTIPOP if popart else MULTI, tasks

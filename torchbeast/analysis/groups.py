@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.flags import PLAYING_FLAGS
 from torchbeast.cli.training_flags import POPART_FLAGS, default_reward_clipping
+from torchbeast.runtime.allocation import default_num_actors
 
 # Flags that say where a run is written, how it is watched and where its servers are, not what it
 # learns; the preset, which is the values of others; and those of other modes, which every command
@@ -40,7 +41,9 @@ class Group(NamedTuple):
     runs: tuple[RunRecords, ...]
 
     def __str__(self) -> str:
-        return self.name if len(self.runs) == 1 else f"{self.name} ({len(self.runs)} seeds)"
+        count = len(self.runs)
+        unit = "seeds" if len({run.seed for run in self.runs}) == count else "runs"
+        return self.name if count == 1 else f"{self.name} ({count} {unit})"
 
 
 def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
@@ -59,7 +62,13 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     if not flags:
         return {}
     uses_popart = flags.get("use_popart", False)
-    flags.setdefault("reward_clipping", default_reward_clipping(uses_popart))
+    defaults = {
+        "lstm_reset": "life",
+        "reward_clipping": default_reward_clipping(uses_popart),
+        "num_actors": default_num_actors(len(run.games)),
+        "max_learner_queue_size": flags.get("batch_size"),
+    }
+    flags = {**defaults, **flags}
     if uses_popart:
         flags["value_heads"] = "game"
     else:

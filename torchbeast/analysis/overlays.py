@@ -63,8 +63,7 @@ def heat(scores: np.ndarray) -> np.ndarray:
     """
     from matplotlib import colormaps
 
-    colours = colormaps["inferno"]((scores * 255).round().astype(np.uint8))
-    return (colours[..., :3] * 255).round().astype(np.uint8)
+    return colormaps["inferno"]((scores * 255).round().astype(np.uint8), bytes=True)[..., :3]
 
 
 def overlay(

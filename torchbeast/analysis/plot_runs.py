@@ -167,7 +167,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     references = read_references([path.expanduser() for path in flags.reference or ()])
     games = list(dict.fromkeys(game for run in runs for game in run.games))
     if flags.games:
-        chosen = flags.games.split(",")
+        chosen = [game.strip() for game in flags.games.split(",")]
         missing = [game for game in chosen if game not in games]
         if missing:
             raise UsageError(f"No run has {', '.join(missing)}; there are {', '.join(games)}")

@@ -84,6 +84,11 @@ class RunRecords:
         """The flags that the run was started with; empty where they are unknown."""
         return self._meta.get("args", {})
 
+    @property
+    def seed(self) -> int | None:
+        """The run's seed; None where it is unknown."""
+        return self._meta.get("seed", self.flags.get("seed"))
+
     def env_id(self, game: str) -> str:
         """Returns the id of the environment that has a short name; the name where it is unknown."""
         from torchbeast.envs.games import short_name

@@ -18,7 +18,7 @@ from torchbeast.cli.training_flags import (
 
 DEFAULT_SAVEDIR = "~/logs/torchbeast"
 
-# What --help of the trainers shows, by --mode.
+# What --help of the trainers shows, by --mode: in all modes but train what the mode reads.
 _PLAYING = (
     *("mode", "env", "seed", "xpid", "savedir", "intermediate_model_id", "agent_type", "actions"),
     "greedy",

@@ -1,1 +1,1 @@
-"""Learning: records of steps, V-trace, PopArt, losses, the learner and the weights it publishes."""
+"""Learning: records of steps, V-trace, PopArt, losses, the optimizer and the learner."""

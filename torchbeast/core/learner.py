@@ -204,8 +204,10 @@ class Learner:
     def _apply(
         self, gradients: list[Tensor], norm: Tensor, moved: Moments | None, learning_rate: float
     ) -> None:
-        """Moves PopArt's statistics and head, then all weights: in the other order with a step per
-        batch, as in 2019. Does not wait for the device.
+        """Moves all weights, and PopArt's statistics with its head. Does not wait for the device.
+
+        With a step per target the head moves first: the gradients are those of the rescaled head.
+        With a step per batch, as in 2019, the optimizer is first.
         """
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient

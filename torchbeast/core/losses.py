@@ -99,8 +99,11 @@ def rollout_losses(
     reward_t = env.reward[1:].clamp(-1, 1) if config.clip_rewards else env.reward[1:]
     discount_t = config.discounting * (~env.done[1:]).to(v.dtype)
 
-    is_final = env.truncated[:-1] & ~env.done[:-1]
-    is_step = ~(is_final | (env.truncated[1:] & env.done[1:]))
+    # The final row of a truncated episode is truncated, not done: what leads out of it is no step.
+    # The first row after an environment failed is both: nor is what leads into it.
+    is_final_tm1 = env.truncated[:-1] & ~env.done[:-1]
+    is_after_failure_t = env.truncated[1:] & env.done[1:]
+    is_step = ~(is_final_tm1 | is_after_failure_t)
     # A row whose return is its own value has that value as target: earlier steps bootstrap from it.
     r_t = torch.where(is_step, reward_t, v_tm1)
 

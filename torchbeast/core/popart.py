@@ -215,9 +215,10 @@ class PopArtLayer(nn.Module):
         """The statistics as they are: the buffers themselves, no copies."""
         return Moments(self.mu, self.variance, self.reward_magnitude, self.sigma)
 
-    def set_statistics(self, moments: list[tuple[float, float]]) -> None:
+    def set_statistics(self, means_and_stds: list[tuple[float, float]]) -> None:
         """Sets the statistics of a new layer: mean and standard deviation, one pair per task."""
-        mean, std = torch.tensor(moments, dtype=torch.float64, device=self.mu.device).unbind(-1)
+        pairs = torch.tensor(means_and_stds, dtype=torch.float64, device=self.mu.device)
+        mean, std = pairs.unbind(-1)
         variance, unknown = std.square(), torch.zeros_like(mean)
         sigma = bounded_sigma(variance, unknown, self.sigma_floor)
         self._set_moments(Moments(mean, variance, unknown, sigma))

@@ -12,7 +12,7 @@ from torchbeast.core.losses import Losses
 from torchbeast.core.types import EnvOutput
 
 
-class Episode(NamedTuple):
+class FinishedGame(NamedTuple):
     """A full game that was played to its end in a rollout."""
 
     task: int
@@ -39,7 +39,7 @@ class StepStats:
     """Learner steps between the weights that acted and those that learned; mean over the batch."""
 
     grad_norm: float
-    episodes: list[Episode]
+    episodes: list[FinishedGame]
     """Those that ended in the batch."""
 
     task_steps: list[int]
@@ -80,7 +80,7 @@ class PartStats(NamedTuple):
     """``[K]``"""
 
     ends: Tensor
-    """``[4, N]``: of each row, whether a game ended there, and the fields of ``Episode``. Of
+    """``[4, N]``: of each row, whether a game ended there, and the fields of ``FinishedGame``. Of
     several parts they are concatenated."""
 
 
@@ -145,7 +145,7 @@ def read_stats(part: PartStats, norm: Tensor) -> StepStats:
         entropy=sum(entropies) / num_steps,
         policy_lag=batch.policy_lag.item() / num_steps,
         grad_norm=norm.item(),
-        episodes=[Episode(int(task), score, int(steps)) for _, task, score, steps in ended],
+        episodes=[FinishedGame(int(task), score, int(steps)) for _, task, score, steps in ended],
         task_steps=task_steps,
         task_entropies={k: entropies[k] / n for k, n in enumerate(task_steps) if n > 0},
     )

@@ -102,7 +102,8 @@ class Between:
         return self.low <= value <= self.high
 
 
-# What files may say, by annotation: see torchbeast/records/validation.py.
+# The second argument says what a file may contain. For numbers: the values; for texts and tuples: a
+# tuple has the values, a range has the lengths. torchbeast/records/validation.py checks it.
 Count = Annotated[int, range(2**63)]
 Name = Annotated[str, range(1, 201)]
 Fraction = Annotated[float, Between(0.0, 1.0)]

@@ -88,11 +88,11 @@ def from_logits(
         ShapeError: shapes contradict each other. It is a ValueError and a RuntimeError.
         ValueError: one of ``mu`` and ``sigma`` is given without the other.
     """
-    log_policies = [
+    behavior, target = (
         action_log_probs(logits.detach().to(values.dtype), actions)
         for logits in (behavior_policy_logits, target_policy_logits)
-    ]
-    log_rhos = log_policies[1] - log_policies[0]
+    )
+    log_rhos = target - behavior
     returns = from_importance_weights(
         log_rhos,
         discounts,
@@ -105,7 +105,7 @@ def from_logits(
         mu=mu,
         sigma=sigma,
     )
-    return VTraceFromLogitsReturns(*returns, log_rhos, *log_policies)
+    return VTraceFromLogitsReturns(*returns, log_rhos, behavior, target)
 
 
 @torch.no_grad()

@@ -116,8 +116,8 @@ def parse_games(env: str) -> tuple[str, ...]:
     """
     games: list[str] = []
     for name in (part.strip() for part in env.split(",")):
-        listed = LISTED.get(name)
-        games += listed() if listed else GROUPS.get(name) or [find_game(name)]
+        listed = LISTED.get(name.lower())
+        games += listed() if listed else GROUPS.get(name.lower()) or [find_game(name)]
     counts = collections.Counter(map(short_name, games))
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:

@@ -180,17 +180,5 @@ def name_actions(env: gymnasium.Env) -> list[str]:
 
 def actions_of_games(env: str | None = None) -> dict[str, list[str]]:
     """Returns the action names of the games that ``--env`` names (None: of all), by id."""
-    return {game: action_names(game) for game in _choose(env)}
-
-
-def print_games(env: str | None = None) -> None:
-    """Prints a line per game that ``--env`` names (None: all of them): its id and its actions."""
-    games = _choose(env)
-    width = max(map(len, games))
-    for game in games:
-        names = action_names(game)
-        print(f"{game:{width}}  {len(names):2}  {' '.join(names)}", flush=True)
-
-
-def _choose(env: str | None) -> tuple[str, ...]:
-    return tuple(games_by_name().values()) if env is None else parse_games(env)
+    games = tuple(games_by_name().values()) if env is None else parse_games(env)
+    return {game: action_names(game) for game in games}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchbeast.core.types import UsageError
+from torchbeast.envs.games import GROUPS
 from torchbeast.models.agent import Agent, AgentConfig
 from torchbeast.models.atari_net import AtariNet
 from torchbeast.models.attention import AttentionNet
@@ -140,7 +141,8 @@ def config_from_state(state: dict[str, torch.Tensor], meta: dict[str, Any]) -> A
     num_heads = state["baseline.bias"].shape[0]
     # Networks of the 2019 extension have statistics without PopArt, too, and then one head.
     use_popart = "baseline.mu" in state and (num_heads > 1 or bool(args.get("use_popart")))
-    tasks = tuple(str(args.get("env", "unknown")).split(","))
+    env = str(args.get("env", "unknown"))
+    tasks = GROUPS.get(env, tuple(env.split(",")))
     if len(tasks) != num_heads and use_popart:
         tasks = tuple(f"task {i}" for i in range(num_heads))
     return AgentConfig(

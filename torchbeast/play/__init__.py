@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 
 from torchbeast.cli.command import check_json_target, run_command, warn_of_unused, write_json
-from torchbeast.cli.flags import PLAYING_FLAGS
+from torchbeast.cli.flags import PLAYING_FLAGS, SHOWN_FLAGS
+from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import POPART_FLAGS
-from torchbeast.play.config import EvaluationConfig
+from torchbeast.core.types import AgentConfig, ObservationConfig
+from torchbeast.play.config import PlayConfig
 from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")
@@ -17,21 +19,22 @@ log = logging.getLogger("torchbeast")
 
 def run_mode(
     name: str,
-    flags: argparse.Namespace,
-    given: Collection[str],
-    train: Callable[[StopSignals], int],
+    parser: Parser,
+    argv: Sequence[str] | None,
+    train: Callable[[argparse.Namespace, StopSignals], int],
 ) -> int:
     """Runs a trainer's command line.
 
     Args:
         name: the trainer's name.
-        flags: the values of all flags.
-        given: the names of the flags on the command line.
-        train: runs the mode of that name.
+        parser: of its flags.
+        argv: the command line; None: that of the process.
+        train: runs the mode of that name, from the values of all flags.
 
     Returns:
         The exit code.
     """
+    flags, given = parser.parse_args(argv), parser.given(argv)
 
     def work(signals: StopSignals) -> int:
         if flags.env is not None:  # A mistyped name is refused before torch is imported.
@@ -45,14 +48,18 @@ def run_mode(
             else:
                 warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
             log.info("Starting")  # The first sign: importing torch takes seconds.
-            return train(signals)
-        run(flags.mode, EvaluationConfig.from_flags(vars(flags), given), signals)
+            return train(flags, signals)
+        used = {*SHOWN_FLAGS[flags.mode]}
+        if flags.mode != "env_info":  # What the command line says of the agent is checked.
+            used.update(AgentConfig._fields, ObservationConfig._fields)
+        warn_of_unused(given - used, f"in --mode {flags.mode}")
+        run(flags.mode, PlayConfig.from_flags(vars(flags), given), signals)
         return 0
 
     return run_command(name, work)
 
 
-def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
+def run(mode: str, config: PlayConfig, signals: StopSignals) -> None:
     """Runs any ``--mode`` but train. Raises UsageError."""
     check_json_target(config.json)
     if mode != "env_info":
@@ -75,9 +82,12 @@ def run(mode: str, config: EvaluationConfig, signals: StopSignals) -> None:
 
         render(config, signals)
     else:
-        from torchbeast.envs.specs import actions_of_games, print_games
+        from torchbeast.envs.specs import actions_of_games
 
+        actions = actions_of_games(config.env)
         if config.json != "-":
-            print_games(config.env)
+            width = max(map(len, actions))
+            for game, names in actions.items():
+                print(f"{game:{width}}  {len(names):2}  {' '.join(names)}")
         if config.json is not None:
-            write_json(actions_of_games(config.env), config.json)
+            write_json(actions, config.json)

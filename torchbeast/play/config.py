@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from torchbeast.cli.config import build
 from torchbeast.core.types import AgentConfig, ObservationConfig, UsageError
 
-# Flags that change nothing in an agent that is trained already, and one that may replace what the
-# checkpoint says.
-FREE_FLAGS = ("beta", "beta_per", "sigma_floor", "lstm_reset")
+# Flags that change nothing in an agent that is trained already.
+NO_EFFECT = ("beta", "beta_per", "sigma_floor")
+# Flags that replace what the checkpoint says.
+OVERRIDES = ("lstm_reset",)
 
 
 class TrainedAgentConfig(NamedTuple):
@@ -37,8 +38,8 @@ class TrainedAgentConfig(NamedTuple):
         cls, flags: Mapping[str, Any], given: Collection[str] = ()
     ) -> TrainedAgentConfig:
         """Builds the configuration from the values of all flags and the names of those given."""
-        names = (*AgentConfig._fields, *ObservationConfig._fields)
-        expected = {n: flags[n] for n in names if n in given and n not in FREE_FLAGS}
+        names = {*AgentConfig._fields, *ObservationConfig._fields} - {*NO_EFFECT, *OVERRIDES}
+        expected = {name: flags[name] for name in names.intersection(given)}
         return build(cls, {**flags, "expected": expected})
 
 
@@ -48,7 +49,7 @@ def check_movie_path(path: Path) -> None:
         raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
 
 
-class EvaluationConfig(NamedTuple):
+class PlayConfig(NamedTuple):
     """What ``--mode test``, ``test_render``, ``record`` and ``env_info`` do."""
 
     trained: TrainedAgentConfig
@@ -65,13 +66,14 @@ class EvaluationConfig(NamedTuple):
     """The file of the JSON document; - for standard output instead of a table."""
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], given: Collection[str] = ()) -> EvaluationConfig:
+    def from_flags(cls, flags: Mapping[str, Any], given: Collection[str] = ()) -> PlayConfig:
         """Builds the configuration from the values of a trainer's flags and the names of those
         given. The default seed is 0.
         """
-        config = build(cls, {**flags, "seed": flags["seed"] or 0})
+        expected = TrainedAgentConfig.from_flags(flags, given).expected
+        config = build(cls, {**flags, "seed": flags["seed"] or 0, "expected": expected})
         if config.movie is not None:
             movie = Path(config.movie).expanduser()
             if movie.suffix and not movie.is_dir():  # Else it is a directory.
                 check_movie_path(movie)
-        return config._replace(trained=TrainedAgentConfig.from_flags(flags, given))
+        return config

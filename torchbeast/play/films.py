@@ -14,8 +14,8 @@ import gymnasium
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
-from torchbeast.play.config import EvaluationConfig
-from torchbeast.play.games import Episode, GameLoop, draw_game, open_games, read_actions
+from torchbeast.play.config import PlayConfig
+from torchbeast.play.games import GameLoop, PlayedGame, draw_game, open_games, read_actions
 from torchbeast.play.movie_writer import MovieWriter, caption, magnify
 from torchbeast.runtime.threads import StopSignals
 
@@ -71,7 +71,7 @@ def file_name(name: str) -> str:
     return name.replace("/", "-").replace(":", "-")
 
 
-def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games: int) -> Path:
+def movie_path(config: PlayConfig, trained: Trained, game: str, num_games: int) -> Path:
     """Returns where the film of a game goes.
 
     Args:
@@ -97,7 +97,7 @@ def movie_path(config: EvaluationConfig, trained: Trained, game: str, num_games:
     return path
 
 
-def record(config: EvaluationConfig, signals: StopSignals) -> None:
+def record(config: PlayConfig, signals: StopSignals) -> None:
     """Runs ``--mode record``: films a whole game per game; the actions go into a file beside it.
 
     ``--actions`` with that file plays the same game again under the same ``--seed``. A signal ends
@@ -108,7 +108,7 @@ def record(config: EvaluationConfig, signals: StopSignals) -> None:
 
 
 def _record_games(
-    config: EvaluationConfig, trained: Trained, games: tuple[str, ...], signals: StopSignals
+    config: PlayConfig, trained: Trained, games: tuple[str, ...], signals: StopSignals
 ) -> None:
     for game in games:
         warn_of_unknown(trained, game)
@@ -123,7 +123,7 @@ def _record_games(
 
 
 def _film_game(
-    config: EvaluationConfig,
+    config: PlayConfig,
     trained: Trained,
     game: str,
     path: Path,
@@ -143,7 +143,7 @@ def _film_game(
         loop = GameLoop(
             trained, game, [env], greedy=config.greedy, seed=config.seed, actions=actions
         )
-        ended: list[tuple[int, Episode]] = []
+        ended: list[tuple[int, PlayedGame]] = []
         while not ended and not movie.is_full and len(played) != config.movie_steps:
             if signals.received is not None:
                 what = "Saving the film" if played else "No film: no step was played"
@@ -167,7 +167,7 @@ def _film_game(
     print(f"{path}: the first {len(played):,} steps of {game}{reason}")
 
 
-def render(config: EvaluationConfig, signals: StopSignals) -> None:
+def render(config: PlayConfig, signals: StopSignals) -> None:
     """Runs ``--mode test_render``: games in a window; recorded where there is no display."""
     trained = load_trained(config.trained)
     games = choose_games(trained, config.env)
@@ -185,7 +185,7 @@ class _WindowClosedError(Exception):
     """The user has seen enough."""
 
 
-def _show_game(config: EvaluationConfig, trained: Trained, game: str) -> None:
+def _show_game(config: PlayConfig, trained: Trained, game: str) -> None:
     """Shows a game in a window until there are enough episodes, and prints a line for each.
 
     Raises _WindowClosedError.

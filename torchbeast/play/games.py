@@ -35,7 +35,7 @@ PARALLEL_GAMES = 8
 MAX_GAME_STEPS = 27_000
 
 
-class Episode(NamedTuple):
+class PlayedGame(NamedTuple):
     """One full game."""
 
     env: str
@@ -149,7 +149,7 @@ class GameLoop:
             last_action=leaf("last_action", torch.int64),
         )
 
-    def step(self, playing: np.ndarray | None = None) -> list[tuple[int, Episode]]:
+    def step(self, playing: np.ndarray | None = None) -> list[tuple[int, PlayedGame]]:
         """Steps the environments that are ``playing`` (bool ``[B]``; None: all).
 
         Returns the games that ended, with the index of their environment, where the next game has
@@ -176,7 +176,7 @@ class GameLoop:
                 self._streams[i] = EnvStream(stream.env, self._task)
                 self._rows[i] = self._streams[i].initial()
             if row.game_over or is_endless:
-                ended.append((i, Episode(self._env_id, row.episode_return, row.episode_step)))
+                ended.append((i, PlayedGame(self._env_id, row.episode_return, row.episode_step)))
         return ended
 
 
@@ -189,7 +189,7 @@ def play(
     seed: int = 0,
     actions: Sequence[int] = (),
     after_step: Callable[[], object] = lambda: None,
-) -> Iterator[Episode]:
+) -> Iterator[PlayedGame]:
     """Plays full games, several side by side, and yields them as they end.
 
     Exactly the first ``num_episodes`` games started are counted: otherwise short games, which end

@@ -11,8 +11,8 @@ from torchbeast.cli.command import write_json
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
-from torchbeast.play.config import EvaluationConfig
-from torchbeast.play.games import Episode, play, read_actions
+from torchbeast.play.config import PlayConfig
+from torchbeast.play.games import PlayedGame, play, read_actions
 from torchbeast.records.scores import GameScore, normalize
 from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import counted, format_rows
@@ -20,7 +20,7 @@ from torchbeast.runtime.text import counted, format_rows
 log = logging.getLogger("torchbeast")
 
 
-def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
+def summarize(episodes: Sequence[PlayedGame], *, greedy: bool = True) -> GameScore:
     """Computes statistics of the full games that an agent played in one game."""
     env = episodes[0].env
     returns = [episode.episode_return for episode in episodes]
@@ -40,7 +40,7 @@ def summarize(episodes: Sequence[Episode], *, greedy: bool = True) -> GameScore:
     )
 
 
-def run_test(config: EvaluationConfig) -> None:
+def run_test(config: PlayConfig) -> None:
     """Runs ``--mode test``: plays full games with a trained agent, by default on the games it
     knows.
 
@@ -75,9 +75,7 @@ def run_test(config: EvaluationConfig) -> None:
         write_json(describe(config, trained, scores), config.json)
 
 
-def describe(
-    config: EvaluationConfig, trained: Trained, scores: Sequence[GameScore]
-) -> dict[str, Any]:
+def describe(config: PlayConfig, trained: Trained, scores: Sequence[GameScore]) -> dict[str, Any]:
     """Returns all that ``--json`` has, as plain values."""
     normalized = normalize(scores)
     return {

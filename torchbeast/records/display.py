@@ -205,7 +205,7 @@ def _columns(snapshot: Snapshot) -> tuple[Column, ...]:
         Column("return", 7, 9, lambda game: _return(game.mean_return) or "-"),
         Column("%human", 6, 6, lambda game: _percent(game.human)),
         Column("trend", 6, 2, lambda game: _return(game.trend, signed=True)),
-        Column("eval", 7, 5, lambda game: _return(game.evaluated)),
+        Column("eval", 7, 5, lambda game: _return(game.evaluated_return)),
         Column("mu", 6, 3, lambda game: _statistic(game.mu)),
         Column("sigma", 6, 4, lambda game: _statistic(game.sigma)),
     )

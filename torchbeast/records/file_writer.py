@@ -1,4 +1,4 @@
-"""The files of a run: meta.json, tables (logs, scores, gradients), out.log; and its scalars."""
+"""The files of a run: meta.json, tables, out.log; and its scalars."""
 
 from __future__ import annotations
 

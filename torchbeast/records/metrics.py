@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchbeast.core.stats import Episode
+from torchbeast.core.stats import FinishedGame
 from torchbeast.records.progress import Snapshot
 
 # Columns of logs.csv that are fields of StepStats.
@@ -74,7 +74,7 @@ def log_row(snapshot: Snapshot) -> dict[str, Any]:
     return row
 
 
-def episode_scalars(episode: Episode, names: Sequence[str]) -> dict[str, float]:
+def episode_scalars(episode: FinishedGame, names: Sequence[str]) -> dict[str, float]:
     """Returns the scalars of one full game that ended."""
     name = names[episode.task]
     return {

@@ -83,7 +83,7 @@ class StepTrace:
         if steps < self._skipped + self._num_steps:
             return False
         self.close()
-        return True
+        return self._path.exists()  # If not, the profiler has printed why.
 
     def close(self) -> None:
         """Writes what there is."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from torchbeast.core.stats import StepStats
 from torchbeast.records.hosts import HostSnapshot
 
@@ -41,11 +43,11 @@ class GameSnapshot(NamedTuple):
     """PopArt's statistics; None without PopArt."""
 
     sigma: float | None
-    evaluated: float | None
+    evaluated_return: float | None
     """Mean return in the last evaluation."""
 
     evaluated_human: float | None
-    """``evaluated`` as a share of human play."""
+    """``evaluated_return`` as a share of human play."""
 
 
 class Snapshot(NamedTuple):
@@ -112,7 +114,8 @@ NUM_POINTS = 30
 class Progress:
     """Collects learner steps and scores, and says at any moment how a run stands.
 
-    Learner threads call :meth:`record`, any thread :meth:`evaluated`, one other thread the rest.
+    Learner threads call :meth:`record`, any thread :meth:`record_evaluation`, one other thread the
+    rest.
     """
 
     def __init__(
@@ -192,7 +195,7 @@ class Progress:
                 self._task_steps[task] += steps
             self._entropies.update(stats.task_entropies)
 
-    def evaluated(self, step: int, returns: Sequence[float | None]) -> None:
+    def record_evaluation(self, step: int, returns: Sequence[float | None]) -> None:
         """Takes in the scores of an evaluation during training, for all later snapshots.
 
         Args:
@@ -270,13 +273,13 @@ class Progress:
             steps=self._task_steps[task],
             games=self._games[task],
             mean_return=mean,
-            std_return=_deviation(returns, mean),
+            std_return=float(np.std(returns)) if returns else None,
             human=self._normalize(task, mean),
             trend=_trend(returns),
             entropy=self._entropies.get(task),
             mu=mu,
             sigma=sigma,
-            evaluated=evaluated,
+            evaluated_return=evaluated,
             evaluated_human=self._normalize(task, evaluated),
         )
 
@@ -286,13 +289,6 @@ class Progress:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _deviation(values: Sequence[float], mean: float | None) -> float | None:
-    # statistics.pstdev is exact, and several times as slow.
-    if mean is None:
-        return None
-    return math.sqrt(statistics.fmean((value - mean) ** 2 for value in values))
 
 
 def _trend(returns: Sequence[float]) -> float | None:

@@ -1,1 +1,1 @@
-"""The machine: devices, threads, child processes, compiled kernels, and numbers as text."""
+"""The machine: devices, threads, child processes, alarms, ranks; and numbers as text."""

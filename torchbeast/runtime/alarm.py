@@ -16,7 +16,7 @@ from typing import Any
 LONGEST_S = 1e9
 
 
-def prepare() -> None:
+def print_tracebacks() -> None:
     """Has the alarm print the traceback of every thread before it ends this process."""
     faulthandler.register(signal.SIGALRM, chain=True)
 

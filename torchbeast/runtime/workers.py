@@ -102,7 +102,7 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
     for signum in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, signal.SIG_DFL)
     faulthandler.enable()
-    alarm.prepare()
+    alarm.print_tracebacks()
     end_with_parent()
     os.nice(niceness)
 

@@ -41,9 +41,7 @@ def server_addresses(basenames: Sequence[str], num_servers: int) -> list[str]:
     return [server_address(name, index) for name in basenames for index in range(per_host)]
 
 
-def check_basenames(
-    basenames: str, num_servers: int, num_tasks: int, tls_dir: str | None = None
-) -> None:
+def check_basenames(basenames: str, num_servers: int, num_tasks: int, tls_dir: str | None) -> None:
     """Raises UsageError if servers cannot have these base names.
 
     Args:
@@ -64,7 +62,7 @@ def check_basenames(
         check_basename(name, num_servers // len(names), tls_dir)
 
 
-def check_basename(basename: str, num_servers: int, tls_dir: str | None = None) -> None:
+def check_basename(basename: str, num_servers: int, tls_dir: str | None) -> None:
     """Raises UsageError for a ``--pipes_basename`` that cannot work."""
     from libtorchbeast import is_local
 

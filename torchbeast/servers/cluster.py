@@ -91,7 +91,7 @@ class EnvServer:
         from torchbeast.envs import derive_seed
 
         seed_generators(derive_seed(served.seed, *seeds))
-        alarm.prepare()
+        alarm.print_tracebacks()
         env_init = make_env_init(served, task, seeds)
         ip = ray.util.get_node_ip_address()
         host = f"[{ip}]" if ":" in ip else ip

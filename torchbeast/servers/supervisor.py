@@ -146,10 +146,10 @@ class OwnServers(ServerSource):
         self._resources.close()
 
     def changes(self) -> list[tuple[int, str]]:
-        self.watch(timeout=0)
+        self.replace_ended(timeout=0)
         return []
 
-    def watch(self, timeout: float) -> None:
+    def replace_ended(self, timeout: float) -> None:
         """Replaces servers that died, after ``timeout`` seconds or as soon as one died.
 
         Raises RunError if that does not help.

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from torchbeast.records.run_lock import check_writable, lock_run, reserve_name
 from torchbeast.runtime.ranks import join_ranks, read_ranks
 from torchbeast.train.config import TrainingConfig
-from torchbeast.train.plan import RunPlan, prepare
+from torchbeast.train.plan import RunPlan, make_plan
 from torchbeast.train.run import TrainingRun
 
-__all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "open_run", "prepare"]
+__all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "make_plan", "open_run"]
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def open_run(
     Args:
         config: what the user asks for.
         check: what else is checked before anything starts; raises UsageError.
-        has_pool: see :func:`prepare`.
+        has_pool: see :func:`make_plan`.
 
     Yields:
         The plan of the run.
@@ -37,7 +37,7 @@ def open_run(
         UsageError: the configuration is wrong, or another process writes the run.
         RunError: the other ranks cannot be reached.
     """
-    plan = prepare(config, read_ranks(), has_pool=has_pool)
+    plan = make_plan(config, read_ranks(), has_pool=has_pool)
     check(plan)
     with contextlib.ExitStack() as stack:
         if plan.ranks.is_first:

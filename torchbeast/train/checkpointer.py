@@ -69,7 +69,8 @@ class Checkpointer:
         self._next_save = time.monotonic() + self._config.checkpoint_interval_s
         self.saved_step: int | None = None
         """Agent steps of the checkpoint that has the newest weights; None before :meth:`save`."""
-        self._known_step = learner.steps  # Of the checkpoint that is there.
+        # Of model.tar, as it was loaded or last written; 0 for a new run.
+        self._step_on_disk = learner.steps
 
     @property
     def path(self) -> Path:
@@ -94,8 +95,8 @@ class Checkpointer:
             return True
         if self._learner.is_diverged:
             return False
-        if self._learner.steps == self._known_step and self.path.exists():
-            self.saved_step = self._known_step
+        if self._learner.steps == self._step_on_disk and self.path.exists():
+            self.saved_step = self._step_on_disk
             return True
         with self._learner.between_batches():  # Weights and counts are of one moment.
             contents = {
@@ -107,7 +108,7 @@ class Checkpointer:
             }
         if not self._write(self.path, contents):
             return False
-        self.saved_step = self._known_step = contents["steps"]
+        self.saved_step = self._step_on_disk = contents["steps"]
         return True
 
     def keep_copy_if_due(self, stats: StepStats) -> None:

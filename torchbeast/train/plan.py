@@ -71,7 +71,7 @@ class RunPlan(NamedTuple):
         return run_path(self.config.output.savedir, self.xpid)
 
 
-def prepare(
+def make_plan(
     config: TrainingConfig, ranks: Ranks | None = None, *, has_pool: bool = True
 ) -> RunPlan:
     """Checks a configuration and plans a run of it on this machine.

@@ -118,7 +118,7 @@ class Recorder:
         self.evaluation = evaluation
         means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
         returns = tuple(means.get(game) for game in self._games)
-        self.progress.evaluated(evaluation.step, returns)
+        self.progress.record_evaluation(evaluation.step, returns)
 
     def _record_score(self, step: int, seconds: float, score: GameScore) -> None:
         name = short_name(score.env)

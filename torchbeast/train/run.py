@@ -62,7 +62,7 @@ class TrainingRun:
         self._signals = signals
         self.threads = Threads()
         keep_freed_pages()
-        # One core for each learner and inference thread: see prepare().
+        # One core for each learner and inference thread: see plan._plan_threads().
         torch.set_num_threads(1)
         self._make_learner()
         on_cpu = plan.devices.learner.type == "cpu"
@@ -114,7 +114,7 @@ class TrainingRun:
         """The seed of the environments. A resumed run plays other games than those before."""
         return (self._seed + self.learner.steps) % 2**31
 
-    def watch(
+    def supervise(
         self,
         check: Callable[[], None],
         queues: Callable[[], dict[str, int]],

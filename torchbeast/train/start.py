@@ -32,8 +32,10 @@ from torchbeast.train.plan import RunPlan
 
 log = logging.getLogger("torchbeast")
 
-# The first three may change while a run is stopped; the last is taken from the checkpoint.
-FREE_FIELDS = ("beta", "beta_per", "sigma_floor", "clip_reward_input")
+# Fields of an agent that may change while a run is stopped.
+MAY_CHANGE = ("beta", "beta_per", "sigma_floor")
+# Fields that no flag sets: they are the checkpoint's.
+FROM_CHECKPOINT = ("clip_reward_input",)
 
 
 def recipe(config: TrainingConfig) -> dict[str, Any]:
@@ -110,9 +112,10 @@ def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
     """Describes the fields in which a saved agent differs from ``config``: ``use_lstm True ->
     False``.
 
-    Fields that may change are left out.
+    Fields that may differ are left out.
     """
-    before = AgentConfig(**saved)._replace(**{name: getattr(config, name) for name in FREE_FIELDS})
+    ignored = {name: getattr(config, name) for name in (*MAY_CHANGE, *FROM_CHECKPOINT)}
+    before = AgentConfig(**saved)._replace(**ignored)
     return [change.removeprefix("--") for change in describe_changes(before, config)]
 
 

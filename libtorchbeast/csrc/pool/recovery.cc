@@ -20,7 +20,7 @@ constexpr size_t kMaxTracebackBytes = 128 << 10;
 constexpr int kPatience = 20;
 
 // In which failures of an environment are counted. As FAILURE_WINDOW_S of
-// torchbeast/runtime/workers.py.
+// torchbeast/runtime/workers.py, but without the time of hangs: these end the server's process.
 constexpr std::chrono::seconds kFailureWindow{600};
 
 // The end of `text`, if it is longer than `max_bytes`.

@@ -25,7 +25,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from torchbeast.analysis.overlays import Grid, enlarge
 from torchbeast.analysis.saliency.gradients import integrated_gradients
 from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.analysis.saliency.perturbation import Perturbation, SaliencyConfig, blur, evaluate
+from torchbeast.analysis.saliency.perturbation import (
+    Perturbation,
+    SaliencyConfig,
+    blur,
+    compute_outputs,
+)
 from torchbeast.models import Agent
 
 DENSITY = 6  # Of the masks of the maps that are checked, in pixels.
@@ -109,7 +114,7 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> np.nda
     chosen = torch.from_numpy(place.reshape(ranking.shape) < counts[:, None, None])[:, None]
     deleted, inserted = torch.where(chosen, blurred, frame), torch.where(chosen, frame, blurred)
     frames = torch.cat([frame, deleted, inserted])
-    logits, _, values = evaluate(agent, frames, step.inputs, step.state)
+    logits, _, values = compute_outputs(agent, frames, step.inputs, step.state)
     change = score.change((logits[0], values[0]), (logits[1:], values[1:]), step.action)
     return change.sqrt().numpy().reshape(2, POINTS)
 
@@ -187,7 +192,7 @@ def layers_from_top(agent: Agent, step: Step) -> list[tuple[str, list[nn.Module]
         torch.inference_mode(),
         register_module_forward_hook(lambda module, *_: used.append(module)),
     ):
-        evaluate(agent, step.inputs.frame[0].float(), step.inputs, step.state)
+        compute_outputs(agent, step.inputs.frame[0].float(), step.inputs, step.state)
     heads: list[nn.Module] = [agent.policy, agent.baseline]
     # No hook sees the LSTM, whose weights are used without a call of the module. It is used last.
     in_order = dict.fromkeys([*(module for module in used if module in names), *names])

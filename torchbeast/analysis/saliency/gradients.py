@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.analysis.saliency.perturbation import blur, evaluate
+from torchbeast.analysis.saliency.perturbation import blur, compute_outputs
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent
 
@@ -36,10 +36,10 @@ def integrated_gradients(agent: Agent, step: Step, score: Score) -> np.ndarray:
     state = tuple(leaf.clone() for leaf in step.state)
     frame = inputs.frame[0].float()
     with torch.no_grad():
-        logits, _, values = evaluate(agent, frame, inputs, state)
+        logits, _, values = compute_outputs(agent, frame, inputs, state)
 
     def change(frames: Tensor) -> Tensor:
-        changed_logits, _, changed_values = evaluate(agent, frames, inputs, state)
+        changed_logits, _, changed_values = compute_outputs(agent, frames, inputs, state)
         return score.change((logits[0], values[0]), (changed_logits, changed_values), step.action)
 
     shares = IntegratedGradients(change).attribute(

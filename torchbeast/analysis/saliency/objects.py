@@ -19,7 +19,7 @@ from scipy.special import softmax
 from torch import Tensor
 
 from torchbeast.analysis.aggregates import Interval, percentile_interval, resample_means
-from torchbeast.analysis.saliency.perturbation import evaluate
+from torchbeast.analysis.saliency.perturbation import compute_outputs
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.preprocessing import FRAME_FORMATS
 from torchbeast.play.agents import Trained
@@ -206,7 +206,7 @@ def measure(trained: Trained, game: str, seen: Sequence[Moments], kinds: Kinds) 
                 for colour in shown
             ]
             changed = torch.from_numpy(np.stack([frame, *without])).float()
-            heads = evaluate(trained.agent, changed, moment.inputs, moment.state)
+            heads = compute_outputs(trained.agent, changed, moment.inputs, moment.state)
             logits, value, _ = (x.numpy() for x in heads)
             policies = softmax(logits, axis=-1)
             values.append(float(value[0, head]))
@@ -261,8 +261,11 @@ def draw_effects(
     games: Sequence[Moments], kinds: Kinds, effects: Mapping[str, Sequence[Effect]]
 ) -> Any:
     """Draws each kind's effect on each agent, with its interval, beside a picture of an object."""
+    import matplotlib
+
     from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
 
+    matplotlib.use("Agg")
     titles = ["policy: probability of another action", "value: change in standard deviations"]
     figure, panels = make_panels(titles, width=4.2, height=0.6 + 0.55 * len(kinds))
     for panel, what in zip(panels, ("policy", "value"), strict=True):

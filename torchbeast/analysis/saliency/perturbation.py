@@ -55,7 +55,9 @@ class SaliencyConfig:
     device: str = "cpu"  # Where it computes.
 
 
-def evaluate(agent: Agent, frames: Tensor, inputs: EnvOutput, state: tuple[Tensor, ...]) -> Heads:
+def compute_outputs(
+    agent: Agent, frames: Tensor, inputs: EnvOutput, state: tuple[Tensor, ...]
+) -> Heads:
     """Computes an agent's outputs for other frames in the place of an observation's.
 
     Args:
@@ -120,14 +122,14 @@ class Perturbation:
         state = tuple(leaf.to(self._device) for leaf in state)
         frame = inputs.frame[0].float()
         change = find_blur(frame)
-        unmasked = evaluate(self._agent, frame, inputs, state)
+        unmasked = compute_outputs(self._agent, frame, inputs, state)
         # Logits and normalised values.
         results = [output.repeat(math.prod(self._shape), 1) for output in unmasked[::2]]
 
         @torch.inference_mode()
         def evaluate_masked(places: Tensor) -> None:
             frames = frame + change * self._masks(places)
-            outputs = evaluate(self._agent, frames, inputs, state)
+            outputs = compute_outputs(self._agent, frames, inputs, state)
             for result, output in zip(results, outputs[::2], strict=True):
                 result[places] = output
 
