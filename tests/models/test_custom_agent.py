@@ -1,13 +1,15 @@
-"""The example in docs/popart.md."""
+"""The examples in docs/popart.md."""
 
 import re
 
 import pytest
 import torch
+from gymnasium.utils.env_checker import check_env
 
 from tests import checkpoints
 from tests.conftest import ROOT
 from torchbeast.core.types import UsageError
+from torchbeast.envs import make_env, plan_envs
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.records import checkpoint
 
@@ -17,8 +19,9 @@ TYPE = "tiny_example:Tiny"
 
 @pytest.fixture
 def example(tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
-    (tmp_path / "tiny_example.py").write_text(code)
+    agent, game = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+    (tmp_path / "tiny_example.py").write_text(agent)
+    (tmp_path / "my_games.py").write_text(game)
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -39,6 +42,25 @@ def test_the_documented_agent_does_all_that_others_do(example, tmp_path, use_lst
     path = tmp_path / "model.tar"
     checkpoints.save_agent(path, agent)
     assert from_checkpoint(path, TYPE).config == config
+
+
+def test_the_documented_environment_pays_who_catches_the_ball(example):
+    assert plan_envs(("my_games:Catch-v0",)) == (3, (1, 40, 40), False)
+    with make_env("my_games:Catch-v0", seed=1) as env:
+        check_env(env.unwrapped, skip_render_check=True)
+        returns = []
+        for still in (False, True):
+            for _ in range(20):
+                (frame, _), total, ended = env.reset(), 0.0, False
+                ball = frame[0, 0].argmax() // 4
+                while not ended:
+                    paddle = frame[0, 39].argmax() // 4
+                    action = 1 if still else 1 + (ball > paddle) - (ball < paddle)
+                    frame, reward, ended, *_ = env.step(int(action))
+                    total += reward
+                returns.append(total)
+    assert returns[:20] == [1.0] * 20
+    assert sum(returns[20:]) < 10
 
 
 def test_a_checkpoint_alone_does_not_decide_which_code_runs(tmp_path):

@@ -90,9 +90,10 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         choices=(*COMPARISONS, *CONTROLS),
         default=list(COMPARISONS),
-        help="Which pairs of agents are compared. Without a value: the first three kinds. Two are "
-        "controls. same_games: agents of one kind that learned the same games. untrained: new "
-        f"networks. (default: {' '.join(COMPARISONS)})",
+        help="Which pairs of agents are compared. Without a value: the first three kinds. Three "
+        "are controls. time_steps: an agent and itself, one checkpoint later. same_games: agents "
+        "of one kind that learned the same games. untrained: new networks. "
+        f"(default: {' '.join(COMPARISONS)})",
     )
     add(
         "--comp_seeds",

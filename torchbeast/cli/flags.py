@@ -27,7 +27,7 @@ SHOWN_FLAGS = {
     "": (
         *("mode", "preset", "env", "seed", "xpid", "savedir", "save_model_every_nsteps"),
         *("agent_type", "use_lstm", "use_popart", "init_from", "total_steps", "reward_clipping"),
-        *("evaluate_every", "num_actors", "cores"),
+        *("batch_size", "learning_rate", "entropy_cost", "evaluate_every", "num_actors", "cores"),
     ),
     "test": (*_PLAYING, "num_episodes", "json"),
     "test_render": (*_PLAYING, "num_episodes"),

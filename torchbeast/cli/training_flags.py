@@ -78,7 +78,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--total_steps",
         type=positive,
         default=3_000_000,
-        help="Agent steps to train for. (default: %(default)s)",
+        help="Agent steps to train for, in all games together. (default: %(default)s)",
     )
     add(
         "--batch_size",
