@@ -30,7 +30,8 @@ SHOWN_FLAGS = {
         *("batch_size", "learning_rate", "entropy_cost", "evaluate_every", "num_actors", "cores"),
     ),
     "test": (*_PLAYING, "num_episodes", "json"),
-    "test_render": (*_PLAYING, "num_episodes"),
+    # The last two without a display: then a film is recorded.
+    "test_render": (*_PLAYING, "num_episodes", "movie", "movie_steps"),
     "record": (*_PLAYING, "movie", "movie_steps"),
     "env_info": ("mode", "env", "json"),
 }
