@@ -63,6 +63,28 @@ class Hangs(Endless):
         time.sleep(1e6)
 
 
+class Slow(Endless):
+    """Takes its time for each of its eight steps."""
+
+    def step(self, action):
+        time.sleep(0.6)
+        frame, reward, *_ = super().step(action)
+        return frame, reward, self._steps % 8 == 0, False, {}
+
+
+class Unequal(Endless):
+    """Games of 5 steps, but of 50 in an environment with seed 0."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self._length = 50 if seed == 0 else 5
+        return super().reset()
+
+    def step(self, action):
+        frame, reward, *_ = super().step(action)
+        return frame, reward, self._steps % self._length == 0, False, {}
+
+
 gymnasium.register("Endless-v0", Endless)
 gymnasium.register("ManyLives-v0", Endless, kwargs={"life_steps": 7})
 gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
@@ -71,3 +93,5 @@ gymnasium.register("Deep-v0", Deep)
 gymnasium.register("Nested-v0", Nested)
 gymnasium.register("Fractions-v0", Fractions)
 gymnasium.register("Hangs-v0", Hangs)
+gymnasium.register("Slow-v0", Slow)
+gymnasium.register("Unequal-v0", Unequal)

@@ -72,7 +72,7 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
 
 
 def test_an_evaluation_that_is_under_way_at_the_end_is_finished(start, tmp_path):
-    code, _, err = start(
+    code, out, err = start(
         "monobeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=300",
         "--env=tests.moving_target:MovingTarget-v0", "--evaluate_every=200",
         "--evaluation_episodes=2000", "--agent_type=tests.checkpoints:Own",
@@ -80,6 +80,8 @@ def test_an_evaluation_that_is_under_way_at_the_end_is_finished(start, tmp_path)
     assert code == 0, err
     with open(tmp_path / "run" / "scores.csv") as file:
         assert [int(row["step"]) for row in csv.DictReader(file)] == [200, 200, 300, 300]
+    assert "Step 300, sampled actions: MovingTarget" in out
+    assert not (tmp_path / "run" / "evaluated.tar").exists()
 
 
 def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_path):

@@ -146,20 +146,6 @@ def test_signal_while_servers_start_ends_everything_in_order(start, tmp_path):
     nothing_left(run, family)
 
 
-def test_agents_are_evaluated_while_they_train_and_at_the_end(start, tmp_path):
-    code, out, err = start(
-        "polybeast", *FAST, "--savedir", tmp_path, "--xpid=run", "--total_steps=600",
-        "--env=tests.moving_target:MovingTarget-v0", "--evaluate_every=300",
-        "--evaluation_episodes=1",
-    ).finish()  # fmt: skip
-    assert code == 0, err
-    assert "Step 600, sampled actions: MovingTarget" in out
-    with open(tmp_path / "run" / "scores.csv") as file:
-        steps = [int(row["step"]) for row in csv.DictReader(file)]
-    assert steps in ([600, 600], [300, 300, 600, 600])  # At 600 the first may not be finished.
-    assert not (tmp_path / "run" / "evaluated.tar").exists()
-
-
 def test_servers_started_apart_serve_only_what_they_were_started_for(start, tmp_path):
     basename = f"--pipes_basename=unix:{tmp_path}/pipe"
     servers = start("polybeast_env", "--env=Mock", "--num_servers=2", basename)

@@ -102,8 +102,6 @@ def test_compares_all_pairs_in_all_layers(results):
     for pair in pairs:
         assert value[("optimal", *pair)] <= value[("default", *pair)]
         assert value[("rebasin", *pair)] <= value[("default", *pair)]
-    for r in rows:
-        assert 0 <= float(r["relative"]) <= 2
 
 
 def test_controls_are_agents_of_the_same_games_and_untrained_networks(tmp_path):

@@ -94,4 +94,4 @@ def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_anot
     }
     different = [debiased_cka(responses[name], g) for name, g in grams(other, frames, 0).items()]
     assert same == pytest.approx(dict.fromkeys(responses, 1.0), abs=1e-4)
-    assert min(different) < 0.99
+    assert np.mean(different) < 0.99

@@ -46,6 +46,18 @@ def test_a_run_can_be_saved_while_it_waits_for_other_processes():
     assert learned == [["a"]]
 
 
+def test_the_next_batch_waits_until_the_update_has_ended():
+    gate, begun = BatchGate(1, operator.add), threading.Event()
+    with gate.part(1):
+        gate.deliver(["a"], 1)
+        waiting, _ = start(add, gate, ["b"], lambda _: None, begun.set)
+        assert not begun.wait(timeout=0.3)
+        with gate.update():
+            assert not begun.wait(timeout=0.3)
+    waiting.join(timeout=10)
+    assert begun.is_set()
+
+
 def test_one_failure_wakes_all_threads():
     def fail(_):
         raise ArithmeticError("no")

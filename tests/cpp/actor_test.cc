@@ -27,7 +27,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
     actor_->Start();
   }
 
-  bool HasProgress() const override { return others_answer_; }
+  bool HasProgress() const override { return false; }
 
   void TearDown() override {
     for (const auto& actor : all_) actor->Stop();
@@ -68,7 +68,6 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   }
 
   TemporaryDirectory directory_;
-  bool others_answer_ = false;
   ActorOptions options_;
   BufferPool buffers_;
   std::shared_ptr<Actor> actor_;

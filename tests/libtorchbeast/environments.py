@@ -35,8 +35,6 @@ class Counting:
             raise KeyError("broken environment")
         if self._behaviour.get("exit_at") == self._steps:
             sys.exit(3)
-        if "stuck_at" in self._behaviour and self._steps >= self._behaviour["stuck_at"]:
-            time.sleep(1000)
         self._steps += 1
         self._count += 1
         self._stack[:-1] = self._stack[1:]

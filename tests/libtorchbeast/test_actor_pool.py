@@ -289,9 +289,7 @@ def test_close_with_a_stopped_server(start_server):
         next(pool.queue)
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(0.1)
-        start = time.monotonic()
         pool.close()
-        assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ import torch
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from tests.conftest import ROOT
 from tests.libtorchbeast.environments import mock_server
+from tests.processes import wait_until
 from torchbeast.envs.mock import Mock
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -87,9 +87,7 @@ def log_of_a_pool(address, tls, caplog, **options):
     pool = ActorPool(2, queue, batcher, [address], (), tls=tls, connect_timeout_s=20, **options)
     thread = threading.Thread(target=pool.run, daemon=True)
     thread.start()
-    while not caplog.text:
-        assert thread.is_alive()
-        time.sleep(0.05)
+    wait_until(lambda: caplog.text or not thread.is_alive(), 60)
     queue.close()
     thread.join(timeout=60)
     assert not thread.is_alive()
@@ -130,8 +128,7 @@ def test_plain_servers_are_refused(tmp_path, caplog):
     assert plain.port == 0
     thread = threading.Thread(target=plain.run)
     thread.start()
-    while plain.port == 0:
-        time.sleep(0.01)
+    wait_until(lambda: plain.port != 0, 60)
     log_of_a_pool(f"localhost:{plain.port}", tls, caplog)
     plain.stop()
     thread.join(timeout=60)

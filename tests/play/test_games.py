@@ -7,6 +7,7 @@ from torchbeast.play import games as playing
 from torchbeast.play.agents import Trained
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+SPACE_INVADERS = "SpaceInvadersNoFrameskip-v4"
 
 
 def make(num_actions=6, **config):
@@ -36,6 +37,34 @@ def test_plays_full_games_to_their_end_and_the_same_with_a_seed():
     assert games[0] == games[1]
     for episode in games[0]:
         assert episode.episode_step > 80  # Five lives; one takes about thirty steps.
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_actions_are_the_most_probable_ones_or_sampled(greedy):
+    trained = make(4)
+    torch.nn.init.zeros_(trained.agent.policy.weight)  # All actions have the same probability.
+    torch.nn.init.zeros_(trained.agent.policy.bias)
+    with playing.open_games(trained, BREAKOUT) as envs:
+        loop = playing.GameLoop(trained, BREAKOUT, envs, greedy=greedy)
+        chosen = set()
+        for _ in range(30):
+            loop.step()
+            chosen.add(int(loop.last_actions[0]))
+    assert chosen == ({0} if greedy else {0, 1, 2, 3})
+
+
+def test_games_side_by_side_start_differently():
+    trained = make(6)
+    with playing.open_games(trained, SPACE_INVADERS, 4, seed=1) as envs:
+        frames = playing.GameLoop(trained, SPACE_INVADERS, envs).inputs.frame[0]
+    assert len({frame.numpy().tobytes() for frame in frames}) > 1
+
+
+def test_the_first_games_that_start_are_counted_and_not_the_first_that_end():
+    game = "tests.odd_games:Unequal-v0"
+    trained = make(2, observation_shape=(1, 36, 36), tasks=(game,))
+    lengths = [episode.episode_step for episode in playing.play(trained, game, 9, seed=0)]
+    assert sorted(lengths) == [5] * 8 + [50]
 
 
 @pytest.mark.parametrize(("game", "steps"), [("Endless", 20), ("ManyLives", 20), ("Limited", 30)])

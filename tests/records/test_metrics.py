@@ -1,6 +1,7 @@
 import pytest
 
-from torchbeast.records.metrics import log_fields, log_row, snapshot_scalars
+from torchbeast.core.stats import FinishedGame
+from torchbeast.records.metrics import episode_scalars, log_fields, log_row, snapshot_scalars
 
 NAMES = ["Pong", "Breakout"]
 
@@ -12,6 +13,13 @@ def test_a_row_has_every_column(make_game, make_snapshot, names, use_popart):
     row = log_row(make_snapshot(*(make_game(name, **popart) for name in names)))
     assert sorted(row) == sorted(log_fields(names, use_popart))
     assert ("mu/Pong" in row) == use_popart
+
+
+def test_a_finished_game_has_its_return_and_length_under_its_own_name():
+    assert episode_scalars(FinishedGame(1, 30.5, 700), NAMES) == {
+        "charts/episodic_return/Breakout": 30.5,
+        "charts/episodic_length/Breakout": 700,
+    }
 
 
 def test_losses_are_means_per_step(make_game, make_snapshot, make_stats):

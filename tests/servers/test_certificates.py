@@ -20,10 +20,10 @@ def address(tls):
         yield f"localhost:{port}"
 
 
-def take_rollout(address, tls):
+def take_rollout(address, tls, connect_timeout_s=60):
     """Returns a rollout, or what the pool raised."""
-    name = certificates.SERVER_NAME
-    rollout, errors = run_pool(address, tls, connect_timeout_s=3, tls_server_name=name)
+    options = {"connect_timeout_s": connect_timeout_s, "tls_server_name": certificates.SERVER_NAME}
+    rollout, errors = run_pool(address, tls, **options)
     return rollout[0] if rollout else str(errors[0])
 
 
@@ -35,5 +35,6 @@ def test_a_server_is_known_by_its_name_at_an_address_of_which_nobody_knew(tls, a
 @pytest.mark.parametrize("knows_the_server", [False, True])
 def test_a_learner_of_another_run_is_refused(tls, address, knows_the_server):
     certificate, key, root = certificates.make_certificate()
-    error = take_rollout(address, [certificate, key, tls[2] if knows_the_server else root])
+    shown = [certificate, key, tls[2] if knows_the_server else root]
+    error = take_rollout(address, shown, connect_timeout_s=3)
     assert "No environment server answered" in error

@@ -151,7 +151,7 @@ def test_an_evaluation_ends_whatever_its_environment_leaves(make_run, caplog):
     run.reach(100)
     start = time.monotonic()
     run.finish()
-    assert time.monotonic() - start < LEFT_PROCESS_S
+    assert time.monotonic() - start < LEFT_PROCESS_S  # What was left still runs.
     assert caplog.messages[-1] == "The evaluation of step 100 was killed by signal 9 (Killed)"
 
 
@@ -172,6 +172,15 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
     run.reach(100)
     run.finish()
     assert caplog.messages == ["The evaluation of step 100 hung for 1 s"]
+
+
+def test_an_evaluation_may_last_longer_if_its_steps_do_not(make_run, monkeypatch, caplog):
+    monkeypatch.setattr(evaluation, "HANG_S", 9.0)  # Of ten seconds of steps.
+    game = "--env=tests.odd_games:Slow-v0"
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=1", game, "--step_timeout_s=5")
+    run.reach(100)
+    run.finish()
+    assert {row["step"] for row in read_scores(run.path)} == {"100"}
 
 
 def test_an_evaluation_that_cannot_start_leaves_no_pipe(make_run, monkeypatch, caplog):

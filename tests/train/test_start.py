@@ -93,9 +93,16 @@ def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_con
     assert resume_or_start(plan).checkpoint is None
 
 
+def test_popart_may_change_its_step_while_a_run_is_stopped(make_config, finished_run):
+    changed = ["--beta=0.1", "--beta_per=batch", "--sigma_floor=0"]
+    state = resume_or_start(make_plan(make_config(*changed)))
+    assert state.steps == 40
+    assert "--beta 1e-05 -> 0.1" in state.changes
+
+
 def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
     plan = make_plan(make_config("--use_lstm", "--agent_type=resnet", "--beta=0.1"))
-    changed = "another agent: agent_type atari -> resnet; use_lstm False -> True;"
+    changed = "another agent: agent_type atari -> resnet; use_lstm False -> True; repeat"
     with pytest.raises(UsageError, match=changed):
         resume_or_start(plan)
 
