@@ -20,7 +20,8 @@ class BatchingQueue:
     ``batch_dim``; fewer when ``timeout_ms`` (milliseconds; None: wait for ever) passed since the
     consumer found the first item, or at the end. With ``maximum_queue_size`` items inside,
     ``enqueue`` waits.
-    ``allocator(num_bytes)`` may return a tensor of bytes to build batches in, e.g. pinned ones.
+    ``allocator(num_bytes)`` may return a tensor of bytes to build batches in, e.g. pinned ones; it
+    is asked for arrays of 4 KiB or more, and must not refer to the queue.
     After ``close`` what is inside is still handed out.
     """
 
@@ -54,7 +55,9 @@ class BatchingQueue:
     def __next__(self) -> Nest: ...
 
 class Batch:
-    """Inputs of several ``compute`` calls. Dropped unanswered, it raises ``AsyncError`` in them."""
+    """Inputs of several ``compute`` calls, for one thread at a time. Dropped unanswered, it raises
+    ``AsyncError`` in them.
+    """
 
     def get_inputs(self) -> Nest:
         """Returns a copy of the inputs, side by side along ``batch_dim``."""

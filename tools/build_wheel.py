@@ -88,7 +88,7 @@ def build(python: str, target: Path) -> Path:
         libraries = linked_libraries(work / "unpacked")
         path = f"{tools}:/usr/bin:/bin"
         repair = [tools / "auditwheel", "repair", "--wheel-dir", work / "repaired", plain]
-        run(*repair, env={"PATH": path}, stderr=subprocess.DEVNULL)
+        run(*repair, env={"PATH": path})
         (repaired,) = (work / "repaired").glob("*.whl")
         run(tools / "wheel", "unpack", "--dest", work / "whole", repaired)
         (whole,) = (work / "whole").iterdir()

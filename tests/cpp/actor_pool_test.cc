@@ -169,7 +169,7 @@ TEST_F(ActorPoolTest, AStepThatTakesTooLongNamesTheServer) {
     if (step == 2) WaitFor([&] { return release.load(); });
   });
   ActorOptions options;
-  options.step_timeout = std::chrono::milliseconds(300);
+  options.step_timeout = options.connect_timeout = std::chrono::milliseconds(300);
   PoolRun run({{directory_.Address(), 3}}, options);
   const std::string error = run.WaitForError();
   EXPECT_NE(error.find(directory_.Address()), std::string::npos) << error;

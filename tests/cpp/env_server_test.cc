@@ -112,13 +112,11 @@ TEST_F(EnvServerTest, RefusesStepsOutOfOrder) {
 }
 
 TEST_F(EnvServerTest, RefusesMessagesAboveTheLimit) {
-  ServerOptions options{directory_.Address()};
-  options.max_message_bytes = 1 << 16;
-  CountingServer server(options);
+  CountingServer server(directory_.Address());
   RawClient client(directory_.Address());
   ASSERT_TRUE(client.Open(1));
   rpcenv::Request request;
-  request.mutable_actions()->Resize(options.max_message_bytes, 0);
+  request.mutable_actions()->Resize(kMaxRequestBytes, 0);
   EXPECT_FALSE(client.Send(request));
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }

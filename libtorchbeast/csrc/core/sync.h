@@ -1,5 +1,5 @@
-// Mutex, scoped lock and condition variable with annotations for clang's -Wthread-safety. Every
-// blocking wait of this library calls a function every 100 ms, which may end it.
+// Mutex, scoped lock and condition variable with annotations for clang's -Wthread-safety. A wait
+// may be given a function that it calls every 100 ms, and that may end it.
 #pragma once
 
 #include <pthread.h>

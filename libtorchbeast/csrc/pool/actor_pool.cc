@@ -79,11 +79,7 @@ bool ActorPool::IsOver() const {
 }
 
 void ActorPool::Run(const Poll& poll) {
-  {
-    MutexLock lock(mutex_);
-    if (started_) throw std::runtime_error("ActorPool.run() was called before");
-    started_ = true;
-  }
+  if (started_.exchange(true)) throw std::runtime_error("ActorPool.run() was called before");
   std::vector<std::thread> threads;
   std::exception_ptr error;
   try {

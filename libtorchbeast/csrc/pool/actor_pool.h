@@ -82,7 +82,7 @@ class ActorPool final : private Actor::Listener {
 
   Mutex mutex_;
   CondVar changed_;
-  bool started_ TB_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> started_{false};
   std::exception_ptr first_error_ TB_GUARDED_BY(mutex_);
   std::vector<std::pair<LogLevel, std::string>> messages_ TB_GUARDED_BY(mutex_);
   CondVar has_deliveries_;

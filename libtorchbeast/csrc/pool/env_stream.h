@@ -25,7 +25,7 @@ class EnvStream {
   static constexpr int kNumOperations = 4;
   // What a completed operation means.
   enum class Event {
-    kNothing,   // Another completion of the same operation is to come.
+    kNothing,   // More completions come before there is anything to do.
     kReply,     // Follows Open() and Step(): reply() is new. Not yet checked, but for its number.
     kBroken,    // Follows Open() and Step(): go on with Finish().
     kFinished,  // Follows Finish(): status() says why.

@@ -51,7 +51,7 @@ void Log(LogLevel level, const std::string& message) {
           .attr("getLogger")("libtorchbeast")
           .attr(method)("%s", Text(message));
     } catch (nb::python_error& error) {
-      error.discard_as_unraisable("libtorchbeast log");
+      Discard(error, "libtorchbeast log");
     }
   });
 }

@@ -25,7 +25,7 @@ std::string FormatTraceback(const nb::python_error& error) {
     const nb::bytes encoded(text.attr("encode")("utf-8", "backslashreplace"));
     return std::string(encoded.c_str(), encoded.size());
   } catch (nb::python_error& inner) {
-    inner.discard_as_unraisable("libtorchbeast traceback");
+    Discard(inner, "libtorchbeast traceback");
     return nb::type_name(error.type()).c_str();
   }
 }
@@ -40,8 +40,6 @@ auto WithPython(Function&& function) -> decltype(function()) {
     } catch (const nb::python_error& error) {
       if (!error.matches(PyExc_Exception)) throw Interrupted{std::current_exception()};
       throw std::runtime_error(FormatTraceback(error));
-    } catch (const nb::builtin_exception& error) {
-      throw std::runtime_error(error.what());
     }
   });
 }
@@ -69,6 +67,7 @@ nb::object Lookup(nb::handle info, const char* key) {
 double ReadReward(nb::handle value) {
   const double reward = PyFloat_AsDouble(value.ptr());
   if (reward == -1.0 && PyErr_Occurred() != nullptr) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) nb::raise_python_error();
     PyErr_Clear();
     throw std::runtime_error("its reward is " + Represent(value) + ", which is no number");
   }
@@ -132,11 +131,7 @@ class PythonEnvironment final : public Environment {
       const nb::object close = nb::getattr(env_, "close", nb::none());
       if (!close.is_none()) close();
     } catch (nb::python_error& error) {
-      if (error.matches(PyExc_KeyboardInterrupt)) {
-        PyErr_SetInterrupt();  // For whoever polls, or takes the GIL, next.
-      } else {
-        error.discard_as_unraisable(env_);
-      }
+      Discard(error, "an environment's close()");
     }
   }
 

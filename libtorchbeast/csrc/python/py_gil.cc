@@ -62,6 +62,14 @@ BlockingCall::~BlockingCall() {
   --num_blocking_calls;
 }
 
+void Discard(nb::python_error& error, const char* where) {
+  if (error.matches(PyExc_KeyboardInterrupt)) {
+    PyErr_SetInterrupt();
+  } else {
+    error.discard_as_unraisable(where);
+  }
+}
+
 void CheckSignals() {
   if (exiting) throw InterpreterExit();
   GilLock gil;

@@ -61,6 +61,10 @@ class BlockingCall {
 // To be called without the GIL; see sync.h's Poll.
 void CheckSignals();
 
+// Prints an exception that nobody can handle. Ctrl-C is not lost: whoever polls, or takes the GIL,
+// next gets it.
+void Discard(nanobind::python_error& error, const char* where);
+
 // Deletes `object` with the GIL. Keeps it for ever if it is too late for that.
 template <typename T>
 void DeleteWithGil(T* object) {

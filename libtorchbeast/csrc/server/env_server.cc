@@ -174,7 +174,7 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
   }
   int port = 0;
   builder->AddListeningPort(options_.address, MakeServerCredentials(options_.tls), &port);
-  for (const auto& [name, value] : ServerSettings(options_.max_message_bytes)) {
+  for (const auto& [name, value] : ServerSettings(kMaxRequestBytes)) {
     builder->AddChannelArgument(name, value);
   }
   builder->RegisterService(&service_);

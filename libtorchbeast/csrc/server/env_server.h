@@ -30,8 +30,6 @@ struct ServerOptions {
   std::string environment;
   // Empty for plain connections, which only local addresses may have.
   Tls tls;
-  // Of one message that comes in.
-  int max_message_bytes = kMaxMessageBytes;
 };
 
 class EnvServer {

@@ -36,6 +36,12 @@ void EnvironmentBatch::Open(rpcenv::Reply* reply) {
     }
   }
   *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
+  if (reply->ByteSizeLong() > kMaxMessageBytes) {
+    throw EnvironmentFailure(MakeFailure(
+        0, "the observations of " + std::to_string(slots_.size()) + " environments have " +
+               std::to_string(reply->ByteSizeLong()) + " bytes; a message may have " +
+               std::to_string(kMaxMessageBytes) + ": start more servers"));
+  }
 }
 
 void EnvironmentBatch::Step(const rpcenv::Request& request, rpcenv::Reply* reply) {
@@ -50,10 +56,10 @@ void EnvironmentBatch::Step(const rpcenv::Request& request, rpcenv::Reply* reply
 }
 
 TensorNest EnvironmentBatch::Advance(Slot* slot, int64_t action, Outcome* outcome) {
-  if (slot->cut_off) {
+  if (slot->game_over_at_reset) {
     outcome->done = true;
-    outcome->game_over = *slot->cut_off;
-    slot->cut_off.reset();
+    outcome->game_over = *slot->game_over_at_reset;
+    slot->game_over_at_reset.reset();
     return slot->environment->Reset();
   }
   ++slot->num_steps;
@@ -64,13 +70,16 @@ TensorNest EnvironmentBatch::Advance(Slot* slot, int64_t action, Outcome* outcom
   }
   ++slot->episode_step;
   slot->episode_return += outcome->reward;
+  if (!std::isfinite(static_cast<float>(slot->episode_return))) {
+    throw std::runtime_error("its return is " + std::to_string(slot->episode_return));
+  }
   if (result.terminated) {
     outcome->done = true;
     outcome->game_over = result.game_over;
     return slot->environment->Reset();
   }
   outcome->truncated = result.truncated;
-  if (result.truncated) slot->cut_off = result.game_over;
+  if (result.truncated) slot->game_over_at_reset = result.game_over;
   return std::move(result.observation);
 }
 

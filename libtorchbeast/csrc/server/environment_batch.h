@@ -85,8 +85,8 @@ class EnvironmentBatch {
     // 2^24.
     int32_t episode_step = 0;
     double episode_return = 0.0;
-    // After the last step of a truncated episode: whether the full game ended with it.
-    std::optional<bool> cut_off;
+    // After a truncated episode: the next step is a reset, and says whether the full game is over.
+    std::optional<bool> game_over_at_reset;
   };
   // What goes into the reply beside the observation.
   struct Outcome {

@@ -40,8 +40,8 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
   has_schema_ = true;
 }
 
-bool StepEncoder::IsMovedUp(LeafState::Planes* previous, const char* data, int64_t num_planes,
-                            int64_t plane_bytes) {
+bool StepEncoder::ReplacePlanes(LeafState::Planes* previous, const char* data, int64_t num_planes,
+                                int64_t plane_bytes) {
   bool moved_up = !previous->data.empty();
   for (int64_t i = 0; moved_up && i + 1 < num_planes; ++i) {
     const int64_t same = (previous->oldest + 1 + i) % num_planes;
@@ -98,7 +98,7 @@ void StepEncoder::Append(const TensorNest& observation, bool episode_start, rpce
       const int64_t plane = PlaneBytes(spec);
       LeafState::Planes& previous = state.previous[next_environment_];
       const bool has_previous = !previous.data.empty();
-      newest_only = IsMovedUp(&previous, data, spec.shape[0], plane);
+      newest_only = ReplacePlanes(&previous, data, spec.shape[0], plane);
       // In mid-episode a stack moves by exactly one plane; what does not is no stack.
       if (!newest_only && has_previous && !episode_start) state.try_newest_only = false;
     }
@@ -149,6 +149,7 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
     if (!leaf.newest_only().empty()) {
       expect(static_cast<int64_t>(leaf.newest_only().size()), "newest_only");
       if (!MayBeFrameStack(spec)) throw WireError("newest plane of an array that has no planes");
+      if (reply.has_schema()) throw WireError("newest plane without earlier planes");
       newest_only =
           static_cast<int64_t>(std::count_if(leaf.newest_only().begin(), leaf.newest_only().end(),
                                              [](char flag) { return flag != 0; }));

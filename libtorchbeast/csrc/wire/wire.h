@@ -46,9 +46,9 @@ class StepEncoder {
     std::vector<Planes> previous;
   };
   void FixSchema(const TensorNest& observation);
-  // Whether `data` is the previous stack moved up by one plane. Remembers `data`.
-  static bool IsMovedUp(LeafState::Planes* previous, const char* data, int64_t num_planes,
-                        int64_t plane_bytes);
+  // Makes `data` the previous stack. Returns whether it is the old one moved up by one plane.
+  static bool ReplacePlanes(LeafState::Planes* previous, const char* data, int64_t num_planes,
+                            int64_t plane_bytes);
 
   const int64_t num_environments_;
   bool has_schema_ = false;
