@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.flags import PLAYING_FLAGS
-from torchbeast.cli.training_flags import POPART_FLAGS, default_reward_clipping
-from torchbeast.runtime.allocation import default_num_actors
+from torchbeast.cli.training_flags import POPART_FLAGS, resolve_flags
 
 # Flags that say where a run is written, how it is watched and where its servers are, not what it
 # learns; the preset, which is the values of others; and those of other modes, which every command
@@ -62,13 +61,8 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     if not flags:
         return {}
     uses_popart = flags.get("use_popart", False)
-    defaults = {
-        "lstm_reset": "life",
-        "reward_clipping": default_reward_clipping(uses_popart),
-        "num_actors": default_num_actors(len(run.games)),
-        "max_learner_queue_size": flags.get("batch_size"),
-    }
-    flags = {**defaults, **flags}
+    flags |= resolve_flags(flags, len(run.games) or 1)  # A damaged logs.csv may name no game.
+    flags.setdefault("max_learner_queue_size", flags.get("batch_size"))
     if uses_popart:
         flags["value_heads"] = "game"
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from torchbeast.cli.parsing import (
     agent_type,
@@ -14,15 +16,25 @@ from torchbeast.cli.parsing import (
     positive_amount,
 )
 from torchbeast.core.types import SIGMA_FLOOR
-from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS
+from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS, default_num_actors
 
 # Flags without effect where there is no PopArt.
 POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
 
 
-def default_reward_clipping(use_popart: bool) -> str:
-    """Returns what ``--reward_clipping`` is where it is not given."""
-    return "none" if use_popart else "abs_one"
+def resolve_flags(flags: Mapping[str, Any], num_games: int) -> dict[str, Any]:
+    """Returns the values in training of the flags whose default depends on others or on the mode.
+
+    Args:
+        flags: the values of a trainer's flags; those that are missing or None were not given.
+        num_games: how many games ``--env`` names.
+    """
+    default_clipping = "none" if flags.get("use_popart") else "abs_one"
+    return {
+        "lstm_reset": flags.get("lstm_reset") or "life",
+        "reward_clipping": flags.get("reward_clipping") or default_clipping,
+        "num_actors": flags.get("num_actors") or default_num_actors(num_games),
+    }
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:

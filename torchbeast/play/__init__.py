@@ -10,8 +10,7 @@ from torchbeast.cli.command import check_json_target, run_command, warn_of_unuse
 from torchbeast.cli.flags import PLAYING_FLAGS, SHOWN_FLAGS
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import POPART_FLAGS
-from torchbeast.core.types import AgentConfig, ObservationConfig
-from torchbeast.play.config import PlayConfig
+from torchbeast.play.config import AGENT_FLAGS, PlayConfig
 from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")
@@ -51,7 +50,7 @@ def run_mode(
             return train(flags, signals)
         used = {*SHOWN_FLAGS[flags.mode]}
         if flags.mode != "env_info":  # What the command line says of the agent is checked.
-            used.update(AgentConfig._fields, ObservationConfig._fields)
+            used |= AGENT_FLAGS
         warn_of_unused(given - used, f"in --mode {flags.mode}")
         run(flags.mode, PlayConfig.from_flags(vars(flags), given), signals)
         return 0

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from torchbeast.cli.config import build
 from torchbeast.core.types import AgentConfig, ObservationConfig, UsageError
 
-# Flags that change nothing in an agent that is trained already.
+# Flags that say what an agent is and what it sees.
+AGENT_FLAGS = {*AgentConfig._fields, *ObservationConfig._fields}
+# Those that change nothing in an agent that is trained already.
 NO_EFFECT = ("beta", "beta_per", "sigma_floor")
-# Flags that replace what the checkpoint says.
+# Those that replace what the checkpoint says.
 OVERRIDES = ("lstm_reset",)
 
 
@@ -38,9 +40,13 @@ class TrainedAgentConfig(NamedTuple):
         cls, flags: Mapping[str, Any], given: Collection[str] = ()
     ) -> TrainedAgentConfig:
         """Builds the configuration from the values of all flags and the names of those given."""
-        names = {*AgentConfig._fields, *ObservationConfig._fields} - {*NO_EFFECT, *OVERRIDES}
-        expected = {name: flags[name] for name in names.intersection(given)}
-        return build(cls, {**flags, "expected": expected})
+        return build(cls, {**flags, "expected": _select_expected(flags, given)})
+
+
+def _select_expected(flags: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Returns what the command line says of the agent that the checkpoint must say, too."""
+    names = AGENT_FLAGS - {*NO_EFFECT, *OVERRIDES}
+    return {name: flags[name] for name in names.intersection(given)}
 
 
 def check_movie_path(path: Path) -> None:
@@ -70,7 +76,7 @@ class PlayConfig(NamedTuple):
         """Builds the configuration from the values of a trainer's flags and the names of those
         given. The default seed is 0.
         """
-        expected = TrainedAgentConfig.from_flags(flags, given).expected
+        expected = _select_expected(flags, given)
         config = build(cls, {**flags, "seed": flags["seed"] or 0, "expected": expected})
         if config.movie is not None:
             movie = Path(config.movie).expanduser()

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
-from torchbeast.cli.training_flags import default_reward_clipping
+from torchbeast.cli.training_flags import resolve_flags
 from torchbeast.core.losses import LossConfig
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import ObservationConfig
 from torchbeast.envs import parse_games
-from torchbeast.runtime.allocation import default_num_actors
 
 
 class OutputConfig(NamedTuple):
@@ -143,15 +142,8 @@ class TrainingConfig(NamedTuple):
             UsageError: ``--env`` names no game.
         """
         games = parse_games(DEFAULT_ENV if flags["env"] is None else flags["env"])
-        default_clipping = default_reward_clipping(flags["use_popart"])
-        resolved = {
-            "games": games,
-            "lstm_reset": flags["lstm_reset"] or "life",
-            "reward_clipping": flags["reward_clipping"] or default_clipping,
-            "num_actors": flags["num_actors"] or default_num_actors(len(games)),
-            "args": dict(flags),
-        }
-        return build(cls, {**flags, **resolved})
+        resolved = resolve_flags(flags, len(games))
+        return build(cls, {**flags, **resolved, "games": games, "args": dict(flags)})
 
     @property
     def learner_queue_size(self) -> int:
