@@ -18,7 +18,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.ticker import EngFormatter
@@ -165,7 +164,6 @@ def format_facts(agent: Path, meta: dict[str, Any]) -> str:
 
 def draw_curve_of(agent: Path) -> None:
     """Draws curve.png: the mean return of the last hundred games, a panel for each game."""
-    matplotlib.use("Agg")
     run = RunRecords(agent)
     curves = {game: run.curve(game) for game in run.games}
     figure, panels = make_panels(list(curves), width=2.6, height=1.9)

@@ -185,10 +185,6 @@ def format_tests(runs: Runs, references: References) -> list[str]:
 
 def draw(runs: Runs, references: References, path: Path) -> None:
     """Draws the score of each seed at the end, an arm in a row: the medians, then each game."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-
     from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 
     median = "Median of the games, normalised"

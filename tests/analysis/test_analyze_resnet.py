@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot
 from PIL import Image
 
 from tests import checkpoints
@@ -151,7 +150,6 @@ def test_a_summary_has_a_point_for_each_pair_at_the_end_of_training(results):
     kinds = [label.get_text() for label in panel.get_yticklabels()]
     assert kinds[:2] == ["one game, another game", "one game, several games"]
     assert kinds[-1] == "control: one checkpoint earlier"
-    pyplot.close(figure)
 
 
 def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):

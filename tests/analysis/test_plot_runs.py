@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from matplotlib import pyplot
 from PIL import Image
 
 from torchbeast.analysis import plot_runs
@@ -13,12 +12,6 @@ FIELDS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,mu/Pong,
 def write_run(path, rows, fields=FIELDS):
     path.mkdir(parents=True)
     (path / "logs.csv").write_text("\n".join([fields, *rows]) + "\n")
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    pyplot.close("all")
 
 
 @pytest.fixture

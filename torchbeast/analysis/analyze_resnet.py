@@ -274,28 +274,24 @@ def choose_measures(flags: argparse.Namespace, agents: list[RunAgent]) -> dict[s
 
 def run_filter_comp_plot(flags: argparse.Namespace) -> None:
     """Runs ``filter_comp_plot``: draws what ``filter_comp`` measured. Raises UsageError."""
-    import matplotlib
-
-    from torchbeast.play.films import has_display
-
-    is_shown = not flags.hide_plots and has_display()
-    if not is_shown:
-        matplotlib.use("Agg")
     from matplotlib import pyplot
 
     from torchbeast.analysis import filter_comp, filter_plots
-    from torchbeast.analysis.panels import write_figure
+    from torchbeast.analysis.panels import save_figure
+    from torchbeast.play.films import has_display
 
     # matplotlib takes Agg where no window can be opened after all.
-    is_shown = is_shown and matplotlib.get_backend().lower() != "agg"
+    is_shown = not flags.hide_plots and has_display() and pyplot.get_backend().lower() != "agg"
     directory = results_directory(flags)
     rows = filter_comp.load(directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type
     if flags.plot_summary:
-        figures = {"summary": filter_plots.summarize(rows, metric)}
+        figures = {"summary": filter_plots.summarize(rows, metric, shown=is_shown)}
         suffix = metric
     else:
-        figures = filter_plots.draw(rows, match, metric, heatmaps=flags.plot_heatmaps)
+        figures = filter_plots.draw(
+            rows, match, metric, heatmaps=flags.plot_heatmaps, shown=is_shown
+        )
         suffix = f"{match}_{metric}" + ("_heatmap" if flags.plot_heatmaps else "")
         if not figures:
             raise UsageError(
@@ -304,12 +300,9 @@ def run_filter_comp_plot(flags: argparse.Namespace) -> None:
     if flags.save_figures or not is_shown:
         make_directory(directory)
         for name, figure in figures.items():
-            path = directory / f"{name}_{suffix}.png"
-            write_figure(figure, path)
-            print(path)
+            print(save_figure(figure, directory / f"{name}_{suffix}.png"))
     if is_shown:
         pyplot.show()
-    pyplot.close("all")
 
 
 def run_filter_vis(flags: argparse.Namespace) -> None:

@@ -235,9 +235,6 @@ def compare(flags: argparse.Namespace) -> None:
 
 def save(common: CommonScores, output: Path, summary: bool) -> Path:
     """Draws the curves into a file, a PNG if it has no suffix. Raises UsageError."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         figure = draw(common, summary)

@@ -32,7 +32,9 @@ SEEDS = {
 }
 
 
-def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) -> dict[str, Any]:
+def draw(
+    rows: list[Row], match: str, metric: str, *, heatmaps: bool = False, shown: bool = False
+) -> dict[str, Any]:
     """Draws a figure per comparison with a panel per pair of agents, all under one scale.
 
     Args:
@@ -40,6 +42,7 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
         match: which of their matchings.
         metric: sum, mean or relative.
         heatmaps: layers as rows of a picture instead of lines.
+        shown: the figures are for windows.
 
     Returns:
         matplotlib's figures by comparison.
@@ -54,16 +57,17 @@ def draw(rows: list[Row], match: str, metric: str, *, heatmaps: bool = False) ->
             title = f"{comparison}: squared filter differences ({metric}), {match} matching"
             if match == "cka":
                 title = f"{comparison}: similarity of responses in {chosen[0].game} (debiased CKA)"
-            figures[comparison] = _figure(panels, title, metric, heatmaps)
+            figures[comparison] = _figure(panels, title, metric, heatmaps, shown)
     return figures
 
 
-def summarize(rows: list[Row], metric: str) -> Any:
+def summarize(rows: list[Row], metric: str, *, shown: bool = False) -> Any:
     """Draws each pair of agents as a point at the end of training, beside the controls.
 
     Args:
         rows: of one or several comparisons. An agent and itself one checkpoint earlier are a pair.
         metric: sum, mean or relative.
+        shown: the figure is for a window.
 
     Returns:
         matplotlib's figure: a panel for each matching. The position is the mean over all layers.
@@ -85,7 +89,7 @@ def summarize(rows: list[Row], metric: str) -> Any:
         f"similarity of responses in {game} ({match})" if game else f"distance ({match}, {metric})"
         for match, game in games.items()
     ]
-    figure, panels = make_panels(titles, height=0.8 + 0.35 * len(kinds))
+    figure, panels = make_panels(titles, height=0.8 + 0.35 * len(kinds), shown=shown)
     panel_of = dict(zip(games, panels, strict=True))
     for (match, kind, _, _), of_pair in pairs.items():
         _, values = _table(of_pair, metric)
@@ -103,10 +107,10 @@ def summarize(rows: list[Row], metric: str) -> Any:
 
 
 def _figure(
-    panels: dict[tuple[str, str], list[Row]], title: str, metric: str, heatmaps: bool
+    panels: dict[tuple[str, str], list[Row]], title: str, metric: str, heatmaps: bool, shown: bool
 ) -> Any:
     titles = [a if a == b else f"{a} - {b}" for a, b in panels]
-    figure, axes = make_panels(titles, title)
+    figure, axes = make_panels(titles, title, shown=shown)
     tables = [_table(rows, metric) for rows in panels.values()]
     low = min(np.nanmin(table) for _, table in tables)
     high = max(np.nanmax(table) for _, table in tables)

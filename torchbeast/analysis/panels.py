@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +26,24 @@ def make_panels(
     *,
     width: float = 4.5,
     height: float = 3.2,
+    shown: bool = False,
     **style: Any,
 ) -> tuple[Any, list[Any]]:
     """Makes a figure with one axes per title, three in a row; sizes in inches, of one panel.
 
     A heading that is wider than the figure is broken into lines. ``style`` goes to the figure,
-    such as ``dpi``.
+    such as ``dpi``. With ``shown`` the figure is pyplot's, for a window or a notebook; otherwise
+    it needs no display.
     """
     from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
+    make_figure: Callable[..., Figure] = pyplot.figure if shown else Figure
     columns = max(1, min(COLUMNS, len(titles)))
     rows = max(1, -(-len(titles) // columns))
-    figure, axes = pyplot.subplots(
-        rows,
-        columns,
-        figsize=(1 + width * columns, 0.6 + height * rows),
-        squeeze=False,
-        layout="constrained",
-        **style,
-    )
+    size = (1 + width * columns, 0.6 + height * rows)
+    figure = make_figure(figsize=size, layout="constrained", **style)
+    axes = figure.subplots(rows, columns, squeeze=False)
     if heading:
         width_inches = float(figure.get_figwidth())
         figure.suptitle(textwrap.fill(heading, round(CHARACTERS_PER_INCH * width_inches)))
@@ -82,7 +81,7 @@ def add_legend(figure: Any) -> None:
 
 
 def save_panels(figure: Any, path: Path) -> Path:
-    """Writes a figure with one legend for all its panels, below them, and closes it.
+    """Writes a figure with one legend for all its panels, below them.
 
     Args:
         figure: from :func:`make_panels`, or any other.
@@ -96,16 +95,7 @@ def save_panels(figure: Any, path: Path) -> Path:
 
 
 def save_figure(figure: Any, path: Path) -> Path:
-    """Writes a figure, closes it, and returns ``path``."""
-    from matplotlib import pyplot
-
-    write_figure(figure, path)
-    pyplot.close(figure)
-    return path
-
-
-def write_figure(figure: Any, path: Path) -> None:
-    """Writes a figure. A PNG gets 256 colours, which makes it a third as large."""
+    """Writes a figure, and returns ``path``. A PNG gets 256 colours: a third of the size."""
     from PIL import Image
 
     figure.savefig(path, dpi=110)
@@ -113,3 +103,4 @@ def write_figure(figure: Any, path: Path) -> None:
         with Image.open(path) as picture:
             small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         small.save(path, optimize=True)
+    return path

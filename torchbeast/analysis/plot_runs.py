@@ -160,9 +160,6 @@ def plot_moments(runs: list[RunRecords], games: list[str]) -> Any:
 
 def plot(flags: argparse.Namespace) -> list[Path]:
     """Writes the pictures and returns their paths. Raises UsageError."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     runs = read_runs(flags.runs)
     references = read_references([path.expanduser() for path in flags.reference or ()])
     games = list(dict.fromkeys(game for run in runs for game in run.games))

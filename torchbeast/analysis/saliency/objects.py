@@ -261,11 +261,8 @@ def draw_effects(
     games: Sequence[Moments], kinds: Kinds, effects: Mapping[str, Sequence[Effect]]
 ) -> Any:
     """Draws each kind's effect on each agent, with its interval, beside a picture of an object."""
-    import matplotlib
-
     from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
 
-    matplotlib.use("Agg")
     titles = ["policy: probability of another action", "value: change in standard deviations"]
     figure, panels = make_panels(titles, width=4.2, height=0.6 + 0.55 * len(kinds))
     for panel, what in zip(panels, ("policy", "value"), strict=True):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchbeast.analysis.panels import make_panels, save_figure
+from torchbeast.analysis.panels import PALETTE, make_panels, save_figure
 from torchbeast.analysis.saliency.checks import (
     EDGES,
     GRADIENTS,
@@ -40,7 +40,7 @@ LEGEND = (
     "partial: the same without what both maps share with the energy of the blur",
     "IG: rank correlation with integrated gradients; 1 is best",
 )
-COLOURS = {MAP: "#E69F00", GRADIENTS: "#0072B2", RANDOM: "#999999", EDGES: "#009E73"}
+COLOURS = {MAP: PALETTE[1], GRADIENTS: PALETTE[0], RANDOM: "gray", EDGES: PALETTE[2]}
 
 
 class Check(NamedTuple):
@@ -116,9 +116,6 @@ def save_checks(directory: Path, checks: Sequence[Check]) -> None:
 
 def draw_checks(checks: Sequence[Check]) -> Any:
     """Draws three panels per score: deletion, insertion, randomisation."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     titles = []
     for check in checks:
         titles += [
@@ -137,8 +134,8 @@ def draw_checks(checks: Sequence[Check]) -> Any:
             panel.legend(fontsize="small")
         correlations, partial = check.randomisation
         layers = list(correlations)
-        row[2].plot(list(correlations.values()), "o-", color="#0072B2", label="maps")
-        row[2].plot(list(partial.values()), "s--", color="#D55E00", label="without blur energy")
+        row[2].plot(list(correlations.values()), "o-", color=PALETTE[0], label="maps")
+        row[2].plot(list(partial.values()), "s--", color=PALETTE[3], label="without blur energy")
         row[2].legend(fontsize="small")
         row[2].set_xticks(range(len(layers)), layers, rotation=90, fontsize="x-small")
         row[2].set_ylabel("rank correlation of maps")
