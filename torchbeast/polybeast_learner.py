@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import sys
 
-from torchbeast import polybeast
-
-# The defaults of 2019.
-DEFAULTS = ["--no_start_servers", "--pipes_basename=unix:/tmp/polybeast"]
+from torchbeast import play, polybeast
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs PolyBeast with the defaults of 2019. Returns the exit code."""
-    return polybeast.main([*DEFAULTS, *(sys.argv[1:] if argv is None else argv)])
+    parser = polybeast.make_parser()
+    parser.set_defaults(start_servers=False, pipes_basename="unix:/tmp/polybeast")
+    return play.run_mode("polybeast", parser, argv, polybeast.train)
 
 
 if __name__ == "__main__":

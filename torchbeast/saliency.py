@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchbeast.cli import flags as flags_lib
-from torchbeast.cli.command import run_command, warn_of_unused
+from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, file, positive
 
 if TYPE_CHECKING:
@@ -364,10 +364,10 @@ def main(argv: list[str] | None = None) -> int:
 
     def work(signals: StopSignals) -> None:
         if flags.objects:
-            warn_of_unused(flags.given & OF_MAPS, "with --objects")
+            parser.warn_of_unused(flags.given & OF_MAPS, "with --objects")
             show_objects(flags)
         else:
-            warn_of_unused(flags.given & OF_OBJECTS, "without --objects")
+            parser.warn_of_unused(flags.given & OF_OBJECTS, "without --objects")
             show(flags, signals)
 
     return run_command("saliency", work)

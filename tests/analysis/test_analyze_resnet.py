@@ -124,11 +124,15 @@ def test_controls_are_agents_of_the_same_games_and_untrained_networks(tmp_path):
     assert np.mean(distances) == pytest.approx(1, abs=0.1)
 
 
-def test_each_figure_is_drawn(results, capsys):
+def test_each_figure_is_drawn(results, tmp_path, capsys):
     assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",
                "--plot_heatmaps", "--plot_match_type=rebasin") == 0  # fmt: skip
     paths = capsys.readouterr().out.split()
     assert len(paths) == 5
+    assert run("--mode=filter_comp_plot", "--load_path", results, "--save_dir", tmp_path,
+               "--save_figures", "--hide_plots", "--plot_summary") == 0  # fmt: skip
+    paths += capsys.readouterr().out.split()
+    assert paths[-1] == str(tmp_path / "summary_relative.png")
     for path in paths:
         with Image.open(path) as picture:
             assert np.asarray(picture.convert("L")).std() > 5

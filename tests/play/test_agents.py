@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests import checkpoints
-from torchbeast import monobeast, polybeast, saliency
+from torchbeast import monobeast, polybeast, polybeast_learner, saliency
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import (
     Trained,
@@ -111,11 +111,15 @@ def test_flags_that_a_mode_does_not_read_are_named(tmp_path, caplog):
     arguments = ["--movie=a.gif", "--total_steps=9", "--beta=0.5", "--preprocessing=machado"]
     mode = ["--mode=test", f"--savedir={tmp_path}", "--xpid=nobody", "--num_episodes=1"]
     assert polybeast.main([*mode, *arguments]) == 2
-    assert [record.message for record in caplog.records[:2]] == [
-        f"--{name} has no effect in --mode test" for name in ("movie", "total_steps")
+    assert [record.message for record in caplog.records[:3]] == [
+        f"--{name} has no effect in --mode test" for name in ("beta", "movie", "total_steps")
     ]
-    assert polybeast.main(["--mode=env_info", f"--env={PONG}", "--preprocessing=machado"]) == 0
-    assert "--preprocessing has no effect in --mode env_info" in caplog.text
+    arguments = ["--mode=env_info", f"--env={PONG}", "--preprocessing=machado", "--sample"]
+    caplog.clear()
+    assert polybeast_learner.main(arguments) == 0
+    assert [record.message for record in caplog.records] == [
+        f"--{name} has no effect in --mode env_info" for name in ("sample", "preprocessing")
+    ]
 
 
 def test_flags_that_agree_with_the_checkpoint_are_accepted(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchbeast.analysis.results import make_directory, write_arrays
-from torchbeast.cli.command import run_command, warn_of_unused
+from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
@@ -213,7 +213,7 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
 def results_directory(flags: argparse.Namespace) -> Path:
     """Returns the directory of a mode's results, by default as ``--help`` says.
 
-    ``filter_comp_plot`` reads there what ``filter_comp`` wrote, or in ``--load_path`` itself.
+    ``filter_comp_plot`` reads there what ``filter_comp`` wrote, unless ``--load_path`` has it.
     """
     if flags.save_dir is not None:
         return flags.save_dir.expanduser()
@@ -282,8 +282,8 @@ def run_filter_comp_plot(flags: argparse.Namespace) -> None:
 
     # matplotlib takes Agg where no window can be opened after all.
     is_shown = not flags.hide_plots and has_display() and pyplot.get_backend().lower() != "agg"
-    directory = results_directory(flags)
-    rows = filter_comp.load(directory)
+    directory, load_path = results_directory(flags), flags.load_path.expanduser()
+    rows = filter_comp.load(load_path if (load_path / "filter_comp.csv").exists() else directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type
     if flags.plot_summary:
         figures = {"summary": filter_plots.summarize(rows, metric, shown=is_shown)}
@@ -385,7 +385,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def work(_: StopSignals) -> None:
         others = set().union(*USED.values()) - USED[flags.mode]
-        warn_of_unused(given & others, f"in --mode {flags.mode}")
+        parser.warn_of_unused(given & others, f"in --mode {flags.mode}")
         MODES[flags.mode](flags)
 
     return run_command("analysis.analyze_resnet", work)

@@ -16,7 +16,7 @@ from torchbeast.cli.training_flags import POPART_FLAGS, resolve_flags
 IGNORED_FLAGS = {
     *("seed", "xpid", "savedir", "mode", "preset", "disable_checkpoint", "checkpoint_interval_s"),
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
-    *("evaluate_every", "evaluation_episodes", "greedy", *PLAYING_FLAGS),
+    *("evaluate_every", "evaluation_episodes", *PLAYING_FLAGS),
     *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
     # Of earlier versions, in the meta.json of runs that are kept.
     *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),

@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,6 @@ def open_streams() -> None:
 def print_error(name: str, text: object) -> None:
     """Prints an error of the program ``name`` in one line."""
     print(f"{name}: error: {escape(str(text))}", file=sys.stderr, flush=True)
-
-
-def warn_of_unused(names: Iterable[str], where: str) -> None:
-    """Warns of flags that were given and have no effect ``where``, such as ``in --mode test``."""
-    for name in sorted(names):
-        log.warning("--%s has no effect %s", name, where)
 
 
 def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:

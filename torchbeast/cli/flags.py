@@ -37,7 +37,9 @@ SHOWN_FLAGS = {
 }
 
 # Flags of the modes that play, which train has no use for.
-PLAYING_FLAGS = {"num_episodes", "actions", "movie", "movie_steps", "json", "intermediate_model_id"}
+PLAYING_FLAGS = {
+    *("num_episodes", "greedy", "actions", "movie", "movie_steps", "json", "intermediate_model_id"),
+}
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import logging
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torchbeast
 from torchbeast.cli.presets import PRESETS
 from torchbeast.runtime.text import escape
+
+log = logging.getLogger("torchbeast")
 
 # Agents of this program, and the other names that they had in 2019.
 AGENT_TYPES = {
@@ -71,6 +74,12 @@ class Parser(argparse.ArgumentParser):
         names = vars(self.parse_args(args))
         flags = self.parse_args(args, argparse.Namespace(**dict.fromkeys(names, unset)))
         return {name for name, value in vars(flags).items() if value is not unset}
+
+    def warn_of_unused(self, names: Iterable[str], where: str) -> None:
+        """Warns of flags, by their destinations, that were given and have no effect ``where``."""
+        shown = {a.dest: a.option_strings[0] for a in self._actions if a.help != argparse.SUPPRESS}
+        for name in sorted(names):
+            log.warning("%s has no effect %s", shown.get(name, f"--{name}"), where)
 
     def format_usage(self) -> str:
         """Formats the usage without the names of all flags."""

@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 
-from torchbeast.cli.command import check_json_target, run_command, warn_of_unused, write_json
+from torchbeast.cli.command import check_json_target, run_command, write_json
 from torchbeast.cli.flags import PLAYING_FLAGS, SHOWN_FLAGS
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import POPART_FLAGS
@@ -41,17 +41,17 @@ def run_mode(
 
             parse_games(flags.env)
         if flags.mode == "train":
-            warn_of_unused(PLAYING_FLAGS.intersection(given), "in --mode train")
+            parser.warn_of_unused(PLAYING_FLAGS.intersection(given), "in --mode train")
             if flags.use_popart:
-                warn_of_unused({"value_heads"}.intersection(given), "with --use_popart")
+                parser.warn_of_unused({"value_heads"}.intersection(given), "with --use_popart")
             else:
-                warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
+                parser.warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
             log.info("Starting")  # The first sign: importing torch takes seconds.
             return train(flags, signals)
         used = {*SHOWN_FLAGS[flags.mode]}
         if flags.mode != "env_info":  # What the command line says of the agent is checked.
             used |= AGENT_FLAGS
-        warn_of_unused(given - used, f"in --mode {flags.mode}")
+        parser.warn_of_unused(given - used, f"in --mode {flags.mode}")
         run(flags.mode, PlayConfig.from_flags(vars(flags), given), signals)
         return 0
 

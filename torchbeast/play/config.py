@@ -11,14 +11,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
+from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.core.types import AgentConfig, ObservationConfig, UsageError
 
-# Flags that say what an agent is and what it sees.
-AGENT_FLAGS = {*AgentConfig._fields, *ObservationConfig._fields}
-# Those that change nothing in an agent that is trained already.
-NO_EFFECT = ("beta", "beta_per", "sigma_floor")
-# Those that replace what the checkpoint says.
-OVERRIDES = ("lstm_reset",)
+# Flags that say what an agent is and what it sees. PopArt's change nothing in a trained agent.
+AGENT_FLAGS = {*AgentConfig._fields, *ObservationConfig._fields} - POPART_FLAGS
 
 
 class TrainedAgentConfig(NamedTuple):
@@ -45,7 +42,7 @@ class TrainedAgentConfig(NamedTuple):
 
 def _select_expected(flags: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Returns what the command line says of the agent that the checkpoint must say, too."""
-    names = AGENT_FLAGS - {*NO_EFFECT, *OVERRIDES}
+    names = AGENT_FLAGS - {"lstm_reset"}  # It replaces what the checkpoint says.
     return {name: flags[name] for name in names.intersection(given)}
 
 
