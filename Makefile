@@ -25,6 +25,7 @@ help:
 	@echo "make test-cluster  test environment servers on a Ray cluster (six minutes)"
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style, types and who imports whom"
+	@echo "make format    mend the style that lint checks"
 	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make docs-serve  the same, as a server on this machine"
 	@echo "make figures   make the figures and films of the pages whose inputs changed"

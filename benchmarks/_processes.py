@@ -22,6 +22,12 @@ def process_tree(root: int) -> list[int]:
     return tree
 
 
+def cpu_seconds(process: int | None) -> float:
+    """User and system time so far of a process; 0 if it is gone."""
+    fields = _stat(Path(f"/proc/{process}/stat"))
+    return sum(map(int, fields[11:13])) / TICKS_PER_SECOND
+
+
 def thread_seconds(process: int) -> dict[str, float]:
     """CPU seconds so far of a process's threads, by name."""
     seconds: dict[str, float] = collections.defaultdict(float)

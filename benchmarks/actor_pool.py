@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 import torch
-from _processes import thread_seconds
+from _processes import cpu_seconds, thread_seconds
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
@@ -74,15 +74,6 @@ def make_certificates(directory: str) -> Tls:
     script = Path(__file__).parent.parent / "deploy" / "make_certificates.sh"
     subprocess.run(["sh", script, directory, "localhost"], check=True)
     return [Path(directory, f"{name}.pem").read_text() for name in ("cert", "key", "root")]
-
-
-def cpu_seconds(pids: Sequence[int | None]) -> float:
-    """User and system time of processes."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measure_pool(
@@ -167,7 +158,7 @@ def run_pool(
 
     def used() -> np.ndarray:
         events = thread_seconds(os.getpid())["pool-events"]
-        return np.array([cpu_seconds(pids), events, time.monotonic(), pool.count()])
+        return np.array([sum(map(cpu_seconds, pids)), events, time.monotonic(), pool.count()])
 
     before = used()
     time.sleep(seconds)
@@ -204,13 +195,13 @@ def measure_floor(messages: int = 20000) -> float:
     request[1].send_bytes(b"1")
     reply[0].recv_bytes()
     pids = [os.getpid(), process.pid]
-    cpu = cpu_seconds(pids)
+    cpu = sum(map(cpu_seconds, pids))
     for i in range(messages):
         request[1].send_bytes(b"1")
         reply[0].recv_bytes()
         rollout[i % len(rollout)] = frame
         batch[i % len(batch)] = rollout[i % len(rollout)]
-    cpu = cpu_seconds(pids) - cpu
+    cpu = sum(map(cpu_seconds, pids)) - cpu
     request[1].send_bytes(b"q")
     process.join()
     del frame

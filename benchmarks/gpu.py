@@ -153,13 +153,10 @@ def transfers(device: torch.device) -> None:
         print(f"{f'a batch to the GPU, {name} memory':44}{speed:10.1f} GB/s", flush=True)
 
 
-def command(flags: list[str]) -> list[str]:
-    return [sys.executable, "-m", "torchbeast.polybeast", *flags]
-
-
 def train(flags: list[str]) -> str:
     """Runs PolyBeast to its end. Returns what it printed."""
-    run = subprocess.run(command(flags), stdout=PIPE, stderr=STDOUT, text=True, check=False)
+    command = [sys.executable, "-m", "torchbeast.polybeast", *flags]
+    run = subprocess.run(command, stdout=PIPE, stderr=STDOUT, text=True, check=False)
     if run.returncode != 0:
         raise SystemExit(f"error: {' '.join(flags)} ended with {run.returncode}:\n{run.stdout}")
     return run.stdout

@@ -30,11 +30,8 @@ FPS = 15
 
 def play(trained: Trained, game: str, num_steps: int) -> Iterator[np.ndarray]:
     """Yields pictures of a game, uint8 ``[H, W, 3]``, the last one again when the game is over."""
-    steps = watch_game(
-        trained, game, lambda _: None, seed=0, actions=[], first_frame=0, num_frames=num_steps
-    )
     picture = None
-    for step, picture, *_ in steps:
+    for step, picture, *_ in watch_game(trained, game, num_frames=num_steps):
         if step % EVERY == 0:
             yield picture
     while picture is not None:

@@ -88,7 +88,7 @@ def mean_score(runs: Sequence[RunRecords], game: str) -> float:
 
 def random_score(game: str) -> float:
     """Returns the mean score of random play."""
-    score = find_reference(f"{game}NoFrameskip-v4").random
+    score = find_reference(game).random
     assert score is not None
     return score
 

@@ -38,7 +38,7 @@ def test_what_is_found_without_an_environment_is_what_it_has(preprocessing, fram
     ("games", "frame_height", "message"),
     [
         (("tests.odd_games:Fractions-v0",), 84, "pictures of float32; agents take uint8"),
-        (("tests.odd_games:Undeclared-v0",), 84, r"returns observations of uint8\[1, 40, 36\]"),
+        (("tests.odd_games:Undeclared-v0",), 84, r"its observation is uint8\[1, 40, 36\]"),
         (("Mock", "PongNoFrameskip-v4"), 42, "differ in their pictures"),
         (("Mock", "PongNoFrameskip-v4"), 84, "differ in their actions: Mock, Pong"),
     ],

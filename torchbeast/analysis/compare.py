@@ -20,9 +20,10 @@ from torchbeast.analysis import aggregates
 from torchbeast.analysis.common_scores import CommonScores, find_common
 from torchbeast.analysis.groups import Group, describe_differences, group_runs
 from torchbeast.analysis.panels import label_x, make_panels, save_panels
+from torchbeast.analysis.results import make_directory
 from torchbeast.analysis.runs import find_runs
 from torchbeast.cli.command import run_command
-from torchbeast.cli.parsing import Parser, amount
+from torchbeast.cli.parsing import Parser, amount, file
 from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import find_reference
 from torchbeast.runtime.text import counted, format_rows
@@ -65,7 +66,12 @@ def make_parser() -> argparse.ArgumentParser:
         "(--evaluate_every). logs.csv: the last 100 full games of training. (default: scores.csv "
         "if every run has it)",
     )
-    add("--output", type=Path, help="File for a picture of the curves. (default: none)")
+    add(
+        "--output",
+        type=file(".png", ".pdf", ".svg"),
+        metavar="FILE",
+        help="File for a picture of the curves: .png, .pdf or .svg. (default: none)",
+    )
     add(
         "--summary",
         action="store_true",
@@ -223,6 +229,8 @@ def compare(flags: argparse.Namespace) -> None:
     """Prints the comparison and draws it. Raises UsageError."""
     if flags.summary and flags.output is None:
         raise UsageError("--summary needs --output, the file of the curves")
+    if flags.output is not None:
+        make_directory(flags.output.parent, "--output")
     groups = group_runs(find_runs([path.expanduser() for path in flags.runs]), flags.by)
     common = find_common(groups, flags.by, flags.table)
     point = flags.at if flags.at is not None else common.common_range(groups)[1]
@@ -230,17 +238,7 @@ def compare(flags: argparse.Namespace) -> None:
         raise UsageError(f"--at {point:g}: no run has so many {flags.by}")
     print("\n".join(format_comparison(common, point)))
     if flags.output is not None:
-        print(save(common, flags.output.expanduser(), flags.summary))
-
-
-def save(common: CommonScores, output: Path, summary: bool) -> Path:
-    """Draws the curves into a file, a PNG if it has no suffix. Raises UsageError."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure = draw(common, summary)
-        return save_panels(figure, output if output.suffix else output.with_suffix(".png"))
-    except (OSError, ValueError) as error:  # No place, or a suffix that is no picture's.
-        raise UsageError(f"--output {output}: {error}") from error
+        print(save_panels(draw(common, flags.summary), flags.output))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -52,13 +52,12 @@ def attention_frames(
     watched = watch_game(
         trained,
         game,
-        lambda _: None,
         seed=flags.seed,
         actions=read_actions(flags.actions, agent.config.num_actions),
         first_frame=flags.first_frame,
         num_frames=flags.num_frames,
     )
-    for step, picture, _, _ in watched:
+    for step, picture, *_ in watched:
         assert agent.attention is not None
         yield step, picture, agent.attention[0, 0].float().numpy()
 

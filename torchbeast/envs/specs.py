@@ -16,7 +16,7 @@ from torchbeast.envs import games
 from torchbeast.envs.environment import DEFAULT_OBSERVATION, make_env
 from torchbeast.envs.games import games_by_name, is_atari, parse_games
 from torchbeast.envs.preprocessing import FRAME_FORMATS, PROFILES
-from torchbeast.envs.stream import describe_array
+from torchbeast.envs.stream import check_observation
 from torchbeast.runtime.isolation import DEADLINE_S, run_isolated
 
 # Every game's when the full action space is used.
@@ -153,14 +153,12 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> En
 
 def check_first_observation(env_id: str, env: gymnasium.Env) -> None:
     """Raises UsageError if ``reset`` returns something else than the observation space says."""
-    frame = np.asarray(env.reset()[0])
-    space = env.observation_space
+    frame, space = env.reset()[0], env.observation_space
     assert isinstance(space, gymnasium.spaces.Box)
-    if (frame.dtype, frame.shape) != (space.dtype, space.shape):
-        raise UsageError(
-            f"'{env_id}' returns observations of {describe_array(frame)}, its observation_space "
-            f"says {describe_array(space)}"
-        )
+    try:
+        check_observation(frame, space)
+    except ValueError as error:
+        raise UsageError(f"'{env_id}': {error}") from error
 
 
 def action_names(env_id: str) -> list[str]:

@@ -35,9 +35,21 @@ def describe_array(array: np.ndarray | gymnasium.spaces.Box) -> str:
     return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
 
 
-def are_finite(array: np.ndarray) -> bool:
-    """Whether all numbers are finite: one that is not makes the network's output no number."""
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+def check_observation(frame: Any, space: gymnasium.spaces.Box) -> np.ndarray:
+    """Returns an observation of a space as an array whose strides PyTorch accepts.
+
+    Raises ValueError if it has another type or shape, or numbers that are not finite: these make
+    the network's output no number.
+    """
+    array = np.ascontiguousarray(frame)
+    if array.dtype != space.dtype or array.shape != space.shape:
+        raise ValueError(
+            f"its observation is {describe_array(array)}, its observation_space says "
+            f"{describe_array(space)}"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("its observation is not finite")
+    return array
 
 
 class EnvStream:
@@ -100,7 +112,7 @@ class EnvStream:
         game_over: bool = False,
     ) -> EnvStep:
         row = EnvStep(
-            frame=self._check_frame(frame),
+            frame=frame if self._space is None else check_observation(frame, self._space),
             reward=reward,
             done=done,
             task=self._task,
@@ -113,17 +125,3 @@ class EnvStream:
         if game_over:
             self._steps, self._return = 0, 0.0
         return row
-
-    def _check_frame(self, frame: Any) -> Any:
-        """Returns an observation of the space, as an array whose strides PyTorch accepts."""
-        if self._space is None:
-            return frame
-        array = np.ascontiguousarray(frame)
-        if array.dtype != self._space.dtype or array.shape != self._space.shape:
-            raise ValueError(
-                f"its observation is {describe_array(array)}, its observation_space says "
-                f"{describe_array(self._space)}"
-            )
-        if not are_finite(array):
-            raise ValueError("its observation is not finite")
-        return array

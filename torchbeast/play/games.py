@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -225,31 +225,38 @@ def draw_game(env: gymnasium.Env) -> np.ndarray:
     return picture
 
 
+class WatchedStep(NamedTuple):
+    """One step of a game: what was seen before it, and the action."""
+
+    step: int
+    picture: np.ndarray  # uint8 [H, W, 3], in colour.
+    inputs: EnvOutput  # What the agent saw, leaves [1, 1, ...].
+    state: tuple[torch.Tensor, ...]  # Its recurrent state before.
+    action: int
+
+
 def watch_game(
     trained: Trained,
     env_id: str,
-    look: Callable[[GameLoop], Any],
     *,
-    seed: int,
-    actions: Sequence[int],
-    first_frame: int,
+    seed: int = 0,
+    actions: Sequence[int] = (),
+    first_frame: int = 0,
     num_frames: int,
-) -> Iterator[tuple[int, np.ndarray, Any, GameLoop]]:
-    """Yields step, picture, what ``look`` made of the loop before the step, and the loop after it.
+) -> Iterator[WatchedStep]:
+    """Yields ``num_frames`` steps of one game from ``first_frame`` on, or until it ends.
 
-    For ``num_frames`` steps of one game from ``first_frame`` on, or until it ends. UsageError if it
-    ends before.
+    Raises UsageError if it ends before ``first_frame``.
     """
     with open_games(trained, env_id, seed=seed, render_mode="rgb_array") as (env,):
         loop = GameLoop(trained, env_id, [env], seed=seed, actions=actions)
         for step in range(first_frame + num_frames):
             wanted = step >= first_frame
             if wanted:
-                picture = draw_game(env)
-                seen = look(loop)
+                picture, inputs, state = draw_game(env), loop.inputs, loop.state
             ended = loop.step()
             if wanted:
-                yield step, picture, seen, loop
+                yield WatchedStep(step, picture, inputs, state, int(loop.last_actions[0]))
             elif ended:
                 raise UsageError(
                     f"--first_frame {first_frame}: the game ends after {step + 1} steps"

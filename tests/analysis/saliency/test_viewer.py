@@ -34,7 +34,7 @@ def test_a_page_has_games_maps_and_checks_of_its_agents_and_needs_no_other_file(
     shuffled = Randomisation({"heads": 0.125, "fc": 0.0}, {"heads": 0.0625, "fc": 0.0})
     curves = {"map": HALF, "gradients": EVEN, "random": EVEN, "edges": EVEN}
     check = Check("action:A0", Faithfulness(curves), shuffled, GradientCheck([], 0.75, 0.25))
-    path = tmp_path / "new" / "page.html"
+    path = tmp_path / "page.html"
     write_page(path, "PongNoFrameskip-v4", films, find_peaks(films), [[check], []])
 
     page = path.read_text()

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from torchbeast.analysis.overlays import Grid, enlarge
+from torchbeast.analysis.overlays import Grid, enlarge, scale_to
 from torchbeast.analysis.saliency.gradients import integrated_gradients
 from torchbeast.analysis.saliency.maps import Score, Step
 from torchbeast.analysis.saliency.perturbation import (
@@ -168,7 +168,7 @@ def check_faithfulness(
             EDGES: trace(agent, step, score, find_edges(step) + tie),
         }
         for name, of_steps in maps.items():
-            ranked = enlarge(of_steps[i] / max(float(of_steps[i].max()), 1e-30), grid, *size)
+            ranked = enlarge(scale_to(of_steps[i], float(of_steps[i].max())), grid, *size)
             curves[name] = trace(agent, step, score, ranked + tie)
         peak = max(curve.max() for curve in curves.values())
         for name, curve in curves.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,17 +251,16 @@ class Explainer:
         watched = watch_game(
             self.trained,
             self.game,
-            operator.attrgetter("inputs", "state"),
             seed=seed,
             actions=actions,
             first_frame=first_frame,
             num_frames=num_frames,
         )
-        for step, picture, (inputs, state), loop in watched:
+        for step, picture, inputs, state, action in watched:
             yield Step(
                 step,
                 picture,
-                action=int(loop.last_actions[0]),
+                action=action,
                 outputs=self.perturbation(inputs, state),
                 inputs=inputs,
                 state=state,

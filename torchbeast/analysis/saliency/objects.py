@@ -7,7 +7,6 @@ Atari 2600 draw the ball in one colour and the opponent in another.
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -86,15 +85,12 @@ def watch_moments(trained: Trained, game: str, *, first_frame: int, **options: A
 
     Raises UsageError if the game ends before them.
     """
-    look = operator.attrgetter("inputs", "state")
     pictures: deque[np.ndarray] = deque(maxlen=NUM_PICTURES)
     moments = []
-    for step, picture, seen, _ in watch_game(
-        trained, game, look, first_frame=first_frame, **options
-    ):
-        pictures.append(picture)
-        if (step - first_frame) % STEPS_APART == 0:
-            moments.append(Moment(tuple(pictures), *seen))
+    for seen in watch_game(trained, game, first_frame=first_frame, **options):
+        pictures.append(seen.picture)
+        if (seen.step - first_frame) % STEPS_APART == 0:
+            moments.append(Moment(tuple(pictures), seen.inputs, seen.state))
     return moments
 
 

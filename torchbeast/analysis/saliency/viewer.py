@@ -18,7 +18,6 @@ from torchbeast.analysis.overlays import scale_to
 from torchbeast.analysis.saliency.drawing import Peaks
 from torchbeast.analysis.saliency.film import SaliencyFilm
 from torchbeast.analysis.saliency.report import COLUMNS, LEGEND, Check
-from torchbeast.core.types import UsageError
 
 
 def write_page(
@@ -36,9 +35,6 @@ def write_page(
         films: one per agent, of one game.
         peaks: what is drawn brightest.
         checks: of each agent; may be empty.
-
-    Raises:
-        UsageError: the file cannot be written.
     """
     data = {
         "game": game,
@@ -52,11 +48,7 @@ def write_page(
     page = resources.files("torchbeast.analysis.saliency").joinpath("viewer.html").read_text()
     # Within a script element, "<" could end it.
     text = json.dumps(data).replace("<", "\\u003c")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page.replace("/*DATA*/", text))
-    except OSError as error:
-        raise UsageError(f"--html {path}: {error}") from error
+    path.write_text(page.replace("/*DATA*/", text))
 
 
 def _describe(film: SaliencyFilm, peaks: Peaks, checks: Sequence[Check]) -> dict[str, Any]:
