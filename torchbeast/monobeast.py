@@ -44,16 +44,18 @@ def make_parser() -> Parser:
 
 def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
-    from torchbeast.train import TrainingConfig, TrainingRun, open_run
+    from torchbeast.train import TrainingConfig, TrainingRun, make_plan, open_run
     from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
     from torchbeast.train.monobeast_process import RolloutBuffers, SharedWeights, actor_config
 
     config = TrainingConfig.from_flags(vars(flags))
+    plan = make_plan(config, has_pool=False)
+    num_buffers = count_buffers(plan)
     with contextlib.ExitStack() as stack:
-        plan = stack.enter_context(open_run(config, count_buffers, has_pool=False))
+        plan = stack.enter_context(open_run(plan))
         run = stack.enter_context(TrainingRun(plan, signals, SharedWeights))
         agent = run.learner.agent
-        buffers = RolloutBuffers(agent.config, config.learning.unroll_length, count_buffers(plan))
+        buffers = RolloutBuffers(agent.config, config.learning.unroll_length, num_buffers)
         actors = stack.enter_context(
             ActorProcesses(actor_config(plan, run.server_seed, agent), buffers, run.weights)
         )

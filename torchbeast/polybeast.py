@@ -59,14 +59,15 @@ def make_parser() -> Parser:
 def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     """Trains until --total_steps or a signal. Returns the exit code."""
     from torchbeast.servers import addresses as servers_lib
-    from torchbeast.train import TrainingConfig, TrainingRun, open_run
+    from torchbeast.train import TrainingConfig, TrainingRun, make_plan, open_run
     from torchbeast.train.polybeast_pipeline import Pipeline
     from torchbeast.train.published_weights import PublishedWeights
 
     servers_lib.check_compiled()
-    config = TrainingConfig.from_flags(vars(flags))
+    plan = make_plan(TrainingConfig.from_flags(vars(flags)))
+    check_pool(plan)
     with contextlib.ExitStack() as stack:
-        plan = stack.enter_context(open_run(config, check_pool))
+        plan = stack.enter_context(open_run(plan))
         run = stack.enter_context(
             TrainingRun(
                 plan,
@@ -90,7 +91,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
 
 def check_pool(plan: RunPlan) -> None:
     """Raises UsageError if the actor pool cannot have these sizes or reach its servers."""
-    from torchbeast.servers.addresses import check_basenames, check_tls
+    from torchbeast.servers.addresses import check_basenames, load_tls
 
     config, servers = plan.config, plan.config.servers
     if config.learner_queue_size < config.learning.batch_size:
@@ -98,7 +99,7 @@ def check_pool(plan: RunPlan) -> None:
     if servers.ray_address is not None:
         check_ray(config)
         return
-    check_tls(servers.tls_dir)
+    load_tls(servers.tls_dir)
     if servers.pipes_basename is not None:
         if servers.start_servers and "," in servers.pipes_basename:
             raise UsageError("--pipes_basename of several hosts needs --no_start_servers")

@@ -64,13 +64,13 @@ def plan_servers(flags: argparse.Namespace) -> OwnServers:
         or plan_envs(games, observation, flags.step_timeout_s).full_action_space
     )
     servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
-    servers_lib.check_tls(flags.tls_dir)
+    tls = servers_lib.load_tls(flags.tls_dir)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
     return OwnServers(
         ServedGames(games, observation, full_action_space, seed, flags.step_timeout_s),
         [task_of(index, len(games)) for index in range(num_servers)],
         flags.pipes_basename,
-        servers_lib.load_tls(flags.tls_dir),
+        tls,
     )
 
 

@@ -53,7 +53,7 @@ def test_a_learner_step_stays_on_its_device(monkeypatch, config):
     tensors = [*gradients, *stats, norm, *agent.state_dict().values()]
     assert {tensor.device for tensor in tensors} == {META}
     with pytest.raises(NotImplementedError):  # The first time that a value is read.
-        read_stats(stats, norm)
+        read_stats(stats, norm, LossConfig())
 
 
 @pytest.mark.parametrize("config", AGENTS, ids=lambda c: " ".join(map(str, c.values())))

@@ -1,12 +1,13 @@
 import pytest
 import torch
 
-from torchbeast.core.losses import Losses
+from torchbeast.core.losses import LossConfig, Losses
 from torchbeast.core.stats import collect_part, join_parts, read_stats
 from torchbeast.core.types import EnvOutput
 
 T, B = 4, 2
 TASKS = ("A", "B", "C")
+LOSS = LossConfig(baseline_cost=0.5, entropy_cost=0.25)
 
 
 def make_env():
@@ -26,16 +27,16 @@ def make_env():
 
 
 def collect(env, policy_version=None, version=0):
-    """A part with a loss of 1 in every step, and other losses of 2, 3 and 4 altogether.
+    """A part whose policy gradient is 2 altogether, and its value error 8.
 
-    The value error is 8 altogether. The entropy is 1 in task 0 and 3 in task 2.
+    The entropy is 1 in task 0 and 3 in task 2.
     """
     task = env.task[:-1].long()
 
     def spread(total):
         return torch.full((T, B), total / (T * B))
 
-    terms = map(spread, (T * B, 2.0, 3.0, 4.0, 8.0))
+    terms = map(spread, (-1.0, 2.0, 8.0))
     losses = Losses(*terms, task + 1.0, task.float(), task, task >= 0)
     return collect_part(losses, env, policy_version, version, len(TASKS))
 
@@ -45,9 +46,10 @@ def test_numbers_of_a_whole_batch_come_back():
     versions[0] = -1000  # Of the rollout before.
     parts = [collect(make_env(), versions, 10) for _ in range(3)]
     whole = join_parts(join_parts(*parts[:2]), parts[2])
-    stats = read_stats(whole, torch.tensor(0.5))
-    assert stats.total_loss == 3.0 * T * B
-    assert (stats.pg_loss, stats.baseline_loss, stats.entropy_loss) == (6.0, 9.0, 12.0)
+    stats = read_stats(whole, torch.tensor(0.5), LOSS)
+    entropy_loss = -0.25 * 3 * T * (1 + 3)
+    assert (stats.pg_loss, stats.baseline_loss, stats.entropy_loss) == (6.0, 12.0, entropy_loss)
+    assert stats.total_loss == 18.0 + entropy_loss
     assert (stats.value_loss, stats.entropy) == (8.0 / (T * B), 2.0)
     assert (stats.policy_lag, stats.grad_norm) == (3.0, 0.5)
     assert stats.task_steps == [3 * T, 0, 3 * T]
@@ -60,7 +62,7 @@ def test_episodes_are_found_by_their_end():
     over[0] = True  # The first row was counted with the rollout before.
     over[1, 1] = over[3, 0] = True
     part = collect(make_env()._replace(game_over=over))
-    episodes = read_stats(part, torch.tensor(0.0)).episodes
+    episodes = read_stats(part, torch.tensor(0.0), LOSS).episodes
     assert episodes == [(2, pytest.approx(30.0), 1), (0, pytest.approx(60.0), 3)]
 
 
@@ -69,8 +71,8 @@ def test_what_is_no_step_of_a_game_is_not_counted():
     is_step[1, 1] = False
     versions = torch.zeros(T + 1, B)
     versions[2, 1] = -1000
-    losses = Losses(*[is_step.float()] * 6, task.float(), task, is_step)
+    losses = Losses(*[is_step.float()] * 4, task.float(), task, is_step)
     part = collect_part(losses, make_env(), versions, 2, len(TASKS))
-    stats = read_stats(part, torch.tensor(0.5))
+    stats = read_stats(part, torch.tensor(0.5), LOSS)
     assert stats.task_steps == [T, 0, T - 1]
     assert (stats.value_loss, stats.entropy, stats.policy_lag) == (1, 1, 2)

@@ -41,6 +41,6 @@ def test_failures_are_forgiven_and_forgotten_until_there_are_too_many_in_a_time(
     for _ in range(4):
         failures.note(*failure)
     failures.note(0, "actor 0 (Pong)", "was killed by signal 9 (Killed)")
-    with pytest.raises(RunError, match=r"^actor 1 \(Pong\) failed 5 times within 650 s: Value"):
+    with pytest.raises(RunError, match=r"^actor 1 \(Pong\) failed, 5 times within 650 s: Value"):
         failures.note(*failure)
     assert caplog.messages[-1] == "actor 1 (Pong) failed:\nTraceback:\nValueError: no"

@@ -1,7 +1,7 @@
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.servers.addresses import check_basenames, check_tls, server_addresses
+from torchbeast.servers.addresses import check_basenames, load_tls, server_addresses
 from torchbeast.servers.certificates import make_certificate
 
 
@@ -40,10 +40,10 @@ def test_hosts_beyond_this_machine_need_certificates():
 def test_certificate_and_key_must_belong_together(tmp_path):
     for name, text in zip(("cert", "key", "root"), make_certificate(), strict=True):
         (tmp_path / f"{name}.pem").write_text(text)
-    check_tls(str(tmp_path))
+    load_tls(str(tmp_path))
     for name, text in (("key", make_certificate()[1]), ("root", "no certificate")):
         before = (tmp_path / f"{name}.pem").read_text()
         (tmp_path / f"{name}.pem").write_text(text)
         with pytest.raises(UsageError, match="--tls_dir: "):
-            check_tls(str(tmp_path))
+            load_tls(str(tmp_path))
         (tmp_path / f"{name}.pem").write_text(before)

@@ -53,7 +53,7 @@ def make_actors(game, **changes):
 def test_an_environment_that_raises_again_and_again_ends_the_run(caplog):
     with (
         make_actors(RAISES) as actors,
-        pytest.raises(RunError, match=r"^actor 0 \(Raises\) failed 5 times within 900 s: Zero"),
+        pytest.raises(RunError, match=r"^actor 0 \(Raises\) failed, 5 times within 900 s: Zero"),
     ):
         actors.run(0)
     first, second, *_ = caplog.messages
@@ -120,7 +120,7 @@ def test_an_actor_is_replaced_whatever_its_environment_does_to_its_processes(nam
     with (
         make_actors(f"tests.train.test_monobeast_actors:{name}-v0") as actors,
         pytest.raises(
-            RunError, match=rf"^actor 0 \({name}\) was killed by signal 9 \(Killed\) 5 times"
+            RunError, match=rf"^actor 0 \({name}\) was killed by signal 9 \(Killed\), 5 times"
         ),
     ):
         actors.run(0)

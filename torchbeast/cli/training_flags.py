@@ -15,7 +15,7 @@ from torchbeast.cli.parsing import (
     positive,
     positive_amount,
 )
-from torchbeast.core.types import SIGMA_FLOOR
+from torchbeast.core.types import AgentConfig
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS, default_num_actors
 
 # Flags without effect where there is no PopArt.
@@ -125,12 +125,17 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         help="abs_one: clip rewards to [-1, 1] for learning. none: do not clip. (default: abs_one; "
         "none with --use_popart)",
     )
-    add("--beta", type=fraction, default=0.00001, help="PopArt's step size. (default: %(default)s)")
+    add(
+        "--beta",
+        type=fraction,
+        default=AgentConfig().beta,
+        help="PopArt's step size. (default: %(default)s)",
+    )
     add("--beta_per", choices=["target", "batch"], default="target", help=argparse.SUPPRESS)
     add(
         "--sigma_floor",
         type=fraction,
-        default=SIGMA_FLOOR,
+        default=AgentConfig().sigma_floor,
         help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
         "(default: %(default)s)",
     )

@@ -177,7 +177,7 @@ class Learner:
         if self._popart is not None and batch.targets is not None:
             moved = self._popart.moved(batch.targets)
         norm = torch.nn.utils.get_total_norm(batch.gradients)
-        stats = read_stats(batch.stats, norm)  # The only wait for the device.
+        stats = read_stats(batch.stats, norm, self._loss)  # The only wait for the device.
         learning_rate = self._config.learning_rate * (1.0 - self.steps / self._config.total_steps)
         fault = None
         # A gradient that is not finite would spread to all weights: all are clipped together.

@@ -28,14 +28,9 @@ class Losses(NamedTuple):
     """
 
     per_step: Tensor
-    """The weighted loss: the sum of the next three."""
+    """The loss: the next two, and the negative of the third, each with its weight."""
 
     policy_gradient: Tensor
-
-    baseline: Tensor
-
-    entropy: Tensor
-    """Negative: the entropy is maximised."""
 
     value_error: Tensor
     """Half the squared error of the normalised value, without weight."""
@@ -119,23 +114,21 @@ def rollout_losses(
         )
 
     log_policy = torch.log_softmax(logits_tm1, dim=-1)
-    log_pi_a = vtrace.action_log_probs(logits_tm1, a_tm1)
+    log_pi_a = log_policy.gather(-1, a_tm1.unsqueeze(-1)).squeeze(-1)
 
     def mask(term: Tensor) -> Tensor:
         return torch.where(is_step, term, 0.0)
 
     policy_gradient = mask(-log_pi_a * advantages)
     value_error = mask(0.5 * (value_targets - values).square())
-    negative_entropy = mask((log_policy.exp() * log_policy).sum(-1))
-    baseline = config.baseline_cost * value_error
-    entropy = config.entropy_cost * negative_entropy
+    entropy = mask(-(log_policy.exp() * log_policy).sum(-1))
     return Losses(
-        per_step=policy_gradient + baseline + entropy,
+        per_step=policy_gradient
+        + config.baseline_cost * value_error
+        - config.entropy_cost * entropy,
         policy_gradient=policy_gradient.detach(),
-        baseline=baseline.detach(),
-        entropy=entropy.detach(),
         value_error=value_error.detach(),
-        policy_entropy=-negative_entropy.detach(),
+        policy_entropy=entropy.detach(),
         vs=vs,
         task=task_tm1,
         is_step=is_step,

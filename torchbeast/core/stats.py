@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.losses import Losses
+from torchbeast.core.losses import LossConfig, Losses
 from torchbeast.core.types import EnvOutput
 
 
@@ -66,10 +66,7 @@ class PartStats(NamedTuple):
     the device.
     """
 
-    total_loss: Tensor
-    pg_loss: Tensor
-    baseline_loss: Tensor
-    entropy_loss: Tensor
+    policy_gradient: Tensor
     value_error: Tensor
     policy_lag: Tensor
 
@@ -107,10 +104,7 @@ def collect_part(
         lag = (version - policy_version[1:].to(torch.float64)) * losses.is_step
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
-        total_loss=losses.per_step.detach().sum().to(torch.float64),
-        pg_loss=losses.policy_gradient.sum().to(torch.float64),
-        baseline_loss=losses.baseline.sum().to(torch.float64),
-        entropy_loss=losses.entropy.sum().to(torch.float64),
+        policy_gradient=losses.policy_gradient.sum().to(torch.float64),
         value_error=losses.value_error.sum().to(torch.float64),
         policy_lag=lag.sum().to(torch.float64),
         task_steps=is_task.sum((0, 1), dtype=torch.float64),
@@ -125,8 +119,11 @@ def join_parts(a: PartStats, b: PartStats) -> PartStats:
     return PartStats._make([*sums, torch.cat([a.ends, b.ends], dim=1)])
 
 
-def read_stats(part: PartStats, norm: Tensor) -> StepStats:
-    """Copies a whole batch's statistics and the norm of its gradient to the host, in one copy."""
+def read_stats(part: PartStats, norm: Tensor, loss: LossConfig) -> StepStats:
+    """Copies a whole batch's statistics and the norm of its gradient to the host, in one copy.
+
+    ``loss`` has the weights of the loss terms.
+    """
     tensors = (*part, norm.detach())
     flat = torch.cat([x.flatten().to(torch.float64) for x in tensors]).cpu()
     pieces = flat.split([x.numel() for x in tensors])
@@ -135,13 +132,15 @@ def read_stats(part: PartStats, norm: Tensor) -> StepStats:
     task_steps = [int(steps) for steps in batch.task_steps.tolist()]
     entropies = batch.task_entropy.tolist()
     num_steps = max(sum(task_steps), 1)
+    policy_gradient, value_error = batch.policy_gradient.item(), batch.value_error.item()
+    baseline, entropy = loss.baseline_cost * value_error, -loss.entropy_cost * sum(entropies)
     ended = batch.ends[:, batch.ends[0] > 0].T.tolist()
     return StepStats(
-        total_loss=batch.total_loss.item(),
-        pg_loss=batch.pg_loss.item(),
-        baseline_loss=batch.baseline_loss.item(),
-        entropy_loss=batch.entropy_loss.item(),
-        value_loss=batch.value_error.item() / num_steps,
+        total_loss=policy_gradient + baseline + entropy,
+        pg_loss=policy_gradient,
+        baseline_loss=baseline,
+        entropy_loss=entropy,
+        value_loss=value_error / num_steps,
         entropy=sum(entropies) / num_steps,
         policy_lag=batch.policy_lag.item() / num_steps,
         grad_norm=norm.item(),

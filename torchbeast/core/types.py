@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-# The default of --sigma_floor: the lowest sigma of PopArt, as a share of the rewards' mean size.
-SIGMA_FLOOR = 0.1
-
 
 class EnvOutput(NamedTuple):
     """What environments returned, as tensors. The actor pool relies on the order of the fields."""
@@ -139,7 +136,7 @@ class AgentConfig(NamedTuple):
     # What --beta is the step size of: a "target", or all targets of a "batch".
     beta_per: Annotated[str, ("target", "batch")] = "target"
     # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
-    sigma_floor: Fraction = SIGMA_FLOOR
+    sigma_floor: Fraction = 0.1
     # Whether the reward is clipped to [-1, 1] where it is an input of the network.
     clip_reward_input: bool = True
     # Where the memory is reset, in training as in evaluation: where a "life" or a "game" begins.

@@ -89,9 +89,11 @@ def save(path: Path, contents: dict[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any]:
     """Reads a checkpoint without executing anything in it, and checks all that it says.
 
+    Returns:
+        What has the types of ``CONTENTS``; ``agent`` has every field of an AgentConfig.
+
     Raises:
-        UsageError: there is none, or it is damaged. What this function returns has the types of
-            ``CONTENTS``; ``agent`` has every field of an AgentConfig.
+        UsageError: there is none, or it is damaged.
     """
     if not path.exists():
         raise UsageError(f"No checkpoint at {path}{_hint(path)}")
@@ -206,8 +208,11 @@ def _hint(path: Path) -> str:
 def read_meta(path: Path) -> dict[str, Any]:
     """Reads the ``meta.json`` of a checkpoint's run; empty if there is none.
 
+    Returns:
+        What has the types of ``META``.
+
     Raises:
-        UsageError: it is damaged. What this function returns has the types of ``META``.
+        UsageError: it is damaged.
     """
     file = run_of(path) / "meta.json"
     try:

@@ -27,11 +27,6 @@ from torchbeast.runtime.text import EscapingFormatter
 log = logging.getLogger("torchbeast")
 
 
-def default_xpid() -> str:
-    """Returns the name of a run that has none: ``torchbeast-<date>-<time>``."""
-    return datetime.datetime.now().strftime("torchbeast-%Y%m%d-%H%M%S")
-
-
 class FileWriter:
     """Writes a run's records.
 

@@ -154,9 +154,13 @@ def _device_of(module: torch.nn.Module) -> torch.device:
     return next(itertools.chain(module.parameters(), module.buffers())).device
 
 
-def map_tensors(function: Callable[[torch.Tensor], Any], tensors: Any) -> Any:
-    """Returns nested tuples with ``function(tensor)`` in the place of each tensor."""
-    if isinstance(tensors, torch.Tensor):
-        return function(tensors)
-    items = [map_tensors(function, item) for item in tensors]
-    return type(tensors)(*items) if hasattr(tensors, "_fields") else tuple(items)
+def map_tensors(function: Callable[..., Any], *nests: Any) -> Any:
+    """Returns nested tuples with ``function(tensor)`` in the place of each tensor.
+
+    Of several equal nests the function takes the tensors of one place.
+    """
+    first = nests[0]
+    if isinstance(first, torch.Tensor):
+        return function(*nests)
+    items = [map_tensors(function, *parts) for parts in zip(*nests, strict=True)]
+    return type(first)(*items) if hasattr(first, "_fields") else tuple(items)

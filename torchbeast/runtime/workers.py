@@ -172,6 +172,6 @@ class Failures:
         traceback = f":\n{traceback}" if traceback else ""
         if count >= MAX_FAILURES:
             log.error("%s %s%s", name, reason, traceback)
-            raise RunError(f"{name} {reason} {count} times {within}{last}")
+            raise RunError(f"{name} {reason}, {count} times {within}{last}")
         restarting = f"restarting it ({count} of {MAX_FAILURES} failures {within})"
         log.error("%s %s, %s%s", name, reason, restarting, traceback)

@@ -103,25 +103,17 @@ def check_compiled() -> None:
 
 
 def load_tls(tls_dir: str | None) -> list[str] | None:
-    """Loads certificate, key and root of ``--tls_dir``. Raises UsageError if that is impossible."""
+    """Loads the files of ``--tls_dir``. Raises UsageError unless they are a certificate, its key
+    and a root.
+    """
     if tls_dir is None:
         return None
-    try:
-        texts = [(Path(tls_dir) / f"{n}.pem").read_text() for n in ("cert", "key", "root")]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--tls_dir: {error}") from error
-    return texts
-
-
-def check_tls(tls_dir: str | None) -> None:
-    """Raises UsageError unless the files of ``--tls_dir`` are a certificate, its key and a root."""
-    if tls_dir is None:
-        return
-    load_tls(tls_dir)  # Names a file that is missing, which ssl does not.
-    directory = Path(tls_dir)
+    cert, key, root = paths = [Path(tls_dir) / f"{name}.pem" for name in ("cert", "key", "root")]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_verify_locations(directory / "root.pem")
-        context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+        texts = [path.read_text() for path in paths]  # Names a missing file, which ssl does not.
+        context.load_verify_locations(root)
+        context.load_cert_chain(cert, key)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
-        raise UsageError(f"--tls_dir: {error.args[-1]}") from error
+        raise UsageError(f"--tls_dir: {error}") from error
+    return texts

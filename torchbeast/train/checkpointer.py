@@ -67,10 +67,8 @@ class Checkpointer:
         self._learner = learner
         self._progress = progress
         self._next_save = time.monotonic() + self._config.checkpoint_interval_s
-        self.saved_step: int | None = None
-        """Agent steps of the checkpoint that has the newest weights; None before :meth:`save`."""
-        # Of model.tar, as it was loaded or last written; 0 for a new run.
-        self._step_on_disk = learner.steps
+        self.saved_step: int | None = learner.steps or None
+        """Agent steps of ``model.tar``, as it was loaded or last written; None without one."""
 
     @property
     def path(self) -> Path:
@@ -95,8 +93,7 @@ class Checkpointer:
             return True
         if self._learner.is_diverged:
             return False
-        if self._learner.steps == self._step_on_disk and self.path.exists():
-            self.saved_step = self._step_on_disk
+        if self._learner.steps == self.saved_step and self.path.exists():
             return True
         with self._learner.between_batches():  # Weights and counts are of one moment.
             contents = {
@@ -108,7 +105,7 @@ class Checkpointer:
             }
         if not self._write(self.path, contents):
             return False
-        self.saved_step = self._step_on_disk = contents["steps"]
+        self.saved_step = contents["steps"]
         return True
 
     def keep_copy_if_due(self, stats: StepStats) -> None:

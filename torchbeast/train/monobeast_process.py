@@ -100,18 +100,12 @@ class RolloutBuffers:
         return share(torch.zeros(self._count, self.num_rows, 1, *shape, dtype=dtype))
 
 
-def join_buffers(parts: Sequence[Any]) -> Any:
-    """Joins rollouts, or their fields, to leaves ``[T + 1, B, ...]``.
-
-    A single one is returned without a copy.
-    """
-    first = parts[0]
+def join_buffers(parts: Sequence[Rollout]) -> Rollout:
+    """Joins rollouts to leaves ``[T + 1, B, ...]``. A single one is returned without a copy."""
     if len(parts) == 1:
-        return first
-    if isinstance(first, torch.Tensor):
-        return torch.cat(list(parts), dim=1)
-    fields = [join_buffers(leaves) for leaves in zip(*parts, strict=True)]
-    return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)
+        return parts[0]
+    joined: Rollout = map_tensors(lambda *tensors: torch.cat(tensors, dim=1), *parts)
+    return joined
 
 
 class SharedWeights:

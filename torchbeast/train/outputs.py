@@ -125,22 +125,23 @@ class RunOutputs:
         self._saved = self._checkpointer.save()
         self._recorder.finish(queues, self._learner)
 
-    def finish(self, is_interrupted: Callable[[], bool], signum: int | None) -> None:
+    def finish(self, is_interrupted: Callable[[], bool]) -> None:
         """Evaluates the final agent, unless the run was interrupted, and says how it ended.
 
         Raises:
             RunError: the run could not be saved.
         """
-        if not is_interrupted():
+        interrupted = is_interrupted()
+        if not interrupted:
             self._evaluator.finish(self._learner, is_interrupted)
         for line in [*self._recorder.progress.summary(), *self._evaluator.summary()]:
             print(line)
         print(f"{self._learner.steps:,} steps; run in {self._path}", flush=True)
         if not self._saved:
-            if signum is None:
+            if not interrupted:
                 raise RunError("the last steps are not saved")
             log.error("The last steps are not saved")
-        elif signum is not None:
+        elif interrupted:
             print(self._describe_saved(), flush=True)
         elif self._checkpointer.saved_step is not None:
             print(describe_next(self._plan), flush=True)

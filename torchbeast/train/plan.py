@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import math
 import os
@@ -17,7 +18,6 @@ from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
-from torchbeast.records.file_writer import default_xpid
 from torchbeast.records.run_files import run_path
 from torchbeast.records.scalars import check_logger
 from torchbeast.records.validation import read
@@ -29,7 +29,7 @@ from torchbeast.runtime.allocation import (
     divide,
 )
 from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
-from torchbeast.runtime.ranks import Ranks
+from torchbeast.runtime.ranks import Ranks, read_ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores
 from torchbeast.train.config import TrainingConfig
 
@@ -78,7 +78,7 @@ def make_plan(
 
     Args:
         config: the configuration. Its batch size, actors, servers and cores are each rank's.
-        ranks: the processes that learn together; by default this one alone.
+        ranks: the processes that learn together; by default those that the environment names.
         has_pool: whether servers and inference threads are needed. MonoBeast has neither, and its
             ``num_actors`` is per game, as in 2019.
 
@@ -89,7 +89,7 @@ def make_plan(
         UsageError: the configuration contradicts itself, the games or this machine.
         RunError: a custom environment failed when it was made.
     """
-    ranks = ranks or Ranks()
+    ranks = ranks or read_ranks()
     num_tasks = len(config.games)
     if ranks.is_first:
         check_logger(config.output.logger)
@@ -115,7 +115,7 @@ def make_plan(
     threads = _plan_threads(config, agent_type, devices, cores)
     return RunPlan(
         config=config,
-        xpid=config.output.xpid or default_xpid(),
+        xpid=config.output.xpid or f"torchbeast-{datetime.datetime.now():%Y%m%d-%H%M%S}",
         agent=_describe_agent(config, agent_type, spec),
         full_action_space=spec.full_action_space,
         shares=shares,

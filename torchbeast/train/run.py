@@ -38,7 +38,7 @@ RANK_SEEDS = 1_000_003
 class TrainingRun:
     """Agent, learner, published weights and outputs of one run, or of one rank of it.
 
-    A context manager: inside it a signal ends :meth:`watch` instead of the process.
+    A context manager: inside it a signal ends :meth:`supervise` instead of the process.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class TrainingRun:
         signum = self._signals.received
         if self.threads.error is not None and signum is None:
             raise self._find_reason(self.threads.error)
-        self._outputs.finish(self._is_interrupted, signum)
+        self._outputs.finish(self._is_interrupted)
         if self.threads.error is not None:  # It came beside a signal.
             raise self._find_reason(self.threads.error)
         if signum is None and self.learner.is_stopped:

@@ -14,6 +14,7 @@ import torch
 
 from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
+from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
@@ -32,10 +33,8 @@ from torchbeast.train.plan import RunPlan
 
 log = logging.getLogger("torchbeast")
 
-# Fields of an agent that may change while a run is stopped.
-MAY_CHANGE = ("beta", "beta_per", "sigma_floor")
-# Fields that no flag sets: they are the checkpoint's.
-FROM_CHECKPOINT = ("clip_reward_input",)
+# Fields of an agent that may change while a run is stopped; the last one is the checkpoint's.
+MAY_CHANGE = (*POPART_FLAGS, "clip_reward_input")
 
 
 def recipe(config: TrainingConfig) -> dict[str, Any]:
@@ -81,7 +80,8 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         )
     agent = make_agent(config)
     try:
-        changed = changed_fields(contents["agent"], config)
+        changes = describe_changes(AgentConfig(**contents["agent"]), config, MAY_CHANGE)
+        changed = [change.removeprefix("--") for change in changes]
         if changed:
             raise UsageError(
                 f"{path} is of another agent: {'; '.join(changed)}; repeat the flags that the run "
@@ -106,17 +106,6 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
             torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, RuntimeError) as error:
         raise damaged(path, error) from error
-
-
-def changed_fields(saved: dict[str, Any], config: AgentConfig) -> list[str]:
-    """Describes the fields in which a saved agent differs from ``config``: ``use_lstm True ->
-    False``.
-
-    Fields that may differ are left out.
-    """
-    ignored = {name: getattr(config, name) for name in (*MAY_CHANGE, *FROM_CHECKPOINT)}
-    before = AgentConfig(**saved)._replace(**ignored)
-    return [change.removeprefix("--") for change in describe_changes(before, config)]
 
 
 def _check_weights(state: dict[str, Any], agent: Agent) -> None:
