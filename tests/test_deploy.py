@@ -57,6 +57,7 @@ def run_slurm_job(script, tmp_path, num_nodes, srun):
     return subprocess.run(command, env=environment, check=False).returncode
 
 
+# The list of so many nodes fills a pipe, which whoever wants the first one closes.
 @pytest.mark.parametrize(("num_nodes", "code"), [(2, 3), (100_000, 0)])
 def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
     srun = f'echo "$@" > "{tmp_path}/srun"; exit {code}'

@@ -123,14 +123,13 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
 
 
 def test_signal_during_imports_ends_the_process(start, tmp_path):
-    signum = signal.SIGINT
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
     process = psutil.Process(run.process.pid)
     wait_until(lambda: any("libtorch" in m.path for m in process.memory_maps()))
     family = run.family()
-    run.process.send_signal(signum)
+    run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish()
-    assert code == -signum, err
+    assert code == -signal.SIGINT, err
     assert err == "Starting\n"
     nothing_left(run, family)
 

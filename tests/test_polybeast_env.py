@@ -63,7 +63,6 @@ def test_each_server_and_its_replacement_draw_other_numbers(monkeypatch):
 def test_a_signal_ends_it_while_it_waits_for_an_environment_at_the_start(
     start, tmp_path, monkeypatch
 ):
-    signum = signal.SIGTERM
     monkeypatch.setenv("HANGING", str(tmp_path / "hanging"))
     run = start(
         "polybeast_env", "--env=tests.hostile:HangsWhenMade-v0",
@@ -71,6 +70,6 @@ def test_a_signal_ends_it_while_it_waits_for_an_environment_at_the_start(
     )  # fmt: skip
     wait_until((tmp_path / "hanging").exists)
     family = run.family()
-    run.process.send_signal(signum)
-    assert run.finish(timeout=60) == (-signum, "", "")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish(timeout=60) == (-signal.SIGTERM, "", "")
     nothing_left(run, family, timeout=60)

@@ -163,21 +163,6 @@ TEST_F(ActorPoolTest, InferenceThatDropsABatchEndsThePool) {
   inference.join();
 }
 
-TEST_F(ActorPoolTest, AStepThatTakesTooLongNamesTheServer) {
-  std::atomic<bool> release{false};
-  CountingServer server(directory_.Address(), [&](int step) {
-    if (step == 2) WaitFor([&] { return release.load(); });
-  });
-  ActorOptions options;
-  options.step_timeout = options.connect_timeout = std::chrono::milliseconds(300);
-  PoolRun run({{directory_.Address(), 3}}, options);
-  const std::string error = run.WaitForError();
-  EXPECT_NE(error.find(directory_.Address()), std::string::npos) << error;
-  EXPECT_NE(error.find("it has not answered a step of 3 environments for 0.3 s"), std::string::npos)
-      << error;
-  release = true;
-}
-
 TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
   std::mt19937 random(1);
   for (int cycle = 0; cycle < 12; ++cycle) {

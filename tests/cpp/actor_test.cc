@@ -160,6 +160,22 @@ TEST_F(ActorTest, MovesToANewAddressInTheMiddleOfAStep) {
   WaitFor([&] { return old_server.num_alive() == 0; });
 }
 
+TEST_F(ActorTest, AStepThatTakesTooLongNamesTheServer) {
+  std::atomic<bool> release{false};
+  CountingServer server(directory_.Address(), [&](int step) {
+    if (step == 0) WaitFor([&] { return release.load(); });
+  });
+  Start(3);
+  Answer(*NextSubmission(), 0);
+  actor_->CheckDeadline(Clock::now() + std::chrono::hours(1));
+  release = true;
+  EXPECT_TRUE(NextSubmission()) << error_;  // It connected again.
+  EXPECT_NE(
+      log_.find(directory_.Address() + ": it has not answered a step of 3 environments for 300 s"),
+      std::string::npos)
+      << log_;
+}
+
 TEST_F(ActorTest, WaitsWithoutAnAddressAsLongAsItTakes) {
   CountingServer server(directory_.Address());
   options_.connect_timeout = std::chrono::milliseconds(0);

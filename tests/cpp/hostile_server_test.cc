@@ -17,8 +17,8 @@
 namespace torchbeast {
 namespace {
 
-// For messages that take a while to travel.
-constexpr std::chrono::milliseconds kLongEnough{60'000};
+// For messages that take a while to travel, and for servers that are given up.
+constexpr std::chrono::milliseconds kLongEnough{60'000}, kShort{2'000};
 
 using ServerStream = grpc::ServerReaderWriter<rpcenv::Reply, rpcenv::Request>;
 
@@ -81,8 +81,7 @@ class HostileServerTest : public ::testing::Test {
  protected:
   HostileServerTest() {
     options_.unroll_length = 2;
-    options_.connect_timeout = std::chrono::seconds(2);
-    options_.step_timeout = std::chrono::milliseconds(500);
+    options_.connect_timeout = options_.step_timeout = kLongEnough;
   }
 
   // Runs a pool against `behaviour` until it fails; returns why.
@@ -129,18 +128,15 @@ class HostileServerTest : public ::testing::Test {
 };
 
 TEST_F(HostileServerTest, OneThatEndsEveryStreamIsGivenUp) {
-  EXPECT_NE(Run([](ServerStream*) { return grpc::Status::OK; }).find("No environment server"),
-            std::string::npos);
-  for (auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED,
-                    grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::DEADLINE_EXCEEDED,
-                    grpc::StatusCode::INTERNAL, grpc::StatusCode::DATA_LOSS}) {
-    const std::string error = Run([code](ServerStream*) { return grpc::Status(code, "nonsense"); });
-    EXPECT_NE(error.find("No environment server"), std::string::npos) << error;
-    EXPECT_NE(error.find("nonsense"), std::string::npos) << error;
-  }
+  options_.connect_timeout = kShort;
+  const std::string error =
+      Run([](ServerStream*) { return grpc::Status(grpc::StatusCode::INTERNAL, "nonsense"); });
+  EXPECT_NE(error.find("No environment server"), std::string::npos) << error;
+  EXPECT_NE(error.find("nonsense"), std::string::npos) << error;
 }
 
 TEST_F(HostileServerTest, OneThatOpensAndEndsIsGivenUp) {
+  options_.connect_timeout = kShort;
   const std::string error = Run([](ServerStream* stream) {
     rpcenv::Request request;
     if (stream->Read(&request)) stream->Write(GoodReply(request));
@@ -150,17 +146,15 @@ TEST_F(HostileServerTest, OneThatOpensAndEndsIsGivenUp) {
 }
 
 TEST_F(HostileServerTest, OneThatRefusesEndsTheRunAtOnce) {
-  options_.connect_timeout = kLongEnough;
-  for (auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::INVALID_ARGUMENT,
-                    grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::PERMISSION_DENIED}) {
-    const std::string error =
-        Run([code](ServerStream*) { return grpc::Status(code, "protocol version 2"); });
-    EXPECT_NE(error.find("it refuses this actor pool: protocol version 2"), std::string::npos)
-        << error;
-  }
+  const std::string error = Run([](ServerStream*) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "protocol version 2");
+  });
+  EXPECT_NE(error.find("it refuses this actor pool: protocol version 2"), std::string::npos)
+      << error;
 }
 
 TEST_F(HostileServerTest, OneThatNeverOpensIsGivenUp) {
+  options_.connect_timeout = kShort;
   const std::string error = Run([](ServerStream* stream) {
     rpcenv::Request request;
     while (stream->Read(&request)) {
@@ -285,6 +279,7 @@ class UnparsableServer {
 };
 
 TEST_F(HostileServerTest, OneWhoseRepliesCannotBeParsedIsGivenUp) {
+  options_.connect_timeout = kShort;
   UnparsableServer server(directory_.Address());
   EXPECT_NE(Run().find("cannot be parsed"), std::string::npos);
 }

@@ -1,11 +1,9 @@
 """The actor pool against real server processes, which are killed, stopped and made to fail."""
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import socket
-import threading
 import time
 
 import numpy as np
@@ -14,9 +12,8 @@ import torch
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher
 from tests.libtorchbeast.environments import serve
+from tests.libtorchbeast.pools import Pool, T
 from tests.processes import wait_until
-
-T = 5
 
 
 @pytest.fixture
@@ -37,60 +34,6 @@ def start_server(tmp_path):
     for process in processes:
         process.kill()
         process.join()
-
-
-class Pool:
-    """An actor pool with an inference thread that counts: the action is the call's number."""
-
-    def __init__(self, addresses, envs=1, queue_size=None, state=(), **options):
-        self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
-        self.batcher = DynamicBatcher(batch_dim=1, timeout_ms=10)
-        self.pool = ActorPool(
-            T, self.queue, self.batcher, addresses, state, environments_per_stream=envs, **options
-        )
-        self.error = None
-        self.calls = 0
-        self._threads = [
-            threading.Thread(target=self._infer, daemon=True),
-            threading.Thread(target=self._run, daemon=True),
-        ]
-
-    def _infer(self):
-        for batch in self.batcher:
-            env_output, state = batch.get_inputs()
-            batch_size = env_output[1].shape[1]
-            self.calls += 1
-            action = torch.full((1, batch_size, 1), self.calls)
-            seen = env_output[7].to(torch.float32)  # Anything of the right shape.
-            batch.set_outputs(((action, seen), tuple(s + 1 for s in state)))
-
-    def _run(self):
-        try:
-            self.pool.run()
-        except Exception as error:
-            self.error = error
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self):
-        with contextlib.suppress(RuntimeError):
-            self.queue.close()
-        with contextlib.suppress(RuntimeError):
-            self.batcher.close()
-        for thread in self._threads:
-            thread.join(timeout=60)
-            assert not thread.is_alive()
-
-    def wait_for_error(self):
-        self._threads[1].join(timeout=60)
-        assert self.error is not None
-        return str(self.error)
 
 
 def check_rollouts(rollouts):
@@ -128,7 +71,6 @@ def test_rollouts_hold_what_the_environment_did(start_server, envs):
     address, _ = start_server(task=4)
     endless = {"connect_timeout_s": float("inf"), "step_timeout_s": float("inf")}
     with Pool([address], envs, **endless) as pool:
-        assert pool.pool.count() >= 0
         items = [next(pool.queue) for _ in range(8 * envs)]
     for e in range(envs):
         rollouts = items[e::envs]
@@ -202,9 +144,15 @@ def wait_for_task(pool, task):
     wait_until(lambda: next(pool.queue)[0][0][3][0, 0] == task, 60)
 
 
-def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
-    (first, _), (second, process) = (start_server(task=i, name=f"s{i}") for i in range(2))
+def wait_for_sockets(directory, *names):
+    """Waits for servers that start: their imports would take most of a short connect timeout."""
+    for name in names:
+        wait_until((directory / name).exists, 60)
 
+
+def test_a_lost_server_may_stay_away_while_another_one_answers(start_server, tmp_path, caplog):
+    (first, _), (second, process) = (start_server(task=i, name=f"s{i}") for i in range(2))
+    wait_for_sockets(tmp_path, "s0", "s1")
     with Pool([first, second], queue_size=2, connect_timeout_s=4, num_threads=2) as pool:
         wait_for_task(pool, 1)
         process.kill()
@@ -214,6 +162,7 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
             next(pool.queue)
             time.sleep(0.05)  # Else both cores are busy for nothing.
         assert pool.error is None
+        assert f"{second}: still away: " in caplog.text
         start_server(task=1, name="s1")
         wait_for_task(pool, 1)
     assert pool.error is None
@@ -222,6 +171,7 @@ def test_a_lost_server_may_stay_away_while_another_one_answers(start_server):
 def test_a_stream_follows_its_server_to_another_address(start_server):
     first, process = start_server(task=1, name="first")
     with Pool(["", ""], connect_timeout_s=60) as pool:
+        assert (pool.pool.count(), pool.pool.stream_counts()) == (0, [0, 0])
         pool.pool.set_address(0, first)
         assert next(pool.queue)[0][0][3][0, 0] == 1
         process.kill()
@@ -232,8 +182,9 @@ def test_a_stream_follows_its_server_to_another_address(start_server):
     assert pool.pool.stream_counts()[1] == 0
 
 
-def test_when_all_servers_stay_away_the_pool_ends(start_server):
+def test_when_all_servers_stay_away_the_pool_ends(start_server, tmp_path):
     servers = [start_server(name=f"s{i}") for i in range(2)]
+    wait_for_sockets(tmp_path, "s0", "s1")
     with Pool([address for address, _ in servers], connect_timeout_s=5) as pool:
         for _ in range(4):
             next(pool.queue)
@@ -303,6 +254,7 @@ def test_close_with_a_stopped_server(start_server):
         ({"max_environment_failures": -1}, "max_environment_failures must be from 0"),
         ({"tls": ["certificate", "key"]}, "tls must be"),
         ({"tls": ["", "", ""]}, "tls must be"),
+        ({"tls_server_name": "here"}, "tls_server_name needs tls"),
         ({"num_threads": 0}, "num_threads must be >= 1"),
         ({"batch_dim": 0}, "The learner queue must have batch_dim 1"),
     ],

@@ -6,11 +6,11 @@ import subprocess
 import threading
 
 import pytest
-import torch
 
-from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from libtorchbeast import Server
 from tests.conftest import ROOT
 from tests.libtorchbeast.environments import mock_server
+from tests.libtorchbeast.pools import Pool, T
 from tests.processes import wait_until
 from torchbeast.envs.mock import Mock
 
@@ -42,32 +42,9 @@ def server(tmp_path_factory):
 
 def run_pool(address, tls, **options):
     """Takes one rollout; returns it and what the pool raised."""
-    queue, batcher = BatchingQueue(batch_dim=1, maximum_batch_size=1), DynamicBatcher()
-    options = {"connect_timeout_s": 60, **options}
-    pool = ActorPool(2, queue, batcher, [address], (), tls=tls, **options)
-    errors = []
-
-    def run():
-        try:
-            pool.run()
-        except RuntimeError as error:
-            errors.append(error)
-            queue.close()
-
-    def infer():
-        for batch in batcher:
-            batch.get_inputs()
-            batch.set_outputs(((torch.zeros(1, 1, 1, dtype=torch.int64),), ()))
-
-    threads = [threading.Thread(target=f, daemon=True) for f in (run, infer)]
-    for thread in threads:
-        thread.start()
-    rollout = next(queue, None)
-    batcher.close()
-    for thread in threads:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
-    return rollout, errors
+    with Pool([address], tls=tls, **{"connect_timeout_s": 60, **options}) as pool:
+        rollout = next(pool.queue, None)
+    return rollout, pool.error
 
 
 def test_both_sides_show_certificates_and_no_proxy_is_asked(server, monkeypatch):
@@ -76,21 +53,15 @@ def test_both_sides_show_certificates_and_no_proxy_is_asked(server, monkeypatch)
     monkeypatch.delenv("no_proxy", raising=False)
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")  # Nothing listens there.
-    rollout, errors = run_pool(address, tls)
-    assert not errors
-    assert rollout[0][0][0].shape == (3, 1, 4, 84, 84)
+    rollout, error = run_pool(address, tls)
+    assert error is None
+    assert rollout[0][0][0].shape == (T + 1, 1, 4, 84, 84)
 
 
 def log_of_a_pool(address, tls, caplog, **options):
     """Runs a pool until it logs something; returns that."""
-    queue, batcher = BatchingQueue(batch_dim=1), DynamicBatcher()
-    pool = ActorPool(2, queue, batcher, [address], (), tls=tls, connect_timeout_s=20, **options)
-    thread = threading.Thread(target=pool.run, daemon=True)
-    thread.start()
-    wait_until(lambda: caplog.text or not thread.is_alive(), 60)
-    queue.close()
-    thread.join(timeout=60)
-    assert not thread.is_alive()
+    with Pool([address], tls=tls, connect_timeout_s=20, **options) as pool:
+        wait_until(lambda: caplog.text or pool.error, 60)
     assert f"Environment server at {address}: no answer for 1 s: " in caplog.text
     assert "do both sides use TLS?" in caplog.text
     return caplog.text
@@ -106,8 +77,8 @@ def test_a_server_of_another_root_is_refused(server, tmp_path, caplog):
 def test_the_name_to_verify_may_be_another_one_than_the_address(server, caplog):
     address, tls = server
     address = address.replace("localhost", "127.0.0.1")
-    rollout, errors = run_pool(address, tls, tls_server_name="localhost")
-    assert rollout is not None, errors
+    rollout, error = run_pool(address, tls, tls_server_name="localhost")
+    assert rollout is not None, error
     assert "elsewhere" in log_of_a_pool(address, tls, caplog, tls_server_name="elsewhere")
 
 

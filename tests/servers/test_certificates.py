@@ -3,9 +3,9 @@
 import pytest
 
 from tests.libtorchbeast.environments import mock_server
+from tests.libtorchbeast.pools import T
 from tests.libtorchbeast.test_tls import run_pool
-
-certificates = pytest.importorskip("torchbeast.servers.certificates", reason="no cryptography")
+from torchbeast.servers import certificates
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +23,13 @@ def address(tls):
 def take_rollout(address, tls, connect_timeout_s=60):
     """Returns a rollout, or what the pool raised."""
     options = {"connect_timeout_s": connect_timeout_s, "tls_server_name": certificates.SERVER_NAME}
-    rollout, errors = run_pool(address, tls, **options)
-    return rollout[0] if rollout else str(errors[0])
+    rollout, error = run_pool(address, tls, **options)
+    return rollout[0] if rollout else str(error)
 
 
 def test_a_server_is_known_by_its_name_at_an_address_of_which_nobody_knew(tls, address):
     (env_output, _) = take_rollout(address, tls)
-    assert env_output[0].shape == (3, 1, 4, 84, 84)
+    assert env_output[0].shape == (T + 1, 1, 4, 84, 84)
 
 
 @pytest.mark.parametrize("knows_the_server", [False, True])
