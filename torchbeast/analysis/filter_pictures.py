@@ -12,7 +12,7 @@ from torchbeast.analysis.filters import find_layer
 from torchbeast.models import Agent
 
 STEPS = 60
-STEP = 0.8  # Of a pixel in one of them, root mean square.
+STEP_SIZE = 0.8  # Gray levels of a pixel, root mean square.
 JITTER = 2  # Pixels.
 SILENT_SLOPE = 0.01
 GAP = 2  # Pixels between filters.
@@ -52,7 +52,7 @@ def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
             # By its own size: deep filters have small gradients, first ones large.
             size = gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1).clamp(min=1e-12)
             with torch.no_grad():
-                step = STEP * math.sqrt(pictures[0].numel())
+                step = STEP_SIZE * math.sqrt(pictures[0].numel())
                 pictures = pictures + step * gradient / size
                 pictures = pictures.clamp_(0, 255).roll([-s for s in shift], dims=(2, 3))
     return pictures.detach().numpy()
