@@ -70,7 +70,7 @@ def test_a_stopped_run_resumes_where_it_was(start, tmp_path):
     options = [
         *FAST, "--savedir", tmp_path, "--xpid=run", "--use_popart", "--save_model_every_nsteps=100",
         "--env=PongNoFrameskip-v4,BreakoutNoFrameskip-v4", "--fixed_input_scale",
-        "--torch_initial_weights",
+        "--unit_statistics",
     ]  # fmt: skip
     first = start("polybeast", *options, "--total_steps=100000", "--seed=3")
     wait_until(lambda: read_logs(run))

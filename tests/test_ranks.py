@@ -13,7 +13,7 @@ from tests.processes import all_end, family, kill_family, last_step, read_logs, 
 
 RUN = [
     "--env=Pong,Breakout", "--use_popart", "--agent_type=atari", "--fixed_input_scale",
-    "--torch_initial_weights", "--unroll_length=10", "--batch_size=2", "--num_actors=2",
+    "--unit_statistics", "--unroll_length=10", "--batch_size=2", "--num_actors=2",
     "--num_servers=2", "--xpid=run",
 ]  # fmt: skip
 

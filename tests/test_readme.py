@@ -18,7 +18,7 @@ from torchbeast.train import TrainingConfig, make_plan
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
 # Appended, so that they win.
 SHORT_TRAINING = ["--total_steps=100", "--agent_type=atari", "--unroll_length=10", "--num_actors=6",
-                  "--fixed_input_scale", "--torch_initial_weights"]  # fmt: skip
+                  "--fixed_input_scale", "--unit_statistics"]  # fmt: skip
 SHORT = {"record": ["--movie_steps=20"]}
 SHORT["test"] = SHORT["test_render"] = ["--num_episodes=1", "--sample"]
 

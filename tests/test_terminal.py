@@ -27,7 +27,7 @@ def process(terminal, tmp_path, monkeypatch):
             sys.executable, "-m", "torchbeast.polybeast", "--agent_type=atari",
             "--unroll_length=10", "--batch_size=2", "--num_actors=3",
             "--env=Pong,Breakout", "--use_popart", "--fixed_input_scale",
-            "--torch_initial_weights", f"--savedir={tmp_path}", "--xpid=run", "--total_steps=1e9",
+            "--unit_statistics", f"--savedir={tmp_path}", "--xpid=run", "--total_steps=1e9",
         ],
         stdin=terminal.stream,
         stdout=terminal.stream,

@@ -112,6 +112,17 @@ def test_an_agent_that_learned_from_wrong_pictures_gives_its_encoder_alone(
     assert agent.conv1.weight.equal(source.conv1.weight)
 
 
+def test_statistics_start_with_those_of_random_play_unless_told_otherwise(make_config):
+    options = (f"--env={PONG},{BREAKOUT}", "--use_popart")
+    measured = begin_run(make_config(*options)).baseline
+    unit = begin_run(make_config(*options, "--unit_statistics", "--xpid=unit")).baseline
+    assert (measured.mu[0] < 0) & (measured.mu[1] > 0)
+    assert (measured.sigma != 1).all()
+    assert unit.mu.tolist() == [0, 0]
+    assert unit.sigma.tolist() == [1, 1]
+    assert torch.equal(measured.weight, unit.weight)
+
+
 def test_an_agent_that_sees_frames_as_in_2019_sees_new_games_so(make_config, save_agent):
     save_agent(num_actions=4, tasks=(BREAKOUT,))
     plan = make_plan(make_config(f"--env={PONG}", "--init_from=trained"))

@@ -65,6 +65,8 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     flags.setdefault("max_learner_queue_size", flags.get("batch_size"))
     if uses_popart:
         flags["value_heads"] = "game"
+        # Earlier versions had one flag for both.
+        flags.setdefault("unit_statistics", flags.get("torch_initial_weights", False))
     else:
         flags = {"value_heads": "one", **{k: v for k, v in flags.items() if k not in POPART_FLAGS}}
     # Custom environments of different modules may share a name.

@@ -24,6 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "2019": {
         "fixed_input_scale": True,
         "torch_initial_weights": True,
+        "unit_statistics": True,
         "beta": 0.0003,
         "beta_per": "batch",
         "sigma_floor": 0.0,

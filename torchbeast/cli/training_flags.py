@@ -19,7 +19,7 @@ from torchbeast.core.types import AgentConfig
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS, default_num_actors
 
 # Flags without effect where there is no PopArt.
-POPART_FLAGS = {"beta", "beta_per", "sigma_floor"}
+POPART_FLAGS = {"beta", "beta_per", "sigma_floor", "unit_statistics"}
 
 
 def resolve_flags(flags: Mapping[str, Any], num_games: int) -> dict[str, Any]:
@@ -138,6 +138,11 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         default=AgentConfig().sigma_floor,
         help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
         "(default: %(default)s)",
+    )
+    add(
+        "--unit_statistics",
+        action="store_true",
+        help="PopArt's statistics start at 0 and 1. (default: with those of random play)",
     )
     add_optimizer_flags(parser)
 

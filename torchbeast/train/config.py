@@ -56,6 +56,8 @@ class NetworkConfig(NamedTuple):
     init_from: str | None
     """The trained agent whose weights a new run starts from."""
     torch_initial_weights: bool
+    unit_statistics: bool
+    """Whether PopArt's statistics start at 0 and 1, not with those of random play."""
 
 
 class LearningConfig(NamedTuple):

@@ -74,7 +74,7 @@ def plan_initialisation(plan: RunPlan, seed: int) -> Initialisation:
     if source is not None and source.is_complete:
         return Initialisation(source, [])
     measures = _measures_frames(plan, source) or (
-        network.use_popart and not network.torch_initial_weights
+        network.use_popart and not network.unit_statistics
     )
     return Initialisation(source, _measure(plan, seed) if measures else [])
 
@@ -140,10 +140,10 @@ def initialise(agent: Agent, plan: RunPlan, initialisation: Initialisation) -> N
         agent.set_frame_statistics(mean, std)
     if not network.torch_initial_weights:
         agent.scale_initial_weights()
-        if isinstance(agent.baseline, PopArtLayer):
-            # Else a game that pays in hundreds has advantages of hundreds until --beta has moved
-            # its statistics, thousands of updates later; no policy survives that.
-            agent.baseline.set_statistics([(x.return_mean, x.return_std) for x in measured])
+    if isinstance(agent.baseline, PopArtLayer) and not network.unit_statistics:
+        # Else a game that pays in hundreds has advantages of hundreds until --beta has moved its
+        # statistics, thousands of updates later.
+        agent.baseline.set_statistics([(x.return_mean, x.return_std) for x in measured])
     if source is not None:
         left = copy_encoder(source.agent, agent)
         log.info("Initialised from %s, anew: %s", source.path, ", ".join(left))
