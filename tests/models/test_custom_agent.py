@@ -1,4 +1,4 @@
-"""The examples in docs/popart.md."""
+"""The examples in docs/networks.md."""
 
 import re
 
@@ -13,7 +13,7 @@ from torchbeast.envs import make_env, plan_envs
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
 from torchbeast.records import checkpoint
 
-DOCUMENT = ROOT / "docs" / "popart.md"
+DOCUMENT = ROOT / "docs" / "networks.md"
 TYPE = "tiny_example:Tiny"
 
 

@@ -31,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-# For --help; docs/popart.md and docs/migrating.md say more.
+# For --help; docs/quickstart.md and docs/migrating.md say more.
 DESCRIPTIONS = {
     "default": "the IMPALA ResNet, for many cores or a GPU.",
     "small": "a shallow network with small, frequent updates, 2 million steps; for two cores.",
