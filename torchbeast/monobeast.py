@@ -7,7 +7,6 @@ steps one environment, acts on its own, and writes rollouts into shared memory.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -42,8 +41,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def train(flags: argparse.Namespace, signals: StopSignals) -> int:
-    """Trains until --total_steps or a signal. Returns the exit code."""
+def train(flags: argparse.Namespace, signals: StopSignals) -> None:
+    """Trains until --total_steps or a signal."""
     from torchbeast.train import TrainingConfig, TrainingRun, make_plan, open_run
     from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
     from torchbeast.train.monobeast_process import RolloutBuffers, SharedWeights, actor_config
@@ -51,30 +50,28 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     config = TrainingConfig.from_flags(vars(flags))
     plan = make_plan(config, has_pool=False)
     num_buffers = count_buffers(plan)
-    with contextlib.ExitStack() as stack:
-        plan = stack.enter_context(open_run(plan))
-        run = stack.enter_context(TrainingRun(plan, signals, SharedWeights))
+    with open_run(plan) as plan, TrainingRun(plan, signals, SharedWeights) as run:
         agent = run.learner.agent
         buffers = RolloutBuffers(agent.config, config.learning.unroll_length, num_buffers)
-        actors = stack.enter_context(
-            ActorProcesses(actor_config(plan, run.server_seed, agent), buffers, run.weights)
-        )
-        for i in range(plan.num_actors):
-            run.threads.start(f"actor-{i}", actors.run, i)
-        for i in range(plan.threads.learner_threads):
-            run.threads.start(
-                f"learner-{i}",
-                learner_loop,
-                actors,
-                run.learner,
-                plan.devices.learner,
-                run.rollouts_at_once,
+        settings = actor_config(plan, run.server_seed, agent)
+        with ActorProcesses(settings, buffers, run.weights) as actors:
+            for i in range(plan.num_actors):
+                run.threads.start(f"actor-{i}", actors.run, i)
+            for i in range(plan.threads.learner_threads):
+                run.threads.start(
+                    f"learner-{i}",
+                    learner_loop,
+                    actors,
+                    run.learner,
+                    plan.devices.learner,
+                    run.rollouts_at_once,
+                )
+            run.supervise(
+                check=lambda: None,
+                queues=lambda: {"learner": actors.num_full(), "inference": 0},
+                stop=actors.stop,
             )
-        return run.supervise(
-            check=lambda: None,
-            queues=lambda: {"learner": actors.num_full(), "inference": 0},
-            stop=actors.stop,
-        )
+        run.finish()
 
 
 def count_buffers(plan: RunPlan) -> int:

@@ -7,7 +7,6 @@ whole rollouts to learner threads.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import re
 import sys
@@ -21,6 +20,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
+    from torchbeast.models import Agent
     from torchbeast.servers.sources import ServerSource
     from torchbeast.train import RunPlan, TrainingConfig
 
@@ -56,8 +56,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def train(flags: argparse.Namespace, signals: StopSignals) -> int:
-    """Trains until --total_steps or a signal. Returns the exit code."""
+def train(flags: argparse.Namespace, signals: StopSignals) -> None:
+    """Trains until --total_steps or a signal."""
     from torchbeast.servers import addresses as servers_lib
     from torchbeast.train import TrainingConfig, TrainingRun, make_plan, open_run
     from torchbeast.train.polybeast_pipeline import Pipeline
@@ -66,27 +66,24 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> int:
     servers_lib.check_compiled()
     plan = make_plan(TrainingConfig.from_flags(vars(flags)))
     check_pool(plan)
-    with contextlib.ExitStack() as stack:
-        plan = stack.enter_context(open_run(plan))
-        run = stack.enter_context(
-            TrainingRun(
-                plan,
-                signals,
-                lambda agent: PublishedWeights(
-                    lambda: agent.inference_copy().to(plan.devices.inference),
-                    plan.threads.inference_threads,
-                ),
+
+    def make_weights(agent: Agent) -> PublishedWeights:
+        return PublishedWeights(
+            lambda: agent.inference_copy().to(plan.devices.inference),
+            plan.threads.inference_threads,
+        )
+
+    with open_run(plan) as plan, TrainingRun(plan, signals, make_weights) as run:
+        with find_servers(plan, run.server_seed) as servers:
+            pipeline = Pipeline(plan, run, servers)
+            pipeline.start()
+            run.supervise(
+                check=pipeline.check,
+                queues=pipeline.sizes,
+                stop=pipeline.close,
+                hosts=pipeline.hosts,
             )
-        )
-        servers = stack.enter_context(find_servers(plan, run.server_seed))
-        pipeline = Pipeline(plan, run, servers)
-        pipeline.start()
-        return run.supervise(
-            check=pipeline.check,
-            queues=pipeline.sizes,
-            stop=pipeline.close,
-            hosts=pipeline.hosts,
-        )
+        run.finish()
 
 
 def check_pool(plan: RunPlan) -> None:

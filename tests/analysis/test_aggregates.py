@@ -45,7 +45,7 @@ def test_the_interval_is_that_of_all_resamples():
 
 def test_resamples_stay_within_each_game_and_draw_whole_agents():
     # Within a game all seeds agree: whatever is drawn, the mean is the same.
-    assert bootstrap(arrays([1, 1], [9, 9, 9]), mean) == (5, 5)
+    assert bootstrap(arrays([1, 1, 1], [9, 9, 9]), mean) == (5, 5)
     # Each agent is good in one game, and all are equally good in the mean.
     assert bootstrap(arrays([3, 0, 0], [0, 3, 0], [0, 0, 3]), mean) == (1, 1)
 
@@ -59,6 +59,7 @@ def test_resamples_of_games_draw_whole_games():
     assert bootstrap_games(scores[:9], mean) is None
 
 
-def test_fewer_than_three_seeds_have_no_interval():
-    assert bootstrap(arrays([1], [2, 4]), mean) is None
-    assert bootstrap(arrays([1], [2, 4, 5]), mean) is not None
+def test_fewer_than_three_seeds_or_games_that_lack_one_have_no_interval():
+    assert bootstrap(arrays([1, 3], [2, 4]), mean) is None
+    assert bootstrap(arrays([1, 3, 2], [2, 4, 5]), mean) is not None
+    assert bootstrap(arrays([1, 3], [2, 4, 5]), mean) is None

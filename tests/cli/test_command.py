@@ -124,9 +124,9 @@ def test_a_thread_that_is_still_inside_torch_does_not_abort_the_process(tmp_path
         "threads.start('learner', learn)",
         "threads.join(0.5)",
         "print('saved', file=sys.stderr)",
-        "return 3",
+        "raise RunError('over')",
     )
-    assert (code, err) == (3, "saved\n")
+    assert (code, err) == (1, "saved\ntest: error: over\n")
 
 
 def test_a_python_without_the_packages_is_told_where_they_are():

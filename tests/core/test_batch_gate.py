@@ -27,7 +27,7 @@ def test_close_wakes_threads_that_wait():
 
 def test_a_run_can_be_saved_while_it_waits_for_other_processes():
     def save():
-        with gate.between_batches():
+        with gate.without_update():
             saved.append(list(learned))
 
     def wait():

@@ -112,6 +112,7 @@ def test_a_server_yields_the_same_rows(tmp_path):
     ("reward", "truncated", "message"),
     [
         (float("nan"), False, "its reward is"),
+        (2e38, False, "its return is"),
         (0.0, 0, "returned 0 for `truncated`, which is no bool"),
     ],
 )
@@ -121,7 +122,7 @@ def test_what_a_step_must_not_return_is_an_error(reward, truncated, message):
     stream = EnvStream(env, task=0)
     stream.initial()
     with pytest.raises(ValueError, match=message):
-        stream.step(0)
+        [stream.step(0) for _ in range(2)]
 
 
 def test_an_observation_that_is_not_finite_is_an_error():

@@ -114,11 +114,11 @@ def test_flags_that_a_mode_does_not_read_are_named(tmp_path, caplog):
     assert [record.message for record in caplog.records[:3]] == [
         f"--{name} has no effect in --mode test" for name in ("beta", "movie", "total_steps")
     ]
-    arguments = ["--mode=env_info", f"--env={PONG}", "--preprocessing=machado", "--sample"]
+    arguments = ["--mode=env_info", f"--env={PONG}", "--preprocessing=machado", "--greedy"]
     caplog.clear()
     assert polybeast_learner.main(arguments) == 0
     assert [record.message for record in caplog.records] == [
-        f"--{name} has no effect in --mode env_info" for name in ("sample", "preprocessing")
+        f"--{name} has no effect in --mode env_info" for name in ("greedy", "preprocessing")
     ]
 
 

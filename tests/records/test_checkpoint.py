@@ -32,7 +32,7 @@ def test_failed_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     [
         ("other", "No checkpoint at .*other.*; runs in .*: run; shipped agents in .*: .*Pong,"),
         ("run:600", r"No checkpoint at .*000000600.*; there are 500$"),
-        ("rum", r"No checkpoint at .* \(did you mean --xpid run\?\); runs in "),
+        ("rum", r"No checkpoint at .* \(did you mean run\?\); runs in "),
         ("Pong:5", r"No checkpoint at .*000000005.*; the copies of a shipped agent hold filters"),
     ],
 )
@@ -45,7 +45,7 @@ def test_a_missing_checkpoint_is_named_with_those_there_are(tmp_path, name, mess
 
 def test_where_the_shipped_agents_are_is_said_outside_a_clone(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "SHIPPED", tmp_path / "nothing")
-    with pytest.raises(UsageError, match="has the shipped agents: --savedir CLONE/models"):
+    with pytest.raises(UsageError, match="has the shipped agents: name CLONE/models/NAME"):
         checkpoint.load(tmp_path / "Pong" / "model.tar")
 
 

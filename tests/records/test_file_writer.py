@@ -1,9 +1,11 @@
 import json
 import logging
+from functools import partial
 
 import pytest
 
-from torchbeast.records import checkpoint, run_files
+from torchbeast.core.types import RunError, UsageError
+from torchbeast.records import checkpoint, file_writer, run_files
 from torchbeast.records.file_writer import FileWriter
 
 FIELDS = ["step", "loss"]
@@ -84,3 +86,27 @@ def test_records_that_cannot_be_written_do_not_end_the_run(make, tmp_path, caplo
             writer.gradients({"a/norm": 1.0}, step)
     said = [r.getMessage() for r in caplog.records if "No space left" in r.getMessage()]
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(("kind", "shows_traceback"), [(RunError, False), (ValueError, True)])
+def test_what_ends_a_run_is_in_its_log(make, tmp_path, caplog, kind, shows_traceback):
+    try:
+        raise kind("it diverged")
+    except (RunError, ValueError) as error:
+        make().error(error)
+    text = (tmp_path / "run" / "out.log").read_text()
+    assert "ERROR torchbeast: it diverged" in text
+    assert ("Traceback" in text) is shows_traceback
+    assert not caplog.text
+
+
+def test_a_run_that_cannot_begin_is_not_the_latest(make, tmp_path, monkeypatch):
+    make()
+    monkeypatch.setattr(file_writer, "ScalarWriter", partial(_raise, UsageError("no network")))
+    with pytest.raises(UsageError, match="no network"):
+        FileWriter(str(tmp_path), "other", {"args": {}}, FIELDS, None)
+    assert (tmp_path / "latest").resolve().name == "run"
+
+
+def _raise(error, *_, **__):
+    raise error

@@ -25,7 +25,7 @@ def save_agent(tmp_path):
             agent.frame_scale.fill_(0.25)
             if agent.config.use_popart:
                 agent.baseline.set_statistics([(5.0, 2.0)] * len(agent.config.tasks))
-        path = run_files.model_path(tmp_path, name, step)
+        path = run_files.model_path(tmp_path / name, step)
         return checkpoints.save_agent(path, agent, steps=7, emulator_gray=emulator_gray)
 
     return save
@@ -150,7 +150,7 @@ def test_the_reward_input_stays_what_it_was(make_config, save_agent, clips):
     state = resume_or_start(plan)
     assert state.agent_config(plan).clip_reward_input is clips
     learner = make_learner(plan, state, lambda _: None, lambda: None)
-    path = run_files.model_path(plan.config.output.savedir, "run")
+    path = run_files.model_path(plan.directory)
     checkpoint.save(path, {**learner.state_dict(), "progress": {}})
     resumed = resume_or_start(plan)
     assert resumed.steps == 0

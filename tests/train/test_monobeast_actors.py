@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbeast.core.types import RunError
+from torchbeast.core.types import ObservationConfig, RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime import workers
 from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
@@ -43,7 +43,8 @@ def make_actors(game, **changes):
         agent_type="resnet", num_actions=2, observation_shape=(1, 8, 8), tasks=(game,)
     )
     config = ActorConfig(
-        tasks=(0,), agent=agent, env_options={}, compute_dtype=torch.float32, seed=1,
+        tasks=(0,), agent=agent, observation=ObservationConfig(), full_action_space=False,
+        compute_dtype=torch.float32, seed=1,
         step_timeout_s=60,
     )  # fmt: skip
     weights = SharedWeights(make_agent(agent))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbeast.core.types import RunError
+from torchbeast.core.types import ObservationConfig, RunError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.runtime.workers import fork_context, start_worker
 from torchbeast.train.monobeast_process import (
@@ -99,7 +99,9 @@ def test_an_actor_writes_what_it_did_and_the_learner_computes_the_same(on_policy
         def send(self, _):
             pass
 
-    actor = ActorConfig((0,), config, {}, torch.float32, seed=1, step_timeout_s=60)
+    actor = ActorConfig(
+        (0,), config, ObservationConfig(), False, torch.float32, seed=1, step_timeout_s=60
+    )
     _fill_buffers(actor, 0, 1, weights, buffers, Pipe())
     for version, agent in enumerate(agents):
         env, output, versions, state = buffers[version]

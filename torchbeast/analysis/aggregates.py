@@ -64,22 +64,19 @@ def bootstrap(
     other games could.
 
     Args:
-        scores: arrays ``[S]``, one per game; where all have equally many, in one order of seeds.
+        scores: arrays ``[S]``, one per game, in one order of seeds.
         statistic: one of this module's, from scores ``[resamples, S]`` to ``[resamples]``.
         resamples: how many.
 
     Returns:
-        None where no game has ``MIN_SEEDS`` seeds.
+        None where there are fewer than ``MIN_SEEDS`` seeds, or games lack some of them.
     """
-    if max(len(game) for game in scores) < MIN_SEEDS:
+    counts = {len(game) for game in scores}
+    if len(counts) > 1 or min(counts) < MIN_SEEDS:
         return None
-    generator = np.random.default_rng(0)
-    seeds = {
-        count: generator.integers(count, size=(resamples, count))
-        for count in sorted({len(game) for game in scores})
-    }
-    drawn = [game[seeds[len(game)]] for game in scores]
-    return percentile_interval(statistic(drawn))
+    (count,) = counts
+    seeds = np.random.default_rng(0).integers(count, size=(resamples, count))
+    return percentile_interval(statistic([game[seeds] for game in scores]))
 
 
 def bootstrap_games(scores: Scores, statistic: Callable[[Scores], np.ndarray]) -> Interval | None:

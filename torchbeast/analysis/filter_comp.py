@@ -181,7 +181,7 @@ def save_untrained(like: RunAgent, directory: Path) -> list[RunAgent]:
     agents = []
     for seed in range(3):
         name = f"untrained{seed}"
-        path = run_files.model_path(directory, name)
+        path = run_files.model_path(directory / name)
         state = make_untrained(trained, seed).state_dict()
         checkpoint.save(path, {**contents, "model_state_dict": state})
         agents.append(RunAgent(name, UNTRAINED, {0: path}, like.games))

@@ -28,7 +28,7 @@ log = logging.getLogger("torchbeast")
 SIGNAL_ERRORS = (RunError, ConnectionError, EOFError)
 
 
-def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
+def run_command(name: str, work: Callable[[StopSignals], object]) -> int:
     """Runs a command's work and turns what it raises into a message and an exit code.
 
     Args:
@@ -37,7 +37,7 @@ def run_command(name: str, work: Callable[[StopSignals], int | None]) -> int:
             process by the signal's default action.
 
     Returns:
-        The exit code: what ``work`` returns (0 for None), 2 for misuse, 1 for failure, 128 and the
+        The exit code: 0, 2 for misuse, 1 for failure, 128 and the
         signal's number after a signal, that of SIGPIPE if nobody reads the output any more.
     """
     open_streams()
@@ -73,11 +73,11 @@ def print_error(name: str, text: object) -> None:
     print(f"{name}: error: {escape(str(text))}", file=sys.stderr, flush=True)
 
 
-def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
+def _run_work(name: str, work: Callable[[StopSignals], object]) -> int:
     signals = StopSignals()
     with default_interrupt():
         try:
-            code = work(signals) or 0
+            work(signals)
             sys.stdout.flush()
         except BaseException as error:
             if signals.received is None:
@@ -87,7 +87,7 @@ def _run_work(name: str, work: Callable[[StopSignals], int | None]) -> int:
                 log.error("Ended by %s; meanwhile: %s", signal_name, typed_line(error))
         else:
             if signals.received is None:
-                return code
+                return 0
     return 128 + signals.received
 
 

@@ -44,7 +44,7 @@ def flatten(config: Any) -> dict[str, Any]:
     return values
 
 
-def describe_changes(before: Config, after: Config, ignored: Collection[str] = ()) -> list[str]:
+def describe_changes(before: Config, after: Config, ignored: Collection[str]) -> list[str]:
     """Describes the differences of two configurations as flags: ``--batch_size 8 -> 16``.
 
     Args:

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,6 +49,7 @@ class Parser(argparse.ArgumentParser):
         )
         self._name = prog
         self._shown = shown
+        self._typed: set[str] = set()
         what = "all" if shown is None else "the most used"
         self.add_argument("-h", "--help", action=_Help, help=f"Show {what} flags.")
         if shown is not None:
@@ -70,6 +72,7 @@ class Parser(argparse.ArgumentParser):
 
         For parsers without positional arguments and without flags that append or count.
         """
+        self._typed = {arg.partition("=")[0] for arg in (sys.argv[1:] if args is None else args)}
         unset = object()
         names = vars(self.parse_args(args))
         flags = self.parse_args(args, argparse.Namespace(**dict.fromkeys(names, unset)))
@@ -77,9 +80,11 @@ class Parser(argparse.ArgumentParser):
 
     def warn_of_unused(self, names: Iterable[str], where: str) -> None:
         """Warns of flags, by their destinations, that were given and have no effect ``where``."""
-        shown = {a.dest: a.option_strings[0] for a in self._actions if a.help != argparse.SUPPRESS}
         for name in sorted(names):
-            log.warning("%s has no effect %s", shown.get(name, f"--{name}"), where)
+            actions = [action for action in self._actions if action.dest == name]
+            spellings = [option for action in actions for option in action.option_strings]
+            typed = (option for option in spellings if option in self._typed)
+            log.warning("%s has no effect %s", next(typed, spellings[0]), where)
 
     def format_usage(self) -> str:
         """Formats the usage without the names of all flags."""

@@ -75,8 +75,8 @@ class BatchGate(Generic[Part]):
             self._admitted, self._delivered, self._sum = 0, 0, None
             self._turn.notify_all()
 
-    def between_batches(self) -> threading.Condition:
-        """Returns a context in which nothing is learned."""
+    def without_update(self) -> threading.Condition:
+        """Returns a context in which no update is made."""
         return self._turn
 
     def close(self) -> None:

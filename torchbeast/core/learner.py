@@ -268,19 +268,19 @@ class Learner:
                 "--learning_rate may help"
             )
 
-    def between_batches(self) -> AbstractContextManager[Any]:
-        """Makes a context in which no batch is being learned from."""
-        return self._gate.between_batches()
+    def without_update(self) -> AbstractContextManager[Any]:
+        """Makes a context in which weights, statistics and counts stay as they are."""
+        return self._gate.without_update()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all that is needed to resume, as tensors and plain values."""
-        with self._gate.between_batches():
+        with self._gate.without_update():
             state = copy.deepcopy(self.optimizer.state_dict())
             return {**self.agent_state(), "optimizer_state_dict": state}
 
     def agent_state(self) -> dict[str, Any]:
         """Returns the same without the optimizer: all that is needed to play."""
-        with self._gate.between_batches():
+        with self._gate.without_update():
             weights = {k: v.cpu().clone() for k, v in self.agent.state_dict().items()}
             return {
                 "agent": dict(self.agent.config._asdict()),

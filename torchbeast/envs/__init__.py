@@ -5,6 +5,7 @@ from torchbeast.envs.environment import (
     derive_seed,
     describe_environment,
     make_env,
+    make_watched,
 )
 from torchbeast.envs.games import SIX, THREE, all_games, parse_games
 from torchbeast.envs.random_play import GameStatistics, RandomPlayConfig, measure_games
@@ -24,6 +25,7 @@ __all__ = [
     "derive_seed",
     "describe_environment",
     "make_env",
+    "make_watched",
     "measure_games",
     "parse_games",
     "plan_envs",

@@ -13,6 +13,7 @@ from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import games
 from torchbeast.envs.mock import Mock
 from torchbeast.envs.preprocessing import PROFILES, AtariPreprocessing
+from torchbeast.runtime.alarm import Watched, alarm
 
 # OpenCV would start a thread per core in every environment server.
 cv2.setNumThreads(1)
@@ -98,6 +99,30 @@ def make_env(
     if seed is not None:
         env.reset(seed=seed)
     return env
+
+
+def make_watched(
+    env_id: str,
+    observation: ObservationConfig,
+    *,
+    full_action_space: bool,
+    seed: int,
+    timeout_s: float,
+) -> Watched:
+    """Makes an environment that ends this process if it takes too long.
+
+    Args:
+        env_id: as in :func:`make_env`, like the others.
+        observation: how frames are preprocessed.
+        full_action_space: all 18 actions.
+        seed: of the environment.
+        timeout_s: the longest time that making it, or any call of it, may take, in seconds.
+    """
+    with alarm(timeout_s):
+        env = make_env(
+            env_id, **observation._asdict(), full_action_space=full_action_space, seed=seed
+        )
+    return Watched(env, timeout_s)
 
 
 def _make_atari(

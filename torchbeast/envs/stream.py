@@ -11,12 +11,12 @@ import numpy as np
 from torchbeast.core.types import EnvStep
 
 
-def check_reward(reward: SupportsFloat) -> float:
-    """Rounds a reward to float32. Raises ValueError if it is not finite then."""
+def check_finite(name: str, value: SupportsFloat) -> float:
+    """Rounds a number to float32. Raises ValueError with its name if it is not finite then."""
     with np.errstate(over="ignore"):
-        rounded = float(np.float32(float(reward)))
+        rounded = float(np.float32(float(value)))
     if not math.isfinite(rounded):
-        raise ValueError(f"its reward is {reward}")
+        raise ValueError(f"its {name} is {value}")
     return rounded
 
 
@@ -83,16 +83,17 @@ class EnvStream:
         """Steps the environment and returns the row that ``action`` leads to.
 
         Raises:
-            ValueError: its reward or its observation is not finite, its observation has another
+            ValueError: its reward, return or observation is not finite, its observation has another
                 type or shape than its observation space, or ``truncated`` is an integer.
         """
         if self._cut_off is not None:
             game_over, self._cut_off = self._cut_off, None
             return self._row(self.env.reset()[0], action, done=True, game_over=game_over)
         frame, reward, terminated, truncated, info = self.env.step(action)
-        reward, truncated = check_reward(reward), check_truncated(truncated)
+        reward, truncated = check_finite("reward", reward), check_truncated(truncated)
         self._steps += 1
         self._return += reward
+        check_finite("return", self._return)
         game_over = bool(info.get("game_over", True))
         if terminated:
             frame = self.env.reset()[0]

@@ -77,7 +77,8 @@ class Agent(nn.Module, abc.ABC):
     ``done`` bool ``[T, B]``. An agent of several games needs ``task`` int32 ``[T, B]``, too: the
     index of each row's game in ``config.tasks``.
 
-    ``compute_dtype`` is the precision of the encoder; everything behind it is float32.
+    ``compute_dtype`` is the precision of the encoder; everything behind it is float32, PopArt's
+    heads float64.
     """
 
     frame_mean: Tensor

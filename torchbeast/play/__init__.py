@@ -20,7 +20,7 @@ def run_mode(
     name: str,
     parser: Parser,
     argv: Sequence[str] | None,
-    train: Callable[[argparse.Namespace, StopSignals], int],
+    train: Callable[[argparse.Namespace, StopSignals], None],
 ) -> int:
     """Runs a trainer's command line.
 
@@ -35,7 +35,7 @@ def run_mode(
     """
     flags, given = parser.parse_args(argv), parser.given(argv)
 
-    def work(signals: StopSignals) -> int:
+    def work(signals: StopSignals) -> None:
         if flags.env is not None:  # A mistyped name is refused before torch is imported.
             from torchbeast.envs.games import parse_games
 
@@ -46,14 +46,17 @@ def run_mode(
                 parser.warn_of_unused({"value_heads"}.intersection(given), "with --use_popart")
             else:
                 parser.warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
+            if not flags.evaluate_every:
+                unused = {"evaluation_episodes"}.intersection(given)
+                parser.warn_of_unused(unused, "without --evaluate_every")
             log.info("Starting")  # The first sign: importing torch takes seconds.
-            return train(flags, signals)
+            train(flags, signals)
+            return
         used = {*SHOWN_FLAGS[flags.mode]}
         if flags.mode != "env_info":  # What the command line says of the agent is checked.
             used |= AGENT_FLAGS
         parser.warn_of_unused(given - used, f"in --mode {flags.mode}")
         run(flags.mode, PlayConfig.from_flags(vars(flags), given), signals)
-        return 0
 
     return run_command(name, work)
 

@@ -172,9 +172,11 @@ def render(config: PlayConfig, signals: StopSignals) -> None:
     trained = load_trained(config.trained)
     games = choose_games(trained, config.env)
     if not _can_open_windows():
-        print("No display: recording instead", file=sys.stderr)
+        print("No display: recording one film of each game instead", file=sys.stderr)
         _record_games(config, trained, games, signals)
         return
+    if config.movie is not None or config.movie_steps is not None:
+        log.warning("--movie and --movie_steps have no effect on a window: see --mode record")
     with contextlib.suppress(_WindowClosedError):
         for game in games:
             warn_of_unknown(trained, game)

@@ -200,9 +200,9 @@ def _hint(path: Path) -> str:
             hint += f"; {text} in {directory}: {', '.join(names)}"
         known += [name for name in names if name != path.parent.name]
     if not SHIPPED.is_dir():
-        hint += "; a clone of the repository has the shipped agents: --savedir CLONE/models"
+        hint += "; a clone of the repository has the shipped agents: name CLONE/models/NAME"
     near = difflib.get_close_matches(path.parent.name, known, n=1)
-    return (f" (did you mean --xpid {near[0]}?)" if near else "") + hint
+    return (f" (did you mean {near[0]}?)" if near else "") + hint
 
 
 def read_meta(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import run_files
 from torchbeast.records.csv_tables import resume_table
 from torchbeast.records.hosts import HOST_FIELDS, HostSnapshot
@@ -56,6 +56,7 @@ class FileWriter:
         try:
             self._open(meta, last_step)
             self._scalars = ScalarWriter(self.path, config, last_step, use_wandb=use_wandb)
+            self._link_latest()
         except OSError as error:  # The disk is full, for example.
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
 
@@ -75,7 +76,14 @@ class FileWriter:
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
         run_files.resume_copies(self.path, last_step)
         self._append("logs.csv", self._fields)
-        self._link_latest()
+
+    def error(self, error: BaseException) -> None:
+        """Writes an error to out.log alone, with its traceback unless it is a known one."""
+        is_known = isinstance(error, (UsageError, RunError))
+        trace = None if is_known else (type(error), error, error.__traceback__)
+        self._handler.handle(
+            logging.LogRecord(log.name, logging.ERROR, __file__, 0, "%s", (error,), trace)
+        )
 
     def log(self, row: dict[str, Any]) -> None:
         """Appends a row to logs.csv; missing columns stay empty."""

@@ -122,7 +122,7 @@ class Progress:
         self,
         names: Sequence[str],
         total_steps: int,
-        human_normalized: Callable[[int, float], float | None] = lambda task, value: None,
+        human_normalized: Callable[[int, float], float | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Starts to count.

@@ -22,12 +22,9 @@ def run_path(savedir: str | Path, xpid: str) -> Path:
     return Path(savedir).expanduser() / xpid
 
 
-def model_path(savedir: str | Path, xpid: str, intermediate_id: int | None = None) -> Path:
-    """Returns the checkpoint of a run, or one of its intermediate ones by step number."""
-    run = run_path(savedir, xpid)
-    if intermediate_id is None:
-        return run / "model.tar"
-    return intermediate_path(run, intermediate_id)
+def model_path(run: Path, step: int | None = None) -> Path:
+    """Returns the checkpoint of a run's directory, or the copy kept at ``step``."""
+    return run / "model.tar" if step is None else intermediate_path(run, step)
 
 
 def checkpoint_at(path: Path) -> Path:
@@ -55,13 +52,13 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
         if os.path.isfile(place) and intermediate_id is None:
             return place
         run = run_of(place) if os.path.isfile(place) else place
-        found = model_path(run.parent, run.name, intermediate_id)
+        found = model_path(run, intermediate_id)
         # A shipped agent must not hide that a run's checkpoint is missing.
         is_run = any(map(os.path.exists, (run / name for name in RUN_FILES)))
         if os.path.exists(found) or (is_run and place != SHIPPED / xpid):
             return found
     is_shipped = intermediate_id is not None and os.path.exists(SHIPPED / xpid / "model.tar")
-    return model_path(SHIPPED if is_shipped else savedir, xpid, intermediate_id)
+    return model_path(run_path(SHIPPED if is_shipped else savedir, xpid), intermediate_id)
 
 
 def find_agent(savedir: str | Path, name: str) -> Path:

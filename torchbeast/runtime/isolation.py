@@ -18,7 +18,7 @@ from torchbeast.runtime.workers import begin_worker
 
 Result = TypeVar("Result")
 
-# A task that says for so long that it is alive counts as hung.
+# A task that does not say for so long that it is alive counts as hung.
 DEADLINE_S = 300.0
 # A new child process may take so much longer until it has imported what its task needs.
 START_S = 60.0

@@ -118,6 +118,8 @@ class Ranks:
             dist.broadcast(size, src=0)
             data = bytearray(file.getvalue() or int(size))  # The others have room for it.
             dist.broadcast(torch.frombuffer(data, dtype=torch.uint8), src=0)
+        if contents is not None:
+            return contents
         # Without map_location each rank would make a copy on the first one's GPU.
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 

@@ -203,9 +203,9 @@ class _PipeHandler(logging.Handler):
 
 def _drive(pipe: Connection, config: ClusterConfig, tls: Sequence[str]) -> None:
     """The child process: runs servers until the learner closes its end of the pipe."""
+    begin_worker()
     import ray
 
-    begin_worker()
     with contextlib.suppress(OSError):  # Of several ranks some may not see the run's directory.
         file = os.open(config.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, 1)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torchbeast.core.types import ObservationConfig, RunError
-from torchbeast.runtime.alarm import Watched, alarm, describe_end
+from torchbeast.runtime.alarm import describe_end
 from torchbeast.runtime.workers import (
     Failures,
     begin_worker,
@@ -52,20 +52,19 @@ def make_env_init(served: ServedGames, task: int, seeds: tuple[int, ...]) -> Cal
         task: index of this server's game.
         seeds: what tells this server from all others of the run, those before it included.
     """
-    from torchbeast.envs import derive_seed, make_env
+    from torchbeast.envs import derive_seed, make_watched
 
     counter = itertools.count()
 
     def env_init() -> Any:
         # A different seed for every environment ever made in this run.
-        with alarm(served.step_timeout_s):
-            env = make_env(
-                served.games[task],
-                **served.observation._asdict(),
-                full_action_space=served.full_action_space,
-                seed=derive_seed(served.seed, *seeds, next(counter)),
-            )
-        return Watched(env, served.step_timeout_s)
+        return make_watched(
+            served.games[task],
+            served.observation,
+            full_action_space=served.full_action_space,
+            seed=derive_seed(served.seed, *seeds, next(counter)),
+            timeout_s=served.step_timeout_s,
+        )
 
     return env_init
 

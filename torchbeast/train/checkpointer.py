@@ -73,7 +73,7 @@ class Checkpointer:
     @property
     def path(self) -> Path:
         """The checkpoint that a run is resumed from."""
-        return run_files.model_path(self._directory.parent, self._directory.name)
+        return run_files.model_path(self._directory)
 
     def save_if_due(self) -> None:
         """Saves the run every ``checkpoint_interval_s`` seconds."""
@@ -95,7 +95,7 @@ class Checkpointer:
             return False
         if self._learner.steps == self.saved_step and self.path.exists():
             return True
-        with self._learner.between_batches():  # Weights and counts are of one moment.
+        with self._learner.without_update():  # Weights and counts are of one moment.
             contents = {
                 **self._learner.state_dict(),
                 **self._observation._asdict(),

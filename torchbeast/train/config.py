@@ -34,9 +34,9 @@ class OutputConfig(NamedTuple):
 class EvaluationSchedule(NamedTuple):
     """When the agent in training plays full games."""
 
-    evaluate_every: int = 0
+    evaluate_every: int
     """Steps; 0: never."""
-    evaluation_episodes: int = 5
+    evaluation_episodes: int
     """Full games per game and policy."""
 
 
@@ -58,6 +58,11 @@ class NetworkConfig(NamedTuple):
     torch_initial_weights: bool
     unit_statistics: bool
     """Whether PopArt's statistics start at 0 and 1, not with those of random play."""
+
+    @property
+    def measures_returns(self) -> bool:
+        """Whether the returns of random play are measured, for PopArt's statistics."""
+        return self.use_popart and not self.unit_statistics
 
 
 class LearningConfig(NamedTuple):

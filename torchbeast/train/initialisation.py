@@ -72,10 +72,10 @@ def plan_initialisation(plan: RunPlan, seed: int) -> Initialisation:
             "knows"
         )
     if source is not None and source.is_complete:
+        if network.use_popart and network.unit_statistics:
+            log.warning("--unit_statistics changes nothing: --init_from brings statistics")
         return Initialisation(source, [])
-    measures = _measures_frames(plan, source) or (
-        network.use_popart and not network.unit_statistics
-    )
+    measures = _measures_frames(plan, source) or network.measures_returns
     return Initialisation(source, _measure(plan, seed) if measures else [])
 
 
@@ -140,7 +140,7 @@ def initialise(agent: Agent, plan: RunPlan, initialisation: Initialisation) -> N
         agent.set_frame_statistics(mean, std)
     if not network.torch_initial_weights:
         agent.scale_initial_weights()
-    if isinstance(agent.baseline, PopArtLayer) and not network.unit_statistics:
+    if isinstance(agent.baseline, PopArtLayer) and network.measures_returns:
         # Else a game that pays in hundreds has advantages of hundreds until --beta has moved its
         # statistics, thousands of updates later.
         agent.baseline.set_statistics([(x.return_mean, x.return_std) for x in measured])
@@ -189,7 +189,7 @@ def _measures_frames(plan: RunPlan, source: Source | None) -> bool:
 def _measure(plan: RunPlan, seed: int) -> list[GameStatistics]:
     config = plan.config
     # More steps where returns matter, unless it would take long.
-    is_long = config.network.use_popart and len(config.games) <= MAX_LONG_GAMES
+    is_long = config.network.measures_returns and len(config.games) <= MAX_LONG_GAMES
     play = RandomPlayConfig(
         config.observation,
         plan.full_action_space,

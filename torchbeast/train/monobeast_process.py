@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, RunError
-from torchbeast.envs import EnvStream, derive_seed, make_env
+from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, ObservationConfig, RunError
+from torchbeast.envs import EnvStream, derive_seed, make_watched
 from torchbeast.models import Agent, AgentConfig, make_agent
-from torchbeast.runtime.alarm import Watched, alarm
 from torchbeast.runtime.allocation import actor_tasks
 from torchbeast.runtime.devices import map_tensors
 from torchbeast.runtime.precision import choose_dtype
@@ -182,7 +181,8 @@ class ActorConfig(NamedTuple):
     tasks: tuple[int, ...]
     """The task of each actor."""
     agent: AgentConfig
-    env_options: dict[str, Any]
+    observation: ObservationConfig
+    full_action_space: bool
     compute_dtype: torch.dtype
     seed: int
     step_timeout_s: float
@@ -191,11 +191,11 @@ class ActorConfig(NamedTuple):
 def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
     """Makes the configuration of the actor processes from a planned run."""
     config = plan.config
-    observation = config.observation._asdict()
     return ActorConfig(
         tasks=actor_tasks(plan.shares),
         agent=agent.config,
-        env_options={**observation, "full_action_space": plan.full_action_space},
+        observation=config.observation,
+        full_action_space=plan.full_action_space,
         # Actors act on the CPU, wherever the agent learns.
         compute_dtype=choose_dtype(config.machine.precision, torch.device("cpu")),
         seed=seed,
@@ -235,9 +235,13 @@ def _fill_buffers(
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     task = config.tasks[index]
-    with alarm(config.step_timeout_s):
-        env: Any = make_env(config.agent.tasks[task], seed=seed, **config.env_options)
-    env = Watched(env, config.step_timeout_s)
+    env: Any = make_watched(
+        config.agent.tasks[task],
+        config.observation,
+        full_action_space=config.full_action_space,
+        seed=seed,
+        timeout_s=config.step_timeout_s,
+    )
     agent = make_agent(config.agent)
     agent.compute_dtype = config.compute_dtype
     agent = agent.inference_copy()

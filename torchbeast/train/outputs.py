@@ -138,13 +138,17 @@ class RunOutputs:
             print(line)
         print(f"{self._learner.steps:,} steps; run in {self._path}", flush=True)
         if not self._saved:
-            if not interrupted:
+            if not is_interrupted():
                 raise RunError("the last steps are not saved")
             log.error("The last steps are not saved")
         elif interrupted:
             print(self._describe_saved(), flush=True)
         elif self._checkpointer.saved_step is not None:
             print(describe_next(self._plan), flush=True)
+
+    def record_error(self, error: BaseException) -> None:
+        """Writes what ended the run to out.log. The command line shows it to the user."""
+        self._recorder.record_error(error)
 
     def close(self) -> None:
         """Closes all files, and the evaluator."""

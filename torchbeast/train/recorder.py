@@ -154,6 +154,10 @@ class Recorder:
         self._report(self._take_snapshot(queues, learner))
         self._display.close()
 
+    def record_error(self, error: BaseException) -> None:
+        """Writes what ended the run to out.log."""
+        self._writer.error(error)
+
     def close(self) -> None:
         """Closes the files, the scalars and the display."""
         self._display.close()
@@ -163,7 +167,7 @@ class Recorder:
         popart = None
         if self._has_popart:
             layer = learner.agent.baseline
-            with learner.between_batches():
+            with learner.without_update():
                 popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
         return self.progress.snapshot(queues, self._detector.find(), popart, self.hosts())
 

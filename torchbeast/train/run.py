@@ -105,7 +105,9 @@ class TrainingRun:
         self._outputs.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            self._outputs.record_error(error)
         self._outputs.close()
         self._signals.__exit__()
 
@@ -120,7 +122,7 @@ class TrainingRun:
         queues: Callable[[], dict[str, int]],
         stop: Callable[[], None],
         hosts: Callable[[], tuple[HostSnapshot, ...]] = lambda: (),
-    ) -> int:
+    ) -> None:
         """Reports and saves until all steps are done, a signal comes or something fails.
 
         Args:
@@ -129,8 +131,7 @@ class TrainingRun:
             stop: makes the threads end.
             hosts: what each machine with environment servers has contributed, for the records.
 
-        Returns:
-            The exit code. Raises the first error of any thread.
+        Raises the first error of any thread, unless it came beside a signal.
         """
         self._outputs.set_hosts(hosts)
         try:
@@ -148,15 +149,21 @@ class TrainingRun:
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
             self._save(last_queues)
-        signum = self._signals.received
-        if self.threads.error is not None and signum is None:
+        if self.threads.error is not None and self._signals.received is None:
             raise self._find_reason(self.threads.error)
+
+    def finish(self) -> None:
+        """Evaluates the final agent and says how the run ended, when no environment is needed.
+
+        Raises an error that came beside a signal, and RunError if the run could not be saved or
+        another rank stopped it.
+        """
+        is_signalled = self._signals.received is not None
         self._outputs.finish(self._is_interrupted)
-        if self.threads.error is not None:  # It came beside a signal.
+        if self.threads.error is not None:
             raise self._find_reason(self.threads.error)
-        if signum is None and self.learner.is_stopped:
+        if self.learner.is_stopped and not is_signalled:
             raise RunError("another rank stopped the run")
-        return 0 if signum is None else 128 + signum
 
     def _save(self, queues: dict[str, int]) -> None:
         """Saves the run. What fails then does not hide the error that ended the run."""

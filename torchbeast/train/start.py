@@ -14,7 +14,6 @@ import torch
 
 from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
-from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
@@ -34,7 +33,9 @@ from torchbeast.train.plan import RunPlan
 log = logging.getLogger("torchbeast")
 
 # Fields of an agent that may change while a run is stopped; the last one is the checkpoint's.
-MAY_CHANGE = (*POPART_FLAGS, "clip_reward_input")
+MAY_CHANGE = ("beta", "beta_per", "sigma_floor", "clip_reward_input")
+# What initialises a new agent.
+INITIAL = ("init_from", "fixed_input_scale", "torch_initial_weights", "unit_statistics")
 
 
 def recipe(config: TrainingConfig) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def resume_or_start(plan: RunPlan) -> RunState:
         RunError: an environment failed while a new run's games were measured.
     """
     config = plan.config
-    path = run_files.model_path(config.output.savedir, plan.xpid)
+    path = run_files.model_path(plan.directory)
     if not path.exists():
         make_agent(plan.agent)  # If a custom agent cannot be made, there is no run.
         seed = _choose_seed(config, None)
@@ -229,7 +230,7 @@ def _list_changes(config: TrainingConfig, saved_seed: int | None, path: Path) ->
         return describe_changes(
             before._replace(seed=saved_seed),
             config,
-            ignored=("savedir", "xpid", "games", "args", "init_from"),
+            ignored=("savedir", "xpid", "games", "args", *INITIAL),
         )
     except (UsageError, TypeError, ValueError, KeyError, AttributeError) as error:
         log.warning(

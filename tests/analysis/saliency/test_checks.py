@@ -95,6 +95,15 @@ def test_each_copy_has_one_more_shuffled_layer_and_the_agent_none():
     assert all(torch.equal(value, before[key]) for key, value in agent.state_dict().items())
 
 
+def test_the_layers_of_a_resnet_are_shuffled_from_the_top_in_any_precision():
+    agent = make_agent(AgentConfig()).eval()
+    agent.compute_dtype = torch.bfloat16
+    step = make_step(agent, random_frame(agent.config.observation_shape))
+    names = [name for name, _ in shuffle_from_top(agent, step)]
+    assert names[:3] == ["heads", "fc", "resnet2.2.3"]
+    assert names[-3:] == ["resnet1.0.3", "resnet1.0.1", "feat_convs.0.0"]
+
+
 def test_the_partial_correlation_is_that_of_the_inverse_of_all_correlations():
     rng = np.random.default_rng(0)
     control = rng.normal(size=(9, 9))

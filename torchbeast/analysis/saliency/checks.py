@@ -206,6 +206,7 @@ def shuffle_from_top(agent: Agent, step: Step) -> Iterator[tuple[str, Agent]]:
     Every parameter keeps its numbers and gets them in another order.
     """
     agent = copy.deepcopy(agent)
+    agent.compute_dtype = torch.float32  # A kernel for bfloat16 would hide layers from the hook.
     generator = torch.Generator().manual_seed(0)
     for name, modules in layers_from_top(agent, step):
         with torch.no_grad():
