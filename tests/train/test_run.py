@@ -17,15 +17,21 @@ def test_what_fails_at_the_end_does_not_hide_the_first_error(
     def fail_later(*_, **__):
         raise RuntimeError("the GPU is gone")
 
-    with TrainingRun(make_plan(make_config()), StopSignals(), SharedWeights) as run:
-        monkeypatch.setattr(run._outputs, "save", fail_later)
-        check = (lambda: None) if in_thread else fail
-        if in_thread:
-            run.threads.start("failing", fail)
-        with pytest.raises(ValueError, match="the first error"):
+    plan = make_plan(make_config())
+
+    def train():
+        with TrainingRun(plan, StopSignals(), SharedWeights) as run:
+            monkeypatch.setattr(run._outputs, "save", fail_later)
+            check = (lambda: None) if in_thread else fail
+            if in_thread:
+                run.threads.start("failing", fail)
             run.supervise(check, lambda: {"learner": 0, "inference": 0}, lambda: None)
-    message = "The run cannot be saved: RuntimeError: the GPU is gone"
-    assert message in (tmp_path / "run" / "out.log").read_text()
+
+    with pytest.raises(ValueError, match="the first error"):
+        train()
+    log = (tmp_path / "run" / "out.log").read_text()
+    assert "The run cannot be saved: RuntimeError: the GPU is gone" in log
+    assert "ERROR torchbeast: the first error" in log
 
 
 def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monkeypatch):

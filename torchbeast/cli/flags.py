@@ -143,7 +143,7 @@ def add_env_flags(
         "--env",
         help="Games, separated by commas: Pong, PongNoFrameskip-v4 or ALE/Pong-v5; the groups "
         "three (AirRaid, Carnival, DemonAttack), six (those, NameThisGame, Pong, SpaceInvaders), "
-        "atari57 (those of the literature), all; package.module:Id for a custom Gymnasium "
+        "atari57 (the 57 of most papers), all; package.module:Id for a custom Gymnasium "
         "environment. "
         f"(default: {default_env})",
     )

@@ -142,7 +142,8 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--unit_statistics",
         action="store_true",
-        help="PopArt's statistics start at 0 and 1. (default: with those of random play)",
+        help="PopArt's statistics start at mean 0 and deviation 1. "
+        "(default: at those of random play)",
     )
     add_optimizer_flags(parser)
 

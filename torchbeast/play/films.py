@@ -175,8 +175,9 @@ def render(config: PlayConfig, signals: StopSignals) -> None:
         print("No display: recording one film of each game instead", file=sys.stderr)
         _record_games(config, trained, games, signals)
         return
-    if config.movie is not None or config.movie_steps is not None:
-        log.warning("--movie and --movie_steps have no effect on a window: see --mode record")
+    for name in ("movie", "movie_steps"):
+        if getattr(config, name) is not None:
+            log.warning("--%s has no effect on a window: see --mode record", name)
     with contextlib.suppress(_WindowClosedError):
         for game in games:
             warn_of_unknown(trained, game)

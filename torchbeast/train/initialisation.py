@@ -73,7 +73,7 @@ def plan_initialisation(plan: RunPlan, seed: int) -> Initialisation:
         )
     if source is not None and source.is_complete:
         if network.use_popart and network.unit_statistics:
-            log.warning("--unit_statistics changes nothing: --init_from brings statistics")
+            log.info("PopArt's statistics are those of --init_from")
         return Initialisation(source, [])
     measures = _measures_frames(plan, source) or network.measures_returns
     return Initialisation(source, _measure(plan, seed) if measures else [])

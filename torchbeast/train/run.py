@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torchbeast.cli.command import SIGNAL_ERRORS
 from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
@@ -106,7 +107,8 @@ class TrainingRun:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is not None:
+        # What a signal causes elsewhere is no news.
+        if error and (self._signals.received is None or not isinstance(error, SIGNAL_ERRORS)):
             self._outputs.record_error(error)
         self._outputs.close()
         self._signals.__exit__()
@@ -153,16 +155,16 @@ class TrainingRun:
             raise self._find_reason(self.threads.error)
 
     def finish(self) -> None:
-        """Evaluates the final agent and says how the run ended, when no environment is needed.
+        """Evaluates the final agent and says how the run ended.
 
-        Raises an error that came beside a signal, and RunError if the run could not be saved or
-        another rank stopped it.
+        To be called when servers and actors have ended. Raises an error of a thread that
+        :meth:`supervise` did not, and RunError if the run could not be saved or another rank
+        stopped it.
         """
-        is_signalled = self._signals.received is not None
         self._outputs.finish(self._is_interrupted)
         if self.threads.error is not None:
             raise self._find_reason(self.threads.error)
-        if self.learner.is_stopped and not is_signalled:
+        if self.learner.is_stopped and self._signals.received is None:
             raise RunError("another rank stopped the run")
 
     def _save(self, queues: dict[str, int]) -> None:
