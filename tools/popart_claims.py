@@ -23,15 +23,19 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs.human_scores import find_reference
 
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "reference" / "arms"
-ARMS = ("clipped", "clipped-heads", "clipped-popart", "raw", "raw-heads", "raw-popart", "raw-fixed")
+ARMS = (
+    *("clipped", "clipped-heads", "clipped-popart"),
+    *("raw", "raw-heads", "raw-popart", "raw-fixed", "raw-unit"),
+)
 # With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
-# a scale for each game that never moves.
+# a scale for each game that never moves; then PopArt from a scale of 1, and that scale for ever.
 CLAIMS = (
     ("raw-popart", "raw"),
     ("clipped-popart", "clipped"),
     ("raw-popart", "raw-heads"),
     ("clipped-popart", "clipped-heads"),
     ("raw-popart", "raw-fixed"),
+    ("raw-unit", "raw-heads"),
 )
 SINGLE = "single"
 RESAMPLES = 10_000

@@ -81,6 +81,7 @@ def test_prints_scores_and_outcomes_and_draws(records, monkeypatch, capsys, tmp_
     records("raw", 0.1, 0.2, 0.3)
     records("raw-heads", 0.1, 0.2, 0.3)
     records("raw-fixed", 0.4, 0.5)
+    records("raw-unit", 0.4, 0.5)
     for arm in ("clipped", "clipped-heads"):
         records(arm, 0.3, 0.4, 0.5)
     records("clipped-popart", 0.2, 0.3, 0.4)
