@@ -386,12 +386,13 @@ def main(argv: list[str] | None = None) -> int:
     def work(_: StopSignals) -> None:
         others = set().union(*USED.values()) - USED[flags.mode]
         parser.warn_of_unused(given & others, f"in --mode {flags.mode}")
-        for names, is_read, where in (
-            ({"cka_game", "cka_frames"}, "cka" in flags.metric, "without --metric cka"),
-            ({"plot_match_type", "plot_heatmaps"}, not flags.plot_summary, "with --plot_summary"),
-        ):
-            if not is_read:
-                parser.warn_of_unused(given & names & USED[flags.mode], where)
+        used = given & USED[flags.mode]
+        if "cka" not in flags.metric:
+            parser.warn_of_unused(used & {"cka_game", "cka_frames"}, "without --metric cka")
+        if flags.plot_summary:
+            parser.warn_of_unused(
+                used & {"plot_match_type", "plot_heatmaps"}, "with --plot_summary"
+            )
         MODES[flags.mode](flags)
 
     return run_command("analysis.analyze_resnet", work)
