@@ -14,12 +14,14 @@ import torch
 from tests.conftest import ROOT
 from torchbeast import monobeast, polybeast, saliency
 from torchbeast.analysis import analyze_resnet
+from torchbeast.analysis.filter_comp import Row
 from torchbeast.analysis.filter_comp import load as load_comparison
 from torchbeast.analysis.runs import RunRecords, read_reference
 from torchbeast.core.types import UsageError
 from torchbeast.models.loading import from_contents
 from torchbeast.records import checkpoint
 from torchbeast.records.csv_tables import resume_table
+from torchbeast.records.scores import SCORE_FIELDS
 
 GOOD = ROOT / "models" / "Pong" / "model.tar"
 
@@ -186,41 +188,55 @@ def test_damaged_meta_files_are_refused(tmp_path, text):
         assert refused_or_read(checkpoint.read_meta, tmp_path / "model.tar")
 
 
-HEADER = b"step,seconds,mean_episode_return/Pong,std_episode_return/Pong,steps/Pong\n"
+LOGS = "step,seconds,mean_episode_return/Pong,std_episode_return/Pong,steps/Pong\n"
 
 
-ROW = b"1,2,3,0,1\n"
+def read_curves(path):
+    run = RunRecords(path.parent)
+    for game in run.games:
+        run.curve(game)
+    run.moments("Pong")
+
+
+def read_scores(path):
+    (path.parent / "logs.csv").write_text(LOGS + "1,2,3,0,1\n")
+    RunRecords(path.parent).score_curve("Pong")
+
+
+# By file: who reads it, its header, and a row; 7 is a number in it that is read.
 TABLES = {
-    "other columns": b"a,b\n1,2\n",
-    "no rows": HEADER,
-    "text for a number": HEADER + b"1,2,x,0,1\n",
-    "zero bytes": HEADER + ROW + b"\x00,1,1,1,1\n",
-    "a long field": HEADER + b"1," + b"9" * 200_000 + b",3,0,1\n",
-    "a column missing": HEADER.replace(b"seconds", b"") + ROW,
-    "headers for rows": HEADER * 3,
-    "a terminal's commands": HEADER.replace(b"Pong", b"\x1b[2J") + ROW,
+    "logs.csv": (read_curves, LOGS, "1,2,7,0,1\n"),
+    "scores.csv": (read_scores, ",".join(SCORE_FIELDS) + "\n", "1,2,Pong,sampled,3,7,0,4,4,9,0.5\n"),
+    "filter_comp.csv": (
+        lambda path: load_comparison(path.parent),
+        ",".join(Row._fields) + "\n",
+        "single_single,Pong,B,1,2,fc,default,,same,1,1,7\n",
+    ),
+    "curves_2019.csv": (read_reference, "env,agent_steps,return_mean\n", "Pong,1,7\n"),
+}
+DAMAGE = {
+    "other columns": lambda header, row: "a,b\n1,2\n",
+    "no rows": lambda header, row: header,
+    "text for a number": lambda header, row: header + row.replace("7", "x"),
+    "zero bytes": lambda header, row: header + row + "\0,1,1\n",
+    "a long field": lambda header, row: header + row.replace("7", "9" * 200_000),
+    "a column missing": lambda header, row: header.rpartition(",")[0] + "\n" + row,
+    "headers for rows": lambda header, row: header * 3,
+    "a terminal's commands": lambda header, row: (header + row).replace("Pong", "\x1b[2J"),
 }
 
 
-@pytest.mark.parametrize("data", TABLES.values(), ids=list(TABLES))
-def test_damaged_tables_are_refused_in_one_line_or_read(tmp_path, data):
-    for name in ("logs.csv", "scores.csv", "gradients.csv", "filter_comp.csv"):
-        (tmp_path / name).write_bytes(data)
-
-    def read_run():
-        run = RunRecords(tmp_path)
-        assert run.games in ([], ["Pong"])
-        for game in run.games:
-            run.curve(game)
-        run.moments("Pong")
-
-    refused_or_read(read_run)
-    (tmp_path / "logs.csv").write_bytes(HEADER + ROW)
-    run = RunRecords(tmp_path)
-    assert refused_or_read(run.score_curve, "Pong")
-    assert refused_or_read(load_comparison, tmp_path) or data.count(b"\n") == 1
-    refused_or_read(read_reference, tmp_path / "filter_comp.csv")
-    resume_table(tmp_path / "gradients.csv", last_step=10)  # Renames what it cannot read.
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", TABLES)
+def test_damaged_tables_are_refused_in_one_line_or_read(tmp_path, name, damage):
+    read, header, row = TABLES[name]
+    path = tmp_path / name
+    path.write_text(header + row)
+    assert not refused_or_read(read, path)
+    path.write_text(DAMAGE[damage](header, row))
+    is_refused = refused_or_read(read, path)
+    assert is_refused or damage not in ("other columns", "text for a number", "a column missing")
+    resume_table(path, last_step=10)  # Renames what it cannot read.
 
 
 LOADED_IN_LITTLE_MEMORY = """

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import json
 import subprocess
 import sys
 
@@ -15,6 +16,9 @@ def test_an_unknown_program_is_misuse(assert_misuse):
 def test_arguments_reach_the_program(capsys):
     assert entry.main(["polybeast", "--mode=env_info", "--env=PongNoFrameskip-v4"]) == 0
     assert "RIGHTFIRE" in capsys.readouterr().out
+    assert entry.main(["polybeast", "--mode=env_info", "--env=Pong", "--json"]) == 0
+    (actions,) = json.loads(capsys.readouterr().out).values()
+    assert actions[:2] == ["NOOP", "FIRE"]
 
 
 def test_console_scripts_lead_to_programs():

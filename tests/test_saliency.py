@@ -1,3 +1,5 @@
+import json
+import re
 import signal
 
 import numpy as np
@@ -144,6 +146,22 @@ def test_the_numbers_say_what_they_are_of(make_run, tmp_path):
     assert scores["sigma"].shape == (2,)
     for name in ("policy", "action_FIRE", "task_Breakout", "action_chosen"):
         assert scores[name].shape == (2, 9, 9)
+
+
+def test_checks_of_maps_are_printed_saved_and_drawn(make_run, tmp_path, capsys):
+    make_run("mine")
+    options = ["--check", "--score=action", "--num_frames=1", "--html=page.html"]
+    assert run(tmp_path, "--xpid=mine", *options) == 0
+    directory = tmp_path / "mine" / "saliency" / PONG
+    (check,) = json.loads((directory / "check.json").read_text())
+    assert check["score"] == "action:chosen"
+    row = rf"action:chosen +{check['faithful']:.2f} +{check['over edges']:.2f} "
+    assert re.search(row, capsys.readouterr().out)
+    with Image.open(directory / "check.png") as picture:
+        assert np.asarray(picture.convert("L")).std() > 5
+    data = re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text())[1]
+    (agent,) = json.loads(data)["agents"]
+    assert agent["checks"][0]["numbers"][0] == pytest.approx(check["faithful"], abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,18 @@ def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
             assert min(picture.size) >= 168
 
 
+def test_the_filters_of_two_checkpoints_are_compared_one_by_one(directory, tmp_path, capsys):
+    a, b = (run_files.intermediate_path(directory / "Pong", step) for step in (100, 200))
+    assert run("--mode=_filter_comp", "--load_path", a, "--other", b, "--layer=feat_conv0",
+               "--save_dir", tmp_path) == 0  # fmt: skip
+    table = np.load(capsys.readouterr().out.split()[-1])["distances"]
+    one, other = (
+        filters.read_weights(checkpoint.load(path)["model_state_dict"])["feat_conv0"]
+        for path in (a, b)
+    )
+    assert table[3, 5] == pytest.approx(np.square(one[3] - other[5]).sum(), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from tests.core.test_learner import CONFIG, make_rollout
+from tests.learner_steps import STEP
+from torchbeast.core import learner as core_learner
 from torchbeast.core.learner import Learner
-from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.losses import LossConfig
 from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.stats import collect_part, read_stats
 from torchbeast.models import make_agent
 
 META = torch.device("meta")
@@ -42,18 +43,21 @@ AGENTS = [
 def test_a_learner_step_stays_on_its_device(monkeypatch, config):
     agent = make_meta_agent(monkeypatch, **config)
     env, actor = map(to_meta, make_rollout(0, batch=2))
-    state = agent.initial_state(2)
-    losses = rollout_losses(agent, env, actor, state, LossConfig())
     learner = Learner(agent, LossConfig(), OptimizerConfig(), 2, lambda _: None)
-    gradients = learner._gradients(losses)
-    stats = collect_part(losses, env, env.task, 3, len(CONFIG.tasks))
-    norm = torch.nn.utils.get_total_norm(gradients)
-    moved = agent.baseline.moved(losses.targets) if losses.targets else None
-    learner._apply(gradients, norm, moved, 1e-3)
-    tensors = [*gradients, *stats, norm, *agent.state_dict().values()]
+
+    def learn():
+        learner.learn(env, actor, agent.initial_state(2), env.task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "check_weights", lambda: None)
+        patch.setattr(core_learner, "read_stats", lambda *_: STEP)
+        learn()
+    assert learner.learner_steps == 1
+    averages = [state["square_avg"] for state in learner.optimizer.state.values()]
+    tensors = [*agent.state_dict().values(), *averages]
     assert {tensor.device for tensor in tensors} == {META}
     with pytest.raises(NotImplementedError):  # The first time that a value is read.
-        read_stats(stats, norm, LossConfig())
+        learn()
 
 
 @pytest.mark.parametrize("config", AGENTS, ids=lambda c: " ".join(map(str, c.values())))

@@ -55,10 +55,13 @@ class Counting:
 
 
 class OldGym:
-    """The interface of gym before 0.26, with a nest of odd observations."""
+    """The interface of gym before 0.26, with a nest of odd observations.
+
+    Episodes of 3 steps; all but the first are cut off by gym's time limit.
+    """
 
     def __init__(self):
-        self._steps = 0
+        self._steps = self._episodes = 0
 
     def observe(self):
         matrix = np.arange(6, dtype=np.float64).reshape(2, 3).T + self._steps
@@ -70,7 +73,9 @@ class OldGym:
 
     def step(self, action):
         self._steps += 1
-        return self.observe(), 0.5, self._steps == 3, {}
+        done = self._steps == 3
+        self._episodes += done
+        return self.observe(), 0.5, done, {"TimeLimit.truncated": done and self._episodes > 1}
 
 
 @contextlib.contextmanager

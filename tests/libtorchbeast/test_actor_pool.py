@@ -90,12 +90,17 @@ def test_rollouts_hold_what_the_environment_did(start_server, envs):
     assert pool.pool.count() >= 8 * envs * T
 
 
-def test_old_gym_environments_and_nested_observations(start_server):
+def test_old_gym_environments_are_stepped_and_nests_keep_their_structure(start_server):
     address, _ = start_server("old")
     with Pool([address]) as pool:
         (env_output, _), _ = next(pool.queue)
+        (following, _), _ = next(pool.queue)
     observation, done = env_output[0], env_output[2]
     assert done[:, 0].tolist() == [False, False, False, True, False, False]
+    # The second episode is cut off, and another one starts a step later.
+    assert not env_output[6].any()
+    assert following[6][:, 0].tolist() == [False, True, False, False, False, True]
+    assert following[2][:, 0].tolist() == [False, False, True, False, False, False]
     assert observation["a"][1][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
     assert observation["a"][0].dtype == torch.bool
     assert observation["b"].shape == (T + 1, 1, 3, 2)
@@ -234,7 +239,7 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 
-def test_close_with_a_stopped_server(start_server):
+def test_a_pool_closes_while_its_server_is_stopped(start_server):
     address, process = start_server()
     with Pool([address]) as pool:
         next(pool.queue)

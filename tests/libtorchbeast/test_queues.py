@@ -74,6 +74,7 @@ def test_non_contiguous_and_numpy_inputs():
         (torch.ones(1), ValueError, "must have more than batch_dim == 1 dimensions"),
         ((), ValueError, "Cannot enqueue empty vector of tensors"),
         ("text", TypeError, "got str"),
+        (torch.ones(1, 1, requires_grad=True), ValueError, r"use tensor.detach\(\)"),
     ],
 )
 def test_wrong_inputs_are_refused(inputs, error, message):

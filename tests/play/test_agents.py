@@ -83,6 +83,8 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     agents = name_apart([read_agent(path) for path in (tmp_path / "run", intermediate)])
     assert [a.xpid for a in agents] == ["run:20", "run:10"]
     assert [a.intermediate_id for a in agents] == [None, 10]
+    found = load_trained(TrainedAgentConfig(str(tmp_path), "run", 10, None))
+    assert (found.model_id, found.intermediate_id) == ("10", 10)
     (tmp_path / "latest").symlink_to("run")
     found = load_trained(TrainedAgentConfig(str(tmp_path), None, None, None))
     assert (found.xpid, found.directory) == ("run", tmp_path / "run")

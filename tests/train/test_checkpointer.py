@@ -20,7 +20,8 @@ def make_checkpointer():
         state = resume_or_start(plan)
         recorders.append(Recorder(plan, state))
         learner = make_learner(plan, state, lambda _: None, lambda: None)
-        return Checkpointer(recorders[-1].path, plan, state.seed, learner, recorders[-1].progress)
+        recorder = recorders[-1]
+        return Checkpointer(recorder.path, plan, state.seed, learner, recorder.progress), learner
 
     yield make
     for recorder in recorders:
@@ -29,16 +30,16 @@ def make_checkpointer():
 
 @pytest.fixture
 def after_a_step(make_config, finished_run, make_checkpointer):
-    """The checkpointer of a run that was resumed and has learned from a step since."""
-    checkpointer = make_checkpointer(make_config())
-    checkpointer._learner.steps += 1
-    return checkpointer
+    """The checkpointer and the learner of a resumed run that has learned from a step since."""
+    checkpointer, learner = make_checkpointer(make_config())
+    learner.steps += 1
+    return checkpointer, learner
 
 
 def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpointer):
     path = finished_run / "model.tar"
     before = checkpoint.load(path)
-    checkpointer = make_checkpointer(make_config())
+    checkpointer, _ = make_checkpointer(make_config())
     assert checkpointer.path == path
     path.unlink()
     assert checkpointer.save()
@@ -53,7 +54,8 @@ def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpoi
 
 def test_a_directory_that_is_gone_is_made_anew(after_a_step, finished_run):
     shutil.rmtree(finished_run)
-    assert after_a_step.save()
+    checkpointer, _ = after_a_step
+    assert checkpointer.save()
     assert checkpoint.load(finished_run / "model.tar")["steps"] == 41
 
 
@@ -62,7 +64,7 @@ def test_a_run_without_a_new_step_keeps_its_checkpoint(
 ):
     path = finished_run / "model.tar"
     before = path.read_bytes()
-    checkpointer = make_checkpointer(make_config())
+    checkpointer, _ = make_checkpointer(make_config())
     assert checkpointer.save()
     assert checkpointer.saved_step == 40
     assert path.read_bytes() == before
@@ -73,7 +75,7 @@ def test_saves_each_time_that_the_interval_is_over(
 ):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    checkpointer = make_checkpointer(make_config())
+    checkpointer, _ = make_checkpointer(make_config())
     for now[0], is_saved in ((599, False), (600, True), (601, False), (1200, True)):
         checkpointer.path.unlink(missing_ok=True)
         checkpointer.save_if_due()
@@ -81,7 +83,14 @@ def test_saves_each_time_that_the_interval_is_over(
 
 
 def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkpointer):
-    checkpointer = make_checkpointer(make_config())
+    checkpointer, _ = make_checkpointer(make_config())
+    assert checkpointer.save()
+    assert not checkpointer.path.exists()
+
+
+def test_a_run_without_checkpoints_saves_nothing(make_config, make_checkpointer):
+    checkpointer, learner = make_checkpointer(make_config("--disable_checkpoint"))
+    learner.steps, learner.learner_steps = 20, 1
     assert checkpointer.save()
     assert not checkpointer.path.exists()
 
@@ -89,10 +98,10 @@ def test_nothing_is_saved_before_the_first_learner_step(make_config, make_checkp
 @pytest.mark.parametrize("damaged", ["a weight", "an average of the optimizer"])
 def test_what_is_not_finite_is_never_saved(finished_run, after_a_step, caplog, damaged):
     before = (finished_run / "model.tar").read_bytes()
-    learner = after_a_step._learner
+    checkpointer, learner = after_a_step
     bias = learner.agent.policy.bias
     average = learner.optimizer.state[bias]["square_avg"]
     (bias.data if damaged == "a weight" else average)[0] = float("inf")
-    assert not after_a_step.save()
+    assert not checkpointer.save()
     assert "is not finite" in caplog.text
     assert (finished_run / "model.tar").read_bytes() == before

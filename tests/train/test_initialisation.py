@@ -37,6 +37,13 @@ def begin_run(config):
     return make_learner(plan, state, lambda _: None, lambda: None).agent
 
 
+def test_initial_weights_are_scaled_unless_those_of_torch_are_asked_for(make_config):
+    scaled = begin_run(make_config())
+    left = begin_run(make_config("--torch_initial_weights", "--xpid=torch"))
+    torch.testing.assert_close(scaled.policy.weight, left.policy.weight / 10)
+    assert not torch.equal(scaled.conv1.weight, left.conv1.weight)
+
+
 @pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])
 def test_an_agent_of_the_same_games_is_taken_whole(make_config, save_agent, caplog, agent_type):
     caplog.set_level("INFO")

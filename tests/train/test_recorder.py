@@ -46,6 +46,19 @@ def test_tensorboard_gets_what_logs_csv_gets(make_config, finished_run, monkeypa
     assert rows[-len(steps) :] == [str(step) for step in steps]
 
 
+def test_skipped_updates_are_named_and_learner_steps_traced(make_config, tmp_path, caplog):
+    plan = make_plan(make_config("--write_profiler_trace"))
+    state = resume_or_start(plan)
+    recorder = Recorder(plan, state)
+    learner = make_learner(plan, state, recorder.record_step, lambda: None)
+    recorder.record_step(replace(STEP, task_steps=[20], fault="loss nan", skipped_updates=1))
+    assert "an update that is not finite is skipped, number 1 in this run (loss nan)" in caplog.text
+    for learner.learner_steps in range(8):
+        recorder.update({"learner": 0, "inference": 0}, learner)
+    recorder.close()
+    assert (tmp_path / "run" / "trace.json").stat().st_size > 0
+
+
 def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, capsys):
     logs = finished_run / "logs.csv"
     before = logs.read_text()
