@@ -59,6 +59,9 @@ def compile_in_parallel(compiler: Any, total: int) -> None:
     In a terminal a line that changes says how many of ``total`` are done.
     """
     compile_one_by_one = compiler.compile
+    # Those of a job on a shared machine, where the system tells.
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count()
     done = 0
 
     def show() -> None:
@@ -68,7 +71,7 @@ def compile_in_parallel(compiler: Any, total: int) -> None:
 
     def compile_all(sources: list[str], *args: Any, **kwargs: Any) -> list[str]:
         nonlocal done
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(cores) as pool:
             objects = [pool.submit(compile_one_by_one, [s], *args, **kwargs) for s in sources]
             for compiled in as_completed(objects):
                 if error := compiled.exception():

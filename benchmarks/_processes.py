@@ -13,7 +13,7 @@ def process_tree(root: int) -> list[int]:
     """``root`` and all its descendants."""
     children = collections.defaultdict(list)
     for path in Path("/proc").glob("[0-9]*/stat"):
-        fields = _stat(path)
+        _, fields = _stat(path)
         if fields:
             children[int(fields[1])].append(int(path.parent.name))
     tree = [root]
@@ -24,7 +24,7 @@ def process_tree(root: int) -> list[int]:
 
 def cpu_seconds(process: int | None) -> float:
     """User and system time so far of a process; 0 if it is gone."""
-    fields = _stat(Path(f"/proc/{process}/stat"))
+    _, fields = _stat(Path(f"/proc/{process}/stat"))
     return sum(map(int, fields[11:13])) / TICKS_PER_SECOND
 
 
@@ -32,17 +32,17 @@ def thread_seconds(process: int) -> dict[str, float]:
     """CPU seconds so far of a process's threads, by name."""
     seconds: dict[str, float] = collections.defaultdict(float)
     for task in Path(f"/proc/{process}/task").glob("*"):
-        fields = _stat(task / "stat")
+        name, fields = _stat(task / "stat")
         if fields:
-            name = (task / "comm").read_text().strip()
             seconds[name] += (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
     return seconds
 
 
-def _stat(path: Path) -> list[str]:
-    """The fields from the state on; none if the process is gone."""
+def _stat(path: Path) -> tuple[str, list[str]]:
+    """The name, and the fields from the state on; none if the process is gone."""
     try:
-        # The name before may hold spaces and brackets.
-        return path.read_text().rpartition(")")[2].split()
+        # The name may hold spaces and brackets.
+        name, _, fields = path.read_text().partition("(")[2].rpartition(")")
     except OSError:
-        return []
+        return "", []
+    return name, fields.split()

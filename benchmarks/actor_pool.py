@@ -35,6 +35,7 @@ from _processes import cpu_seconds, thread_seconds
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
+from torchbeast.servers.addresses import load_tls
 
 UNROLL_LENGTH = 80
 FRAME = (4, 84, 84)
@@ -73,7 +74,7 @@ def make_certificates(directory: str) -> Tls:
     """Certificates of both ends for ``localhost``."""
     script = Path(__file__).parent.parent / "deploy" / "make_certificates.sh"
     subprocess.run(["sh", script, directory, "localhost"], check=True)
-    return [Path(directory, f"{name}.pem").read_text() for name in ("cert", "key", "root")]
+    return load_tls(directory)
 
 
 def measure_pool(

@@ -156,7 +156,9 @@ def transfers(device: torch.device) -> None:
 def train(flags: list[str]) -> str:
     """Runs PolyBeast to its end. Returns what it printed."""
     command = [sys.executable, "-m", "torchbeast.polybeast", *flags]
-    run = subprocess.run(command, stdout=PIPE, stderr=STDOUT, text=True, check=False)
+    # Elsewhere than in a checkout, whose sources have no compiled part.
+    elsewhere = tempfile.gettempdir()
+    run = subprocess.run(command, cwd=elsewhere, stdout=PIPE, stderr=STDOUT, text=True, check=False)
     if run.returncode != 0:
         raise SystemExit(f"error: {' '.join(flags)} ended with {run.returncode}:\n{run.stdout}")
     return run.stdout

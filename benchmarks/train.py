@@ -38,7 +38,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.append(str(Path(__file__).parent.parent))
 
 import numpy as np
 import torch
@@ -146,7 +146,7 @@ class EndToEnd(NamedTuple):
     seconds: dict[str, float]
 
 
-def cpu_seconds(root: int) -> dict[str, float]:
+def seconds_by_purpose(root: int) -> dict[str, float]:
     """CPU seconds so far of a run, by what they were for."""
     seconds: dict[str, float] = collections.defaultdict(float)
     for process in process_tree(root):
@@ -176,19 +176,22 @@ def end_to_end(
         command = [sys.executable, "-m", "torchbeast.polybeast", *arguments]
         command += [f"--savedir={savedir}", "--xpid=run", "--total_steps=1000000000"]
         with open(run.with_suffix(".out"), "w+") as output:
-            process = subprocess.Popen(command, cwd=checkout, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=checkout or savedir, stdout=output, stderr=output
+            )
             deadline = time.monotonic() + START_TIMEOUT
             while process.poll() is None and not rows(run):
                 if time.monotonic() > deadline:
                     process.kill()
                 time.sleep(0.1)
-            # The first row is there about five seconds after the start.
-            time.sleep(WARM_UP_SECONDS - 5)
-            start, before = time.monotonic(), cpu_seconds(process.pid)
-            time.sleep(seconds)
-            elapsed, after = time.monotonic() - start, cpu_seconds(process.pid)
-            process.terminate()
-            process.wait()
+            if process.poll() is None:
+                # The first row is there about five seconds after the start.
+                time.sleep(WARM_UP_SECONDS - 5)
+                start, before = time.monotonic(), seconds_by_purpose(process.pid)
+                time.sleep(seconds)
+                elapsed, after = time.monotonic() - start, seconds_by_purpose(process.pid)
+                process.terminate()
+                process.wait()
             # The last row is of the end, when queues are emptied.
             times = [(float(r["seconds"]), int(r["step"])) for r in rows(run)[:-1]]
             times = [row for row in times if row[0] >= WARM_UP_SECONDS]

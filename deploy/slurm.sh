@@ -16,6 +16,8 @@ set -euo pipefail
 SAVEDIR=${SAVEDIR:-$HOME/logs/torchbeast}
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${hosts%%$'\n'*}
+# Another job may have its first rank on the same node.
+port=$((20000 + SLURM_JOB_ID % 10000))
 
 # SLURM sends SIGTERM to this shell two minutes before the end. The ranks save the run then.
 requeue() {
@@ -27,7 +29,7 @@ trap requeue TERM
 
 # Not all versions of srun take the number of cores from sbatch.
 srun --cpus-per-task "$SLURM_CPUS_PER_TASK" torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 1 --max-restarts 3 \
-    --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29400" \
+    --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:$port" \
     -m torchbeast.polybeast --xpid "$SLURM_JOB_NAME" --savedir "$SAVEDIR" "$@" &
 training=$!
 wait "$training"

@@ -1,6 +1,6 @@
 # How the figures and films of the pages are made: `make figures`, or one of them: `make docs/images/popart_arms.png`.
 #
-# A fresh clone's files have one age: `make -t figures` marks what is stored as up to date.
+# A fresh clone's files have one age: `make build`, then `make -t figures` marks what is stored as up to date.
 
 GAMES := AirRaid Carnival DemonAttack NameThisGame Pong SpaceInvaders
 SIX := MultiTask MultiTaskPopArt

@@ -1,11 +1,18 @@
 """Environments that misbehave, registered with Gymnasium: ``tests.hostile:Exits-v0`` and others."""
 
 import ctypes
+import multiprocessing
 import os
+import random
+import signal
 import sys
+import time
 
 import gymnasium
 import numpy as np
+
+# How long a process lives that LeavesAProcess leaves.
+LEFT_PROCESS_S = 60
 
 
 class Hostile(gymnasium.Env):
@@ -77,9 +84,62 @@ class HangsWhenMadeAgain(Hostile):
         hang_again()
 
 
-gymnasium.register("HangsOnce-v0", HangsOnce)
-gymnasium.register("HangsWhenMadeAgain-v0", HangsWhenMadeAgain)
-gymnasium.register("HangsWhenMade-v0", HangsWhenMade)
+class StartsAProcess(gymnasium.Env):
+    """Needs a process of its own, which daemons may not have."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        child = multiprocessing.get_context("fork").Process(target=os.getpid)
+        child.start()
+        child.join()
+
+    def reset(self, **_):
+        return np.zeros((1, 8, 8), np.uint8), {}
+
+    def step(self, _):
+        return np.zeros((1, 8, 8), np.uint8), 0.0, True, False, {}
+
+
+class LeavesAProcess(StartsAProcess):
+    """Is killed at its first step; a process that it started goes on for a while."""
+
+    def __init__(self):
+        sleep = {"target": time.sleep, "args": (LEFT_PROCESS_S,)}
+        multiprocessing.get_context("fork").Process(**sleep).start()
+
+    def step(self, _):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DrawsLevels(StartsAProcess):
+    """Draws a level from the global generators, and is killed in its second rollout."""
+
+    def __init__(self):
+        draws = f"{np.random.random():.20f} {random.random():.20f}".encode()
+        self._level = np.frombuffer(draws.ljust(64), np.uint8).reshape(1, 8, 8)
+        self._steps = 0
+
+    def reset(self, **_):
+        return self._level, {}
+
+    def step(self, _):
+        self._steps += 1
+        if self._steps > 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._level, 0.0, False, False, {}
+
+
+for environment in (
+    DrawsLevels,
+    HangsOnce,
+    HangsWhenMade,
+    HangsWhenMadeAgain,
+    LeavesAProcess,
+    StartsAProcess,
+):
+    gymnasium.register(f"{environment.__name__}-v0", environment)
 for name, misbehave in {
     "Exits-v0": lambda: sys.exit("bye"),
     "Crashes-v0": lambda: ctypes.string_at(0),

@@ -206,7 +206,11 @@ def read_scores(path):
 # By file: who reads it, its header, and a row; 7 is a number in it that is read.
 TABLES = {
     "logs.csv": (read_curves, LOGS, "1,2,7,0,1\n"),
-    "scores.csv": (read_scores, ",".join(SCORE_FIELDS) + "\n", "1,2,Pong,sampled,3,7,0,4,4,9,0.5\n"),
+    "scores.csv": (
+        read_scores,
+        ",".join(SCORE_FIELDS) + "\n",
+        "1,2,Pong,sampled,3,7,0,4,4,9,0.5\n",
+    ),
     "filter_comp.csv": (
         lambda path: load_comparison(path.parent),
         ",".join(Row._fields) + "\n",

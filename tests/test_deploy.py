@@ -65,7 +65,7 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes
     arguments = (tmp_path / "srun").read_text().split()
     assert arguments[:3] == ["--cpus-per-task", "16", "torchrun"]
     assert arguments[-2:] == ["--env", "six"]
-    assert arguments[arguments.index("--rdzv-endpoint") + 1] == "node1:29400"
+    assert arguments[arguments.index("--rdzv-endpoint") + 1] == "node1:20007"
     flags = arguments[arguments.index("torchbeast.polybeast") + 1 :]
     assert parse("polybeast", *flags).xpid == "six-games"
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from tests.conftest import ROOT
@@ -55,8 +56,8 @@ def test_a_killed_actor_is_replaced(start, tmp_path):
     run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_buffers=3")
     wait_until(lambda: read_logs(tmp_path / "run"))
     # The fork server's children are the actors.
-    parents = {p.pid: p.ppid() for p in run.family()}
-    actors = [p for p in run.family() if parents.get(p.ppid()) == run.process.pid]
+    servers = psutil.Process(run.process.pid).children()
+    actors = [actor for server in servers for actor in server.children()]
     assert len(actors) == 2
     for actor in actors:
         actor.kill()

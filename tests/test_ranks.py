@@ -1,10 +1,12 @@
 """Several learners under torchrun: a real run of two games, and what happens when a rank dies."""
 
+import contextlib
 import signal
 import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 import torch
 
@@ -48,8 +50,9 @@ def torchrun(tmp_path):
 
 def find_rank(process, index):
     for member in family(process):
-        if member.ppid() == process.pid and member.environ().get("RANK") == str(index):
-            return member
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if member.ppid() == process.pid and member.environ().get("RANK") == str(index):
+                return member
     raise AssertionError(f"no rank {index}")
 
 

@@ -177,7 +177,7 @@ def test_checks_of_maps_are_printed_saved_and_drawn(make_run, tmp_path, capsys):
         (["--objects=a.png", "--env=tests.odd_games:Endless-v0"], "--objects is for Atari games"),
     ],
 )
-def test_edges_are_one_clear_line(make_run, tmp_path, assert_misuse, arguments, message):
+def test_wrong_input_is_one_line(make_run, tmp_path, assert_misuse, arguments, message):
     make_run("mine")
     make_run("other", {"preprocessing": "machado"})
     assert_misuse(

@@ -42,7 +42,7 @@ def process(terminal, tmp_path, monkeypatch):
     process.wait()
 
 
-def test_a_run_in_a_terminal(terminal, process, tmp_path):
+def test_ctrl_c_in_a_terminal_saves_and_keeps_the_last_block(terminal, process, tmp_path):
     def wait_for(condition):
         while not condition():
             assert process.poll() is None, terminal.text

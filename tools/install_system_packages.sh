@@ -68,10 +68,9 @@ announce() { echo "Installing system packages: $(names)" >&2; }
 
 if may_install apt-get; then
     announce
-    export DEBIAN_FRONTEND=noninteractive
+    apt="$root env DEBIAN_FRONTEND=noninteractive apt-get"  # sudo drops what is exported.
     # shellcheck disable=SC2046  # One word per package.
-    { $root apt-get update -qq && $root apt-get install -y -qq --no-install-recommends $(packages 2); } \
-        >/dev/null || true
+    { $apt update -qq && $apt install -y -qq --no-install-recommends $(packages 2); } >/dev/null || true
 elif may_install dnf; then
     announce
     # shellcheck disable=SC2046

@@ -10,7 +10,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from tests.core.test_learner import CONFIG, make_rollout
+from tests.core.rollouts import CONFIG, make_rollout
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.core.losses import LossConfig

@@ -4,38 +4,13 @@ import threading
 import pytest
 import torch
 
+from tests.core.rollouts import CONFIG, T, make_rollout
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import MAX_SKIPPED_IN_A_ROW, Learner, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
 from torchbeast.core.optimizer import OptimizerConfig
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
-from torchbeast.models import AgentConfig, AtariNet, make_agent
-
-CONFIG = AgentConfig(
-    agent_type="atari", observation_shape=(2, 36, 36), num_actions=3, tasks=("A-v0", "B-v0")
-)
-T = 4
-
-
-def make_rollout(seed, batch=1, task=0):
-    generator = torch.Generator().manual_seed(seed)
-    rows = T + 1
-    draw = lambda *shape: torch.rand(*shape, generator=generator)  # noqa: E731
-    done = draw(rows, batch) < 0.2
-    env = EnvOutput(
-        frame=(draw(rows, batch, 2, 36, 36) * 255).to(torch.uint8),
-        reward=draw(rows, batch) * 2 - 1,
-        done=done,
-        task=torch.full((rows, batch), task, dtype=torch.int32),
-        episode_step=torch.arange(rows, dtype=torch.int32).view(-1, 1).expand(rows, batch),
-        episode_return=draw(rows, batch),
-        truncated=torch.zeros(rows, batch, dtype=torch.bool),
-        game_over=done,
-        last_action=torch.randint(3, (rows, batch), generator=generator),
-    )
-    logits = draw(rows, batch, 3)
-    action = torch.randint(3, (rows, batch, 1), generator=generator)
-    return env, AgentOutput(action, logits, logits[..., :1], logits[..., :1])
+from torchbeast.models import AtariNet, make_agent
 
 
 def make_learner(
@@ -188,7 +163,7 @@ def test_gradients_are_clipped_by_norm():
     assert moved.norm().item() == pytest.approx(0.5e-3, rel=0.01)
 
 
-def test_state_goes_round():
+def test_a_restored_learner_learns_the_same():
     first, _ = make_learner(1, use_popart=True)
     for i in range(3):
         first.learn(*make_rollout(i, task=1), ())

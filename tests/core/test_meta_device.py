@@ -10,7 +10,7 @@ import contextlib
 import pytest
 import torch
 
-from tests.core.test_learner import CONFIG, make_rollout
+from tests.core.rollouts import CONFIG, make_rollout
 from tests.learner_steps import STEP
 from torchbeast.core import learner as core_learner
 from torchbeast.core.learner import Learner

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <string>
 
 #include "test_environments.h"
 
@@ -89,6 +92,17 @@ class PoolRun {
   std::thread runner_;
 };
 
+// The threads of this process with this name.
+int CountThreads(const std::string& wanted) {
+  int count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(thread.path() / "comm"), name);
+    count += name == wanted;
+  }
+  return count;
+}
+
 class ActorPoolTest : public ::testing::Test {
  protected:
   TemporaryDirectory directory_;
@@ -107,6 +121,9 @@ TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
     const std::vector<int64_t> counts = run.pool.stream_counts();
     return *std::min_element(counts.begin(), counts.end()) >= 10 * kUnrollLength;
   });
+#ifdef __linux__
+  EXPECT_EQ(CountThreads("pool-events"), 3);
+#endif
   run.Close();
   EXPECT_EQ(run.error(), "");
 }

@@ -163,7 +163,7 @@ TEST(DynamicBatcherTest, OutputsOutOfBoundsRaiseInTheCallerWithoutChecks) {
   caller.join();
 }
 
-TEST(DynamicBatcherTest, ChecksOutputs) {
+TEST(DynamicBatcherTest, RefusesOutputsOfAnotherSizeAndASecondAnswer) {
   DynamicBatcher batcher(Options(1, 2));
   BufferPool pool;
   Outcome outcome;

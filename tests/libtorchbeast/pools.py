@@ -64,3 +64,10 @@ class Pool:
         self._threads[1].join(timeout=60)
         assert self.error is not None
         return str(self.error)
+
+
+def run_pool(address, tls, **options):
+    """Takes one rollout; returns it and what the pool raised."""
+    with Pool([address], tls=tls, **{"connect_timeout_s": 60, **options}) as pool:
+        rollout = next(pool.queue, None)
+    return rollout, pool.error

@@ -58,7 +58,7 @@ def test_every_dtype_survives(dtype):
     assert torch.equal(batch, torch.cat([values, values]))
 
 
-def test_non_contiguous_and_numpy_inputs():
+def test_inputs_in_any_memory_layout_arrive_as_they_are():
     queue = BatchingQueue(batch_dim=0)
     matrix = torch.arange(12).view(3, 4)
     queue.enqueue((matrix.t(), matrix[:, ::2], np.arange(6).reshape(2, 3)[:, ::-1]))

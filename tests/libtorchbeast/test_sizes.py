@@ -7,13 +7,13 @@ from libtorchbeast import _C, BatchingQueue
 
 
 @pytest.mark.parametrize("batch_dim", [-1, 2**31 + 7])
-def test_of_a_batch_dimension(batch_dim):
+def test_a_batch_dimension_out_of_range_is_refused(batch_dim):
     with pytest.raises(ValueError, match=f"batch_dim must be from 0 to {2**31 - 1}, got"):
         BatchingQueue(batch_dim=batch_dim)
 
 
 @pytest.mark.parametrize("sizes", [(2**61,), (2**31, 2**31), (2**40, 0, 2**40)])
-def test_of_an_array(sizes):
+def test_an_array_of_an_impossible_size_is_refused(sizes):
     tensor = torch.ones([1] * len(sizes)).expand(sizes)
     with pytest.raises(ValueError, match="the sizes of an array must be from 0 to"):
         BatchingQueue(batch_dim=0, check_inputs=False).enqueue(tensor)
@@ -32,7 +32,7 @@ def bytes_of(*size):
 
 
 @pytest.mark.skipif(not _C.has_kernels(), reason="needs AVX-512")
-def test_of_arrays_that_do_not_fit_together():
+def test_arrays_that_do_not_fit_together_are_refused():
     frames, mean, scale = bytes_of(2, 4, 6, 6), floats(3, 6, 6, 4), floats(3)
     for task in (-1, 3):
         task = torch.full((2,), task, dtype=torch.int32)
@@ -43,7 +43,7 @@ def test_of_arrays_that_do_not_fit_together():
 
 
 @pytest.mark.skipif(not _C.has_bfloat16_kernels(), reason="needs AVX512-BF16")
-def test_of_filters_and_pictures_that_do_not_fit_together():
+def test_filters_and_pictures_that_do_not_fit_together_are_refused():
     weights = [floats(16, 3, 3, 16)] * 5
     with pytest.raises(ValueError, match="a picture's height must be from 1 to 8192"):
         _C.residual_section(bits(1, 0, 4, 16), weights, [floats(16)] * 5, bits(1, 0, 2, 16), None)

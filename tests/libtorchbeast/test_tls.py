@@ -10,7 +10,7 @@ import pytest
 from libtorchbeast import Server
 from tests.conftest import ROOT
 from tests.libtorchbeast.environments import mock_server
-from tests.libtorchbeast.pools import Pool, T
+from tests.libtorchbeast.pools import Pool, T, run_pool
 from tests.processes import wait_until
 from torchbeast.envs.mock import Mock
 
@@ -38,13 +38,6 @@ def server(tmp_path_factory):
     tls = make_certificates(tmp_path_factory.mktemp("tls") / "ours")
     with mock_server(tls) as port:
         yield f"localhost:{port}", tls
-
-
-def run_pool(address, tls, **options):
-    """Takes one rollout; returns it and what the pool raised."""
-    with Pool([address], tls=tls, **{"connect_timeout_s": 60, **options}) as pool:
-        rollout = next(pool.queue, None)
-    return rollout, pool.error
 
 
 def test_both_sides_show_certificates_and_no_proxy_is_asked(server, monkeypatch):

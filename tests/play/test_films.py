@@ -55,12 +55,13 @@ def test_records_a_whole_game_that_its_actions_replay(savedir, capsys):
 
 
 def test_a_signal_ends_a_recording_and_saves_what_there_is(savedir, capsys):
-    signals = StopSignals()
+    signals, appended = StopSignals(), []
 
     class Interrupting(films.MovieWriter):
         def append(self, picture):
             super().append(picture)
-            if len(self._gif) == 20:
+            appended.append(picture)
+            if len(appended) == 20:
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -108,3 +108,32 @@ def test_memory_is_reset_where_it_was_in_training(lstm_reset, num_resets):
     assert starts[0]
     assert sum(starts) == num_resets
     assert len(starts) == episode.episode_step
+
+
+def test_action_files_of_this_program_and_of_2019_are_read(tmp_path):
+    path = tmp_path / "actions"
+    path.write_text("1 2\n3\n")
+    assert playing.read_actions(str(path), 4) == [1, 2, 3]
+    # As a print of 2019 has them.
+    path.write_text("tensor([[[1]]])\ntensor([[2]], device='cuda:0')\ntensor(3)\n")
+    assert playing.read_actions(str(path), 4) == [1, 2, 3]
+    with pytest.raises(UsageError, match="actions are 0 to 2"):
+        playing.read_actions(str(path), 3)
+    path.write_text("left")
+    with pytest.raises(UsageError, match="--actions"):
+        playing.read_actions(str(path), 3)
+
+
+def test_an_action_keeps_its_meaning_for_an_agent_with_other_numbers():
+    few, all_18 = make(6), make(18)
+    assert playing.agent_action_names(few, PONG)[2:4] == ["RIGHT", "LEFT"]
+    translated = playing.translate_actions([0, 2, 3, 3], PONG, few, all_18)
+    assert [playing.agent_action_names(all_18, PONG)[a] for a in translated] == [
+        "NOOP",
+        "RIGHT",
+        "LEFT",
+        "LEFT",
+    ]
+    assert playing.translate_actions(translated, PONG, all_18, few) == [0, 2, 3, 3]
+    with pytest.raises(UsageError, match="has no action UP, which run plays"):
+        playing.translate_actions([2], PONG, all_18, few)

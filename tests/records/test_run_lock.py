@@ -19,7 +19,7 @@ def test_one_process_at_a_time_writes_a_run(tmp_path):
     other = context.Process(target=hold, args=(str(tmp_path), theirs))
     other.start()
     assert ours.recv() == "locked"
-    for _ in range(2):  # A refused process leaves the directory, still empty, to its owner.
+    for _ in range(2):  # A refused process leaves the directory to its owner.
         with (
             pytest.raises(UsageError, match=r"Another process writes .*run: .*another --xpid"),
             lock_run(str(tmp_path), "run"),
@@ -37,7 +37,7 @@ def test_a_directory_without_files_is_removed(tmp_path):
     with lock_run(str(tmp_path / "runs"), "a"):
         assert (tmp_path / "runs" / "a").is_dir()
     with lock_run(str(tmp_path / "runs"), "b"):
-        (tmp_path / "runs" / "b" / "out.log").touch()
+        (tmp_path / "runs" / "b" / "out.log").write_text("a message\n")
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["b"]
 
 

@@ -17,8 +17,8 @@ def hang(alive):
 
 
 def live_slowly(alive):
-    """Longer than a second, but never silent for so long."""
-    for _ in range(30):
+    """Longer than three seconds, but never silent for so long."""
+    for _ in range(40):
         alive()
         time.sleep(0.1)
     return "done"

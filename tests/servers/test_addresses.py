@@ -1,4 +1,10 @@
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from torchbeast.core.types import UsageError
 from torchbeast.servers.addresses import check_basenames, load_tls, server_addresses
@@ -41,7 +47,13 @@ def test_certificate_and_key_must_belong_together(tmp_path):
     for name, text in zip(("cert", "key", "root"), make_certificate(), strict=True):
         (tmp_path / f"{name}.pem").write_text(text)
     load_tls(str(tmp_path))
-    for name, text in (("key", make_certificate()[1]), ("root", "no certificate")):
+    key = load_pem_private_key((tmp_path / "key.pem").read_bytes(), None)
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"a"))
+    for name, text in (
+        ("key", make_certificate()[1]),
+        ("key", encrypted.decode()),  # Nobody is asked for the pass phrase.
+        ("root", "no certificate"),
+    ):
         before = (tmp_path / f"{name}.pem").read_text()
         (tmp_path / f"{name}.pem").write_text(text)
         with pytest.raises(UsageError, match="--tls_dir: "):

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.libtorchbeast.environments import mock_server
-from tests.libtorchbeast.pools import T
-from tests.libtorchbeast.test_tls import run_pool
+from tests.libtorchbeast.pools import T, run_pool
 from torchbeast.servers import certificates
 
 

@@ -1,13 +1,6 @@
-import multiprocessing
-import os
-import random
-import signal
 import threading
-import time
 from types import SimpleNamespace
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
 
@@ -64,94 +57,19 @@ def test_an_environment_that_raises_again_and_again_ends_the_run(caplog):
     assert all("in fail" in message for message in caplog.messages)  # Of the traceback.
 
 
-class StartsAProcess(gymnasium.Env):
-    """Needs a process of its own, which daemons may not have."""
-
-    observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self):
-        child = multiprocessing.get_context("fork").Process(target=os.getpid)
-        child.start()
-        child.join()
-
-    def reset(self, **_):
-        return np.zeros((1, 8, 8), np.uint8), {}
-
-    def step(self, _):
-        return np.zeros((1, 8, 8), np.uint8), 0.0, True, False, {}
-
-
-gymnasium.register("StartsAProcess-v0", StartsAProcess)
-
-
-LEFT_PROCESS_S = 60
-
-
-class LeavesAProcess(StartsAProcess):
-    """Is killed at its first step; a process that it started goes on for a while."""
-
-    def __init__(self):
-        sleep = {"target": time.sleep, "args": (LEFT_PROCESS_S,)}
-        multiprocessing.get_context("fork").Process(**sleep).start()
-
-    def step(self, _):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-gymnasium.register("LeavesAProcess-v0", LeavesAProcess)
-
-
-class ClosesItsPipe(StartsAProcess):
-    """Closes all files of its process at its first step, and stays."""
-
-    def __init__(self):
-        pass
-
-    def step(self, _):
-        os.closerange(3, 256)
-        time.sleep(LEFT_PROCESS_S)
-
-
-gymnasium.register("ClosesItsPipe-v0", ClosesItsPipe)
-
-
-@pytest.mark.parametrize("name", ["LeavesAProcess", "ClosesItsPipe"])
-def test_an_actor_is_replaced_whatever_its_environment_does_to_its_processes(name):
+def test_an_actor_is_replaced_whatever_its_environment_leaves():
+    killed = r"^actor 0 \(LeavesAProcess\) was killed by signal 9 \(Killed\), 5 times"
     with (
-        make_actors(f"tests.train.test_monobeast_actors:{name}-v0") as actors,
-        pytest.raises(
-            RunError, match=rf"^actor 0 \({name}\) was killed by signal 9 \(Killed\), 5 times"
-        ),
+        make_actors("tests.hostile:LeavesAProcess-v0") as actors,
+        pytest.raises(RunError, match=killed),
     ):
         actors.run(0)
-
-
-class DrawsLevels(StartsAProcess):
-    """Draws a level from the global generators, and is killed in its second rollout."""
-
-    def __init__(self):
-        draws = f"{np.random.random():.20f} {random.random():.20f}".encode()
-        self._level = np.frombuffer(draws.ljust(64), np.uint8).reshape(1, 8, 8)
-        self._steps = 0
-
-    def reset(self, **_):
-        return self._level, {}
-
-    def step(self, _):
-        self._steps += 1
-        if self._steps > 5:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self._level, 0.0, False, False, {}
-
-
-gymnasium.register("DrawsLevels-v0", DrawsLevels)
 
 
 def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
     monkeypatch.setattr(workers, "MAX_FAILURES", 100)
     levels = []
-    with make_actors("tests.train.test_monobeast_actors:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
+    with make_actors("tests.hostile:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
         threads = [threading.Thread(target=actors.run, args=(i,)) for i in range(3)]
         for thread in threads:
             thread.start()
@@ -169,7 +87,7 @@ def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
 
 
 def test_an_environment_may_start_processes():
-    with make_actors("tests.train.test_monobeast_actors:StartsAProcess-v0") as actors:
+    with make_actors("tests.hostile:StartsAProcess-v0") as actors:
         thread = threading.Thread(target=actors.run, args=(0,))
         thread.start()
         try:

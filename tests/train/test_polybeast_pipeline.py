@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import torch
 
-from tests.core.test_learner import CONFIG, make_rollout
+from tests.core.rollouts import CONFIG, make_rollout
 from torchbeast.models import make_agent
 from torchbeast.train.polybeast_pipeline import inference_loop, learner_loop
 from torchbeast.train.published_weights import PublishedWeights

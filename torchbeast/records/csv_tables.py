@@ -21,7 +21,7 @@ def complete_lines(text: str) -> list[str]:
     >>> complete_lines("step,loss\n10,0.5\n20,0.")
     ['step,loss', '10,0.5']
     """
-    return [line.removesuffix("\r") for line in text.split("\n")[:-1]]
+    return text.split("\n")[:-1]
 
 
 class Table:

@@ -8,7 +8,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.run_files import run_path
@@ -23,12 +22,12 @@ def check_writable(savedir: str, xpid: str) -> None:
     Raises:
         UsageError: it cannot.
     """
-    path = Path(savedir).expanduser().absolute() / xpid
+    path = run_path(savedir, xpid).absolute()
     # Not Path.exists(), which raises for what is in a directory that this user may not enter.
     nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
     if not nearest.is_dir():
         raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
-    if not os.access(nearest, os.W_OK):
+    if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"Cannot write to --savedir {savedir}: no permission to write {nearest}")
     disk = shutil.disk_usage(nearest)
     if disk.total and disk.free < MIN_FREE_BYTES:  # Some file systems do not tell.
@@ -67,15 +66,17 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     The kernel releases the lock when this process ends, however it ends. On a file system without
     locks there is none.
 
-    A directory in which nothing was written is removed in the end.
+    It locks the run's ``out.log``. A directory in which nothing was written is removed in the end.
 
     Raises:
         UsageError: another process writes this run, or it cannot be written.
     """
     path = run_path(savedir, xpid).absolute()
+    log_path = path / "out.log"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        # Not the directory, which NFS locks for one machine alone, and not only for reading.
+        descriptor = os.open(log_path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
     try:
@@ -90,7 +91,9 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # It has files.
+            with contextlib.suppress(OSError):  # It has other files.
+                if os.fstat(descriptor).st_size == 0:
+                    log_path.unlink()
                 path.rmdir()
     finally:
         os.close(descriptor)

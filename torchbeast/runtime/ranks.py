@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
 
@@ -243,5 +244,5 @@ def _named_errors() -> Iterator[None]:
     except RuntimeError as error:  # Of torch.distributed, and of gloo below it.
         raise RunError(
             "another rank of this run ended or does not answer; what it printed says why "
-            f"({str(error).splitlines()[0]})"
+            f"({first_line(error)})"
         ) from error

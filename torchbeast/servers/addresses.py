@@ -113,7 +113,7 @@ def load_tls(tls_dir: str | None) -> list[str] | None:
     try:
         texts = [path.read_text() for path in paths]  # Names a missing file, which ssl does not.
         context.load_verify_locations(root)
-        context.load_cert_chain(cert, key)
+        context.load_cert_chain(cert, key, password="")  # Else OpenSSL asks for one.
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
         raise UsageError(f"--tls_dir: {error}") from error
     return texts

@@ -5,7 +5,6 @@ Each evaluation is a process of its own, which plays with a checkpoint at low pr
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -221,17 +220,15 @@ class AgentEvaluator:
 
     def _start(self) -> None:
         try:
-            with contextlib.ExitStack() as stack:
-                ours, theirs = map(stack.enter_context, self._context.Pipe(duplex=False))
-                arguments = (self._request, theirs, self._timeout_s)
-                # Daemons may not have children, which environments may start.
-                process = self._context.Process(target=_serve, args=arguments, daemon=False)
-                start_worker(process)
-                stack.pop_all()
-                theirs.close()
+            ours, theirs = self._context.Pipe(duplex=False)
+            arguments = (self._request, theirs, self._timeout_s)
+            # Daemons may not have children, which environments may start.
+            process = self._context.Process(target=_serve, args=arguments, daemon=False)
+            start_worker(process)
         except (EOFError, OSError) as error:  # No process or file descriptor is left.
             self._report_once("start", f"The evaluation cannot start ({typed_line(error)})")
         else:
+            theirs.close()
             self._process, self._connection = process, ours
         self._is_waiting = False
 

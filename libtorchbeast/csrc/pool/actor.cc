@@ -243,7 +243,6 @@ void Actor::OnFirstReply() {
   CheckEnvironment(*decoder);
   decoder_ = std::move(decoder);
   row_ = 0;
-  has_first_output_ = false;
   for (int64_t e = 0; e < options_.num_environments; ++e) {
     rollouts_.emplace_back(actor_options_.unroll_length, decoder_->spec(), buffers_);
     rollouts_.back().WriteEnvOutput(0, *decoder_, stream_->reply(), e, /*last_action=*/0);
@@ -303,9 +302,6 @@ void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     const DynamicBatcher::Slice& slice = slices[e];
     const TensorNest& outputs = Part(slice, 0);
-    // No action led to the very first row: it gets the first output, too, which the learner
-    // ignores.
-    if (!has_first_output_) rollouts_[e].WriteAgentOutput(0, outputs, slice.offset);
     rollouts_[e].WriteAgentOutput(row_ + 1, outputs, slice.offset);
     agent_states_[e] = Part(slice, 1).map([&](const Tensor& state) {
       return Shared(CopySlice(state, 1, slice.offset, 1, *buffers_));
@@ -318,7 +314,6 @@ void Actor::TakeActions(const std::vector<DynamicBatcher::Slice>& slices) {
     std::memcpy(&last_actions_[e], actions.data + slice.offset * sizeof(int64_t), sizeof(int64_t));
     request.add_actions(last_actions_[e]);
   }
-  has_first_output_ = true;
 }
 
 void Actor::DeliverRollouts() {

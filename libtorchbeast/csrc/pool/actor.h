@@ -132,7 +132,6 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   std::unique_ptr<StepDecoder> decoder_ TB_GUARDED_BY(mutex_);
   std::vector<Rollout> rollouts_ TB_GUARDED_BY(mutex_);
   int64_t row_ TB_GUARDED_BY(mutex_) = 0;  // The newest row of environment outputs.
-  bool has_first_output_ TB_GUARDED_BY(mutex_) = false;
   std::vector<int64_t> last_actions_ TB_GUARDED_BY(mutex_);
   std::vector<TensorNest> agent_states_ TB_GUARDED_BY(mutex_);
   // The states before each rollout's first row.

@@ -94,16 +94,16 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
   const std::string reason = Tail(error.what(), kMaxReasonBytes);
   const std::string server = "Environment server at " + stream_.address + ": ";
   if (error.remedy() == StreamError::Remedy::kEndRun) throw ServerFailure(server + reason);
-  if (deadline_ && Clock::now() >= *deadline_ && has_worked_ && others_answer) {
+  if (deadline_ && Clock::now() >= *deadline_) {
+    if (!has_worked_ || !others_answer) {
+      const bool has_other = !last_reason_.empty() && last_reason_ != reason;
+      throw ServerFailure("No environment server answered at " + stream_.address + " within " +
+                          Seconds(options_.connect_timeout) + ": " + reason +
+                          (has_other ? "; before that: " + last_reason_ : ""));
+    }
     deadline_ = Clock::now() + options_.connect_timeout;
     logged_ = true;
     return server + "still away: " + reason + "; the run continues without it, connecting again";
-  }
-  if (deadline_ && Clock::now() >= *deadline_) {
-    const bool has_other = !last_reason_.empty() && last_reason_ != reason;
-    throw ServerFailure("No environment server answered at " + stream_.address + " within " +
-                        Seconds(options_.connect_timeout) + ": " + reason +
-                        (has_other ? "; before that: " + last_reason_ : ""));
   }
   last_reason_ = reason;
   if (logged_) return std::nullopt;

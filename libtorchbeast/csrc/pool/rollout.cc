@@ -71,7 +71,8 @@ void Rollout::WriteEnvOutput(int64_t row, const StepDecoder& decoder, const rpce
 }
 
 void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t offset) {
-  if (agent_buffers_.empty()) {
+  const bool first = agent_buffers_.empty();
+  if (first) {
     agent_ = outputs.map(WithoutTimeAndBatch);
     agent_specs_ = agent_.flatten();
     agent_buffers_ = Allocate(agent_specs_);
@@ -91,7 +92,9 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
                                   std::to_string(offset) + ", got " + tensor.shape.ToString());
     }
     const int64_t bytes = agent_specs_[index].NumBytes();
-    std::memcpy(Row(agent_buffers_[index], row), tensor.data + offset * bytes, bytes);
+    const std::byte* source = tensor.data + offset * bytes;
+    std::memcpy(Row(agent_buffers_[index], row), source, bytes);
+    if (first) std::memcpy(Row(agent_buffers_[index], 0), source, bytes);
     ++index;
   });
 }

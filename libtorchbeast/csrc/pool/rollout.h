@@ -24,7 +24,8 @@ class Rollout {
   void WriteEnvOutput(int64_t row, const StepDecoder& decoder, const rpcenv::Reply& reply,
                       int64_t environment, int64_t last_action);
   // Fills row `row` with row `offset` of the agent's outputs, [1, B, ...]. The first call fixes
-  // their structure. std::invalid_argument if they have another one or no such row.
+  // their structure and fills row 0, too: no action led to it, and the learner ignores its output.
+  // std::invalid_argument if they have another structure or no such row.
   void WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t offset);
   // The environment's part of row `row`, each leaf [1, 1, ...]: a view.
   TensorNest EnvOutput(int64_t row) const;

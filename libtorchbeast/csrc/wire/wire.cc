@@ -37,7 +37,6 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
     leaves_[i].try_newest_only = MayBeFrameStack(leaf_specs_[i]);
     leaves_[i].previous.resize(num_environments_);
   }
-  has_schema_ = true;
 }
 
 bool StepEncoder::ReplacePlanes(LeafState::Planes* previous, const char* data, int64_t num_planes,
@@ -60,7 +59,7 @@ bool StepEncoder::ReplacePlanes(LeafState::Planes* previous, const char* data, i
 }
 
 void StepEncoder::Check(const TensorNest& observation) {
-  if (!has_schema_) FixSchema(observation);
+  if (leaf_specs_.empty()) FixSchema(observation);
   try {
     spec_.check_same_structure(observation);
   } catch (const nest::NestError& error) {

@@ -51,7 +51,6 @@ class StepEncoder {
                             int64_t plane_bytes);
 
   const int64_t num_environments_;
-  bool has_schema_ = false;
   int64_t next_environment_ = 0;
   SpecNest spec_;
   std::vector<LeafSpec> leaf_specs_;
