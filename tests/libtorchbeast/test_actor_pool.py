@@ -75,6 +75,9 @@ def test_rollouts_hold_what_the_environment_did(start_server, envs):
     for e in range(envs):
         rollouts = items[e::envs]
         check_rollouts(rollouts)
+        # No action led to the very first row: it has the first output, which the learner ignores.
+        action = rollouts[0][0][1][0]
+        assert torch.equal(action[0], action[1])
         done = torch.cat([item[0][0][2][1:, 0] for item in rollouts])
         assert done.nonzero().flatten().tolist() == [6, 13, 21, 28, 35]
         truncated = torch.cat([item[0][0][6][1:, 0] for item in rollouts])
