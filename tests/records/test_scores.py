@@ -1,6 +1,6 @@
 import pytest
 
-from torchbeast.records.scores import Evaluation, GameScore
+from torchbeast.records.scores import Evaluation, GameScore, normalize
 
 
 def score(env, policy, human_normalized):
@@ -20,9 +20,9 @@ EVALUATION = Evaluation(
 
 
 def test_scores_are_summed_up_per_policy_over_the_games_with_a_human_score():
-    assert EVALUATION.normalized("greedy") == (0.2, pytest.approx(0.4), 3)
-    assert EVALUATION.normalized("sampled") == (0.7, 0.7, 1)
+    assert normalize(EVALUATION.select("greedy")) == (0.2, pytest.approx(0.4), 3)
+    assert normalize(EVALUATION.select("sampled")) == (0.7, 0.7, 1)
 
 
 def test_without_human_scores_there_is_no_normalised_score():
-    assert Evaluation(100, EVALUATION.scores[-1:]).normalized("greedy") is None
+    assert normalize(EVALUATION.scores[-1:]) is None

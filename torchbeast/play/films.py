@@ -178,20 +178,16 @@ def render(config: PlayConfig, signals: StopSignals) -> None:
     for name in ("movie", "movie_steps"):
         if getattr(config, name) is not None:
             log.warning("--%s has no effect on a window: see --mode record", name)
-    with contextlib.suppress(_WindowClosedError):
-        for game in games:
-            warn_of_unknown(trained, game)
-            _show_game(config, trained, game)
+    for game in games:
+        warn_of_unknown(trained, game)
+        if not _show_game(config, trained, game):
+            return
 
 
-class _WindowClosedError(Exception):
-    """The user has seen enough."""
-
-
-def _show_game(config: PlayConfig, trained: Trained, game: str) -> None:
+def _show_game(config: PlayConfig, trained: Trained, game: str) -> bool:
     """Shows a game in a window until there are enough episodes, and prints a line for each.
 
-    Raises _WindowClosedError.
+    Returns False if the user has closed the window.
     """
     import pygame
     from gymnasium.wrappers import HumanRendering
@@ -209,10 +205,11 @@ def _show_game(config: PlayConfig, trained: Trained, game: str) -> None:
         num_played = 0
         while num_played < config.num_episodes:
             if pygame.event.peek(pygame.QUIT):
-                raise _WindowClosedError
+                return False
             for _, episode in loop.step():
                 num_played += 1
                 episode.print_line(trained)
+    return True
 
 
 def _can_open_windows() -> bool:

@@ -78,10 +78,6 @@ class Evaluation(NamedTuple):
         """Returns the scores under one policy, in the order of the games."""
         return tuple(score for score in self.scores if score.policy == policy)
 
-    def normalized(self, policy: str) -> Normalized | None:
-        """Returns median and mean human-normalised score; None if no game has a human score."""
-        return normalize(self.select(policy))
-
 
 def normalize(scores: Iterable[GameScore]) -> Normalized | None:
     """Computes median and mean human-normalised score over the games that have one.

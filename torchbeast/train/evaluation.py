@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torchbeast.core.learner import Learner
 from torchbeast.core.stats import StepStats
 from torchbeast.envs.games import short_name
-from torchbeast.records.scores import POLICIES, Evaluation, GameScore
+from torchbeast.records.scores import POLICIES, Evaluation, GameScore, normalize
 from torchbeast.runtime.alarm import alarm, describe_end, set_alarm
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.workers import begin_worker, fork_context, start_worker
@@ -267,7 +267,7 @@ def describe(evaluation: Evaluation) -> list[str]:
         parts = [f"{short_name(s.env)} {s.mean:.2f}" for s in scores]
         if len(parts) > MAX_LISTED_GAMES:
             parts = [f"{len(parts)} games in scores.csv"]
-        normalized = evaluation.normalized(policy)
+        normalized = normalize(scores)
         if normalized is not None:
             parts.append(
                 f"human-normalised median {normalized.median:.1%}, mean {normalized.mean:.1%} "

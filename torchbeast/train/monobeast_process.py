@@ -242,9 +242,7 @@ def _fill_buffers(
         seed=seed,
         timeout_s=config.step_timeout_s,
     )
-    agent = make_agent(config.agent)
-    agent.compute_dtype = config.compute_dtype
-    agent = agent.inference_copy()
+    agent = make_agent(config.agent).inference_copy(config.compute_dtype)
     with contextlib.closing(env), torch.inference_mode():
         stream = EnvStream(env, task)
         row, output, state = stream.initial(), None, agent.initial_state(1)

@@ -17,7 +17,7 @@ from torchbeast.records.hosts import HostSnapshot
 from torchbeast.records.metrics import episode_scalars, log_fields, log_row, snapshot_scalars
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import Progress, Snapshot
-from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore
+from torchbeast.records.scores import POLICIES, SCORE_FIELDS, Evaluation, GameScore, normalize
 from torchbeast.train.bottleneck import BottleneckDetector
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.start import RunState
@@ -108,7 +108,7 @@ class Recorder:
         for score in evaluation.scores:
             self._record_score(evaluation.step, seconds, score)
         for policy in POLICIES:
-            normalized = evaluation.normalized(policy)
+            normalized = normalize(evaluation.select(policy))
             if normalized is not None:
                 scalars = {
                     f"eval/{policy}/human_normalized_median": normalized.median,

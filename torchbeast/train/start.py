@@ -18,8 +18,6 @@ from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import UsageError
-from torchbeast.envs.games import short_name
-from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
@@ -171,10 +169,6 @@ def resume_or_start(plan: RunPlan) -> RunState:
     saved_seed = contents.get("seed")
     seed = _choose_seed(config, saved_seed)
     changes = _list_changes(config._replace(seed=seed), saved_seed, path)
-    observation = checkpoint.read_observation_config(contents)
-    wrong = [short_name(g) for g in config.games if shows_wrong_gray(g, observation)]
-    if wrong:
-        changes.append(f"the pictures of {' and '.join(wrong)}, whose gray was wrong before")
     return RunState(seed, contents, tuple(changes))
 
 
