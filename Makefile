@@ -39,7 +39,7 @@ help:
 train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
-# More processes than two cores: many tests wait.
+# Four processes, also on two cores: many tests wait.
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS)
 

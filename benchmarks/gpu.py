@@ -153,12 +153,11 @@ def transfers(device: torch.device) -> None:
         print(f"{f'a batch to the GPU, {name} memory':44}{speed:10.1f} GB/s", flush=True)
 
 
-def train(flags: list[str]) -> str:
+def train(savedir: str, flags: list[str]) -> str:
     """Runs PolyBeast to its end. Returns what it printed."""
-    command = [sys.executable, "-m", "torchbeast.polybeast", *flags]
-    # Elsewhere than in a checkout, whose sources have no compiled part.
-    elsewhere = tempfile.gettempdir()
-    run = subprocess.run(command, cwd=elsewhere, stdout=PIPE, stderr=STDOUT, text=True, check=False)
+    command = [sys.executable, "-m", "torchbeast.polybeast", f"--savedir={savedir}", *flags]
+    # Not in a checkout, whose sources may have no compiled part.
+    run = subprocess.run(command, cwd=savedir, stdout=PIPE, stderr=STDOUT, text=True, check=False)
     if run.returncode != 0:
         raise SystemExit(f"error: {' '.join(flags)} ended with {run.returncode}:\n{run.stdout}")
     return run.stdout
@@ -174,9 +173,9 @@ def describe(run: EndToEnd) -> str:
 def resume_elsewhere(env: str, first: list[str], second: list[str]) -> str:
     """Trains a run with the flags ``first``, resumes it with ``second``. Returns what it did."""
     with tempfile.TemporaryDirectory() as savedir:
-        flags = [f"--savedir={savedir}", "--xpid=run", f"--env={env}", "--use_popart"]
-        train([*flags, *first, "--total_steps=10000"])
-        text = train([*flags, *second, "--total_steps=20000"])
+        flags = ["--xpid=run", f"--env={env}", "--use_popart"]
+        train(savedir, [*flags, *first, "--total_steps=10000"])
+        text = train(savedir, [*flags, *second, "--total_steps=20000"])
     resumed = re.search(r"^Resuming at step ([\d,]+)", text, re.MULTILINE)
     ended = re.search(r"^([\d,]+) steps; run in", text, re.MULTILINE)
     if resumed is None or ended is None:

@@ -38,7 +38,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.append(str(Path(__file__).parent.parent))
+if str(Path(__file__).parent.parent) not in sys.path:  # gpu.py has it behind what is installed.
+    sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 import torch

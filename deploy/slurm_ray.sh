@@ -9,7 +9,7 @@
 #SBATCH --job-name=torchbeast-ray
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=64
-#SBATCH --exclusive
+#SBATCH --exclusive  # Another job's Ray would have the same ports.
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --signal=B:TERM@120

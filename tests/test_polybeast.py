@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
+from tests.libtorchbeast.pools import run_pool
 from tests.processes import find, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
@@ -180,6 +181,12 @@ def test_servers_started_apart_serve_only_what_they_were_started_for(start, tmp_
     assert not (tmp_path / "pipe.0").exists()
 
 
+def is_open(port):
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as client:
+        return client.connect_ex(("localhost", port)) == 0
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp_path):
     subprocess.run(["sh", MAKE_CERTIFICATES, tmp_path / "tls", "localhost"], check=True)
@@ -187,6 +194,9 @@ def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp
         port = free.getsockname()[1]
     shared = [f"--tls_dir={tmp_path}/tls", f"--pipes_basename=localhost:{port}", "--num_servers=1"]
     start("polybeast_env", "--env=Mock", *shared)
+    wait_until(lambda: is_open(port))
+    _, error = run_pool(f"localhost:{port}", None, connect_timeout_s=2)
+    assert "No environment server answered" in str(error)
     options = [*shared, "--no_start_servers", "--savedir", tmp_path, "--total_steps=200"]
     code, _, err = start("polybeast", *MOCK, *options).finish()
     assert code == 0, err

@@ -10,7 +10,7 @@
 # HOME. A line per command says how it ended. The exit code is 1 if a command failed, 2 if no bare system
 # could be made. The settings of apt and pip, certificates and host names
 # of this machine go along. Needs root and debootstrap; the systems are made under $TMPDIR and removed,
-# the downloaded base of each suite is kept in the user's cache.
+# the downloaded base of each suite is kept in ~/.cache/torchbeast.
 set -eu
 
 train='make train ARGS="--total_steps 20000"'
@@ -37,7 +37,6 @@ command -v debootstrap >/dev/null || {
 project=$(git rev-parse --show-toplevel)
 work=$(mktemp -d)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/torchbeast
-mkdir -p "$cache"
 mounted=
 making=
 
@@ -70,6 +69,7 @@ local_indexes() {
 
 # make_root DIR SUITE: a minimal system that reaches what this one reaches.
 make_root() {
+    mkdir -p "$cache"
     base=$cache/debian-$2-minbase.tar
     if [ ! -s "$base" ]; then
         debootstrap --variant=minbase --include=python3,make,git,ca-certificates "$2" "$1" \

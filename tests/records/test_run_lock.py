@@ -37,8 +37,8 @@ def test_a_directory_without_files_is_removed(tmp_path):
     with lock_run(str(tmp_path / "runs"), "a"):
         assert (tmp_path / "runs" / "a").is_dir()
     with lock_run(str(tmp_path / "runs"), "b"):
-        (tmp_path / "runs" / "b" / "out.log").write_text("a message\n")
-    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["b"]
+        (tmp_path / "runs" / "b" / "out.log").touch()
+    assert [p.name for p in (tmp_path / "runs").rglob("*")] == ["b", "out.log"]
 
 
 def test_runs_that_start_in_the_same_second_have_different_names(tmp_path):

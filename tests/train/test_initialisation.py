@@ -37,6 +37,16 @@ def begin_run(config):
     return make_learner(plan, state, lambda _: None, lambda: None).agent
 
 
+def test_a_run_with_the_name_of_a_shipped_agent_begins_again_from_that_agent(make_config, tmp_path):
+    (tmp_path / "Pong").mkdir()  # The run was killed before its first checkpoint.
+    (tmp_path / "Pong" / "meta.json").write_text("{}")
+    plan = make_plan(
+        make_config("--xpid=Pong", "--init_from=Pong", "--env=Pong", "--agent_type=resnet")
+    )
+    source = plan_initialisation(plan, seed=1).source
+    assert source.path == run_files.SHIPPED / "Pong" / "model.tar"
+
+
 def test_initial_weights_are_scaled_unless_those_of_torch_are_asked_for(make_config):
     scaled = begin_run(make_config())
     left = begin_run(make_config("--torch_initial_weights", "--xpid=torch"))

@@ -66,17 +66,17 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     The kernel releases the lock when this process ends, however it ends. On a file system without
     locks there is none.
 
-    It locks the run's ``out.log``. A directory in which nothing was written is removed in the end.
+    A directory in which nothing was written is removed in the end.
 
     Raises:
         UsageError: another process writes this run, or it cannot be written.
     """
     path = run_path(savedir, xpid).absolute()
-    log_path = path / "out.log"
+    lock_path = path / ".lock"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        # Not the directory, which NFS locks for one machine alone, and not only for reading.
-        descriptor = os.open(log_path, os.O_RDWR | os.O_CREAT, 0o666)
+        # NFS locks a directory for one machine alone, and files for all; these open for writing.
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
     try:
@@ -92,8 +92,7 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
             yield
         finally:
             with contextlib.suppress(OSError):  # It has other files.
-                if os.fstat(descriptor).st_size == 0:
-                    log_path.unlink()
+                lock_path.unlink()
                 path.rmdir()
     finally:
         os.close(descriptor)

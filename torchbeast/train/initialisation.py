@@ -86,6 +86,10 @@ def load_source(plan: RunPlan, name: str) -> Source:
         UsageError: there is no such agent, or it does not fit the run.
     """
     path = run_files.find_agent(plan.config.output.savedir, name)
+    if not path.exists() and plan.xpid in (name, name.rpartition(":")[0]):
+        # This run itself, which has no checkpoint yet, and the name of a shipped agent.
+        shipped = run_files.find_agent(run_files.SHIPPED, name)
+        path = shipped if shipped.exists() else path
     contents = checkpoint.load(path)
     agent = from_contents(contents, path, plan.agent.agent_type)
     old, new, games = agent.config, plan.agent, plan.config.games

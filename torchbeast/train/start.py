@@ -89,7 +89,7 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
-                f"{path} has no optimizer state, because it is a copy from intermediate/: "
+                f"{path} has no optimizer state, because it is a checkpoint from intermediate/: "
                 f"{other_run}"
             )
         missing = {"steps", "learner_steps", "task_steps"} - contents.keys()
