@@ -113,6 +113,17 @@ class LeavesAProcess(StartsAProcess):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class ClosesItsPipe(StartsAProcess):
+    """Closes all files of its process at its first step, and stays."""
+
+    def __init__(self):
+        pass
+
+    def step(self, _):
+        os.closerange(3, 256)
+        time.sleep(LEFT_PROCESS_S)
+
+
 class DrawsLevels(StartsAProcess):
     """Draws a level from the global generators, and is killed in its second rollout."""
 
@@ -132,6 +143,7 @@ class DrawsLevels(StartsAProcess):
 
 
 for environment in (
+    ClosesItsPipe,
     DrawsLevels,
     HangsOnce,
     HangsWhenMade,

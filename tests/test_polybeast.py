@@ -5,15 +5,14 @@ import json
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 import psutil
 import pytest
 
-from tests.conftest import ROOT
 from tests.libtorchbeast.pools import run_pool
+from tests.network import free_port, is_open, make_certificates
 from tests.processes import find, nothing_left, read_logs, wait_until
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
@@ -23,7 +22,6 @@ from torchbeast.train.recorder import GRADIENT_INTERVAL
 FAST = ["--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=4"]
 MOCK = [*FAST, "--env=Mock", "--fixed_input_scale"]
 ENDLESS = [*MOCK, "--total_steps=1e9"]
-MAKE_CERTIFICATES = ROOT / "deploy" / "make_certificates.sh"
 
 
 def test_trains_pong(start, tmp_path):
@@ -181,17 +179,10 @@ def test_servers_started_apart_serve_only_what_they_were_started_for(start, tmp_
     assert not (tmp_path / "pipe.0").exists()
 
 
-def is_open(port):
-    """Whether somebody listens on a port of this machine."""
-    with socket.socket() as client:
-        return client.connect_ex(("localhost", port)) == 0
-
-
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp_path):
-    subprocess.run(["sh", MAKE_CERTIFICATES, tmp_path / "tls", "localhost"], check=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    make_certificates(tmp_path / "tls")
+    port = free_port()
     shared = [f"--tls_dir={tmp_path}/tls", f"--pipes_basename=localhost:{port}", "--num_servers=1"]
     start("polybeast_env", "--env=Mock", *shared)
     wait_until(lambda: is_open(port))
@@ -202,6 +193,9 @@ def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp
     assert code == 0, err
 
 
+LONG = "unix:/tmp/" + "x" * 110
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -210,6 +204,8 @@ def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp
         (["--mode=test", "--savedir=/nowhere"], "No checkpoint at /nowhere/latest/model.tar"),
         (["--preset=tiny"], "choose from"),
         (["--agent_type=torchbeast.models:Agent"], "does not define encode()"),
+        ([f"--pipes_basename={LONG}"], "the system allows 107"),
+        (["--pipes_basename=:4000", "--no_start_servers"], "neither unix:PATH nor HOST:PORT"),
         (["--no_start_servers"], "needs --pipes_basename"),
         (["--ray_address=auto"], "--ray_address needs --num_servers"),
         (["--tls_dir=/nowhere"], "--tls_dir: [Errno 2] No such file or directory: '/nowhere/cert"),

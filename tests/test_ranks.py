@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
+from tests.network import free_port
 from tests.processes import all_end, family, kill_family, last_step, read_logs, wait_until
 
 RUN = [
@@ -82,10 +82,7 @@ def test_a_killed_rank_is_restarted_and_a_signal_stops_all_after_the_same_step(t
 
 
 def test_a_rank_with_other_flags_ends_the_run_and_says_which(start, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = []
+    port, ranks = free_port(), []
     for index, rate in enumerate(("0.0005", "0.001")):
         variables = {
             **{"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2},

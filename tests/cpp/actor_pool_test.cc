@@ -92,6 +92,7 @@ class PoolRun {
   std::thread runner_;
 };
 
+#ifdef __linux__
 // The threads of this process with this name.
 int CountThreads(const std::string& wanted) {
   int count = 0;
@@ -102,6 +103,7 @@ int CountThreads(const std::string& wanted) {
   }
   return count;
 }
+#endif
 
 class ActorPoolTest : public ::testing::Test {
  protected:

@@ -1,35 +1,18 @@
 """Streams that could leave the machine: encrypted, and certified on both sides."""
 
 import shutil
-import socket
-import subprocess
 import threading
 
 import pytest
 
 from libtorchbeast import Server
-from tests.conftest import ROOT
 from tests.libtorchbeast.environments import mock_server
 from tests.libtorchbeast.pools import Pool, T, run_pool
+from tests.network import free_port, make_certificates
 from tests.processes import wait_until
 from torchbeast.envs.mock import Mock
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-
-
-MAKE_CERTIFICATES = ROOT / "deploy" / "make_certificates.sh"
-
-
-def make_certificates(directory):
-    """A root and a certificate of its for localhost; returns (certificate, key, root)."""
-    subprocess.run([MAKE_CERTIFICATES, directory, "localhost"], check=True)
-    return [(directory / name).read_text() for name in ("cert.pem", "key.pem", "root.pem")]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

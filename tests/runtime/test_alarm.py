@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from torchbeast.runtime.alarm import Watched, alarm, describe_end
+from torchbeast.runtime.alarm import Watched, alarm, describe_end, set_alarm
 from torchbeast.runtime.workers import begin_worker, fork_context
 
 
@@ -34,6 +34,14 @@ def close(timeout_s):
     Watched(Env(), timeout_s).close()
 
 
+def work_in_parts(timeout_s):
+    """Longer than the timeout, but no part of it is."""
+    with alarm(timeout_s):
+        for _ in range(5):
+            time.sleep(timeout_s / 4)
+            set_alarm(timeout_s)
+
+
 def fail(timeout_s):
     """What raises does not hang."""
     with pytest.raises(ZeroDivisionError), alarm(timeout_s):
@@ -53,6 +61,7 @@ def run(function, timeout_s):
         (reset, 0.1, True),
         (close, 0.1, True),
         (step, 2**62, False),
+        (work_in_parts, 3.0, False),
         (fail, 2.0, False),
     ],
 )

@@ -183,14 +183,16 @@ def test_an_evaluation_may_last_longer_if_its_steps_do_not(make_run, monkeypatch
     assert {row["step"] for row in read_scores(run.path)} == {"100"}
 
 
-def test_an_evaluation_that_cannot_start_is_reported(make_run, monkeypatch, caplog):
+def test_an_evaluation_that_cannot_start_leaves_no_pipe(make_run, monkeypatch, caplog):
     def fail(_):
         raise OSError("no process is left")
 
     monkeypatch.setattr(evaluation, "start_worker", fail)
     run = make_run("--evaluate_every=100")
+    before = psutil.Process().num_fds()
     run.reach(100)
     assert "The evaluation cannot start (OSError: no process is left)" in caplog.text
+    assert psutil.Process().num_fds() == before
 
 
 def test_what_fails_is_told_and_the_run_goes_on(make_run, caplog):

@@ -57,10 +57,11 @@ def test_an_environment_that_raises_again_and_again_ends_the_run(caplog):
     assert all("in fail" in message for message in caplog.messages)  # Of the traceback.
 
 
-def test_an_actor_is_replaced_whatever_its_environment_leaves():
-    killed = r"^actor 0 \(LeavesAProcess\) was killed by signal 9 \(Killed\), 5 times"
+@pytest.mark.parametrize("name", ["LeavesAProcess", "ClosesItsPipe"])
+def test_an_actor_is_replaced_whatever_its_environment_does_to_its_processes(name):
+    killed = rf"^actor 0 \({name}\) was killed by signal 9 \(Killed\), 5 times"
     with (
-        make_actors("tests.hostile:LeavesAProcess-v0") as actors,
+        make_actors(f"tests.hostile:{name}-v0") as actors,
         pytest.raises(RunError, match=killed),
     ):
         actors.run(0)

@@ -75,7 +75,7 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     lock_path = path / ".lock"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        # NFS locks a directory for one machine alone, and files for all; these open for writing.
+        # Not the directory: NFS locks it for one machine alone, and a file only if it is writable.
         descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
