@@ -60,7 +60,7 @@ class Batch:
     """
 
     def get_inputs(self) -> Nest:
-        """Returns a copy of the inputs, side by side along ``batch_dim``."""
+        """Returns the inputs side by side along ``batch_dim``; each time the same arrays."""
 
     def set_outputs(self, outputs: Nest) -> None:
         """Answers the calls with their rows of ``outputs``; ``RuntimeError`` the second time.

@@ -47,7 +47,7 @@ class Counting:
         if self._steps == self._behaviour.get("bad_at", -1) + 1:
             bad = self._behaviour["bad"]
             if "text" in bad:
-                raise ValueError(bad["text"])
+                raise bad.get("error", ValueError)(bad["text"])
             frame, reward = bad.get("frame", frame), bad.get("reward", reward)
             truncated = bad.get("truncated", truncated)
         assert isinstance(action, int)

@@ -1,5 +1,6 @@
 """The actor pool against real server processes, which are killed, stopped and made to fail."""
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -218,6 +219,7 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
             r"its observation is float32[4, 2, 3], the first one was uint8[4, 2, 3]",
         ),
         ({"text": "é" * 2000 + "\ud800"}, "é" * 2000 + "\\ud800"),
+        ({"text": "of its own", "error": asyncio.CancelledError}, "CancelledError: of its own"),
     ],
 )
 def test_what_an_environment_must_not_do_is_named(start_server, bad, message):
@@ -255,7 +257,7 @@ def test_a_pool_closes_while_its_server_is_stopped(start_server):
         ({"environments_per_stream": [1, 2]}, "one number per address"),
         ({"connect_timeout_s": float("nan")}, "connect_timeout_s must be >= 0"),
         ({"unroll_length": 2**62 - 1}, "unroll_length must be from 1 to 1048576"),
-        ({"max_environment_failures": -1}, "max_environment_failures must be from 0"),
+        ({"max_environment_failures": 0}, "max_environment_failures must be from 1"),
         ({"tls": ["certificate", "key"]}, "tls must be"),
         ({"tls": ["", "", ""]}, "tls must be"),
         ({"tls_server_name": "here"}, "tls_server_name needs tls"),

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from tests.libtorchbeast.pools import Pool
 from tests.processes import wait_until
 from tests.threads import start
 from torchbeast.envs.mock import Mock
@@ -22,6 +23,23 @@ def test_stop_makes_run_return_and_removes_the_socket(tmp_path, argument):
     assert not thread.is_alive()
     assert results == [None]
     assert not (tmp_path / "s").exists()
+
+
+def test_a_server_that_is_stopped_makes_no_further_environments(tmp_path):
+    made = []
+
+    def make():
+        made.append(Mock())
+        server.stop()
+        return made[-1]
+
+    address = f"unix:{tmp_path}/s"
+    server = Server(make, address)
+    thread, results = start(server.run)
+    with Pool([address], envs=16):
+        thread.join(timeout=60)
+    assert results == [None]
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -74,6 +92,8 @@ def test_wrong_arguments_are_refused():
             Server(Mock, address)
     with pytest.raises(TypeError, match="env_init must be callable"):
         Server(3)
+    with pytest.raises(TypeError, match="give one"):
+        Server(env_init=Mock, env_class=Mock)
     with pytest.raises(RuntimeError, match="Cannot listen on"):
         Server(Mock, "unix:/missing/s").run()
 

@@ -33,8 +33,8 @@ class ServerFailure : public std::runtime_error {
 class StreamError : public std::runtime_error {
  public:
   enum class Remedy {
-    // Connect again, until the server has not answered a step for the connect timeout: it is away,
-    // or stuck.
+    // Connect again: the server is away, or stuck. Without an answered step for the connect timeout
+    // it may end the run.
     kReconnect,
     // Connect again, at another address: nothing is wrong.
     kMove,

@@ -95,7 +95,7 @@ class BufferPool {
 
   explicit BufferPool(size_t max_idle_bytes = size_t{256} << 20, Allocator allocator = {});
 
-  // An uninitialised block of at least `bytes`, aligned to 64 bytes.
+  // An uninitialised block of at least `bytes`, aligned to 64 bytes unless an allocator made it.
   std::shared_ptr<void> Acquire(size_t bytes);
   // An uninitialised tensor.
   Tensor Empty(DType dtype, const Shape& shape);

@@ -168,6 +168,8 @@ const ConvolutionBackend* ConvolutionBackend::Avx512() {
   return HasAvx512Bf16() ? &backend : nullptr;
 }
 
+const ConvolutionBackend& ConvolutionBackend::Best() { return Amx() ? *Amx() : *Avx512(); }
+
 }  // namespace torchbeast
 
 #endif

@@ -84,7 +84,9 @@ AVX512 inline void PoolWindow(const Columns& columns, const PoolShape& shape, in
   if (place_of_output) Store(_mm256_cvtepi16_epi8(place), place_of_output);
 }
 
-AVX512 void Forward(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
+}  // namespace
+
+AVX512 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
                     const PoolShape& shape) {
   const auto row_size = static_cast<size_t>(shape.width * shape.channels);
   Columns columns{std::vector<int16_t>(row_size), std::vector<int16_t>(row_size)};
@@ -102,6 +104,8 @@ AVX512 void Forward(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
     }
   }
 }
+
+namespace {
 
 // One window's gradients and places, at one block of channels.
 struct Window {
@@ -178,8 +182,10 @@ AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* places, uint16
   }
 }
 
-AVX512 void Backward(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
-                     const PoolShape& shape) {
+}  // namespace
+
+AVX512 void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places,
+                            uint16_t* input_gradients, const PoolShape& shape) {
   const int64_t rows = shape.pooled_height(), size = shape.pooled_width() * shape.channels;
   for (int64_t n = 0; n < shape.count; ++n) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -191,17 +197,6 @@ AVX512 void Backward(const uint16_t* gradients, const uint8_t* places, uint16_t*
       }
     }
   }
-}
-
-}  // namespace
-
-void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places, const PoolShape& shape) {
-  Forward(inputs, outputs, places, shape);
-}
-
-void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
-                     const PoolShape& shape) {
-  Backward(gradients, places, input_gradients, shape);
 }
 
 #endif

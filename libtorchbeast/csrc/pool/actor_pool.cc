@@ -56,7 +56,7 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
 }
 
 void ActorPool::CheckAddress(const std::string& address) const {
-  if (address.empty() || CheckAddressIsLocal(address) || !options_.tls.empty()) return;
+  if (address.empty() || IsLocal(address) || !options_.tls.empty()) return;
   throw std::invalid_argument("Refusing to connect to " + address +
                               " without TLS: it is another machine");
 }

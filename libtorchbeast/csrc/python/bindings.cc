@@ -101,7 +101,7 @@ std::unique_ptr<ActorPool> MakeActorPool(int64_t unroll_length, const PyBatching
   options.connect_timeout = Milliseconds(1000 * connect_timeout_s, "connect_timeout_s");
   options.step_timeout = Milliseconds(1000 * step_timeout_s, "step_timeout_s");
   options.max_environment_failures = static_cast<int>(CheckSize(
-      "max_environment_failures", max_environment_failures, 0, std::numeric_limits<int>::max()));
+      "max_environment_failures", max_environment_failures, 1, std::numeric_limits<int>::max()));
   options.tls = MakeTls(tls, tls_server_name);
   options.num_threads = num_threads;
   options.environments = std::move(environments);
@@ -119,6 +119,9 @@ class PyServer {
       : env_init_(env_init.is_none() ? std::move(env_class) : std::move(env_init)),
         server_([this] { return MakeEnvironment(); },
                 ServerOptions{std::move(address), task, std::move(environment), MakeTls(tls)}) {
+    if (env_class.is_valid() && !env_class.is_none()) {
+      throw nb::type_error("env_init and env_class are two names of one argument: give one");
+    }
     if (!PyCallable_Check(env_init_.ptr())) {
       throw nb::type_error("env_init must be callable: it makes one environment a call");
     }
@@ -154,8 +157,6 @@ PyType_Slot kServerSlots[] = {
     {Py_tp_clear, reinterpret_cast<void*>(&PyServer::Clear)},
     {0, nullptr},
 };
-
-using NoGil = nb::call_guard<BlockingCall>;
 
 void BindActorPool(nb::module_& m) {
   nb::class_<ActorPool>(m, "ActorPool")
@@ -197,7 +198,7 @@ NB_MODULE(_C, m) {
   nb::exception<torchbeast::ClosedBatchingQueue>(m, "ClosedBatchingQueue", PyExc_RuntimeError);
   nb::exception<torchbeast::AsyncError>(m, "AsyncError", PyExc_RuntimeError);
   nb::exception<nest::NestError>(m, "NestError", PyExc_ValueError);
-  m.def("is_local", &torchbeast::CheckAddressIsLocal, nb::arg("address"));
+  m.def("is_local", &torchbeast::IsLocal, nb::arg("address"));
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
       std::rethrow_exception(error);

@@ -38,7 +38,9 @@ auto WithPython(Function&& function) -> decltype(function()) {
     try {
       return function();
     } catch (const nb::python_error& error) {
-      if (!error.matches(PyExc_Exception)) throw Interrupted{std::current_exception()};
+      if (error.matches(PyExc_KeyboardInterrupt) || error.matches(PyExc_SystemExit)) {
+        throw Interrupted{std::current_exception()};
+      }
       throw std::runtime_error(FormatTraceback(error));
     }
   });

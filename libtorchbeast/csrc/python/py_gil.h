@@ -45,7 +45,7 @@ auto WithGil(Function&& function) -> decltype(function()) {
 }
 
 // Gives the GIL up in a scope that may wait long. At exit Python waits, a short time, for all such
-// scopes to end. For nb::call_guard, too.
+// scopes to end.
 class BlockingCall {
  public:
   BlockingCall();
@@ -56,6 +56,8 @@ class BlockingCall {
  private:
   PyThreadState* state_;
 };
+
+using NoGil = nanobind::call_guard<BlockingCall>;
 
 // Lets Ctrl-C through to a waiting main thread, and ends waits with SystemExit when Python exits.
 // To be called without the GIL; see sync.h's Poll.

@@ -26,9 +26,13 @@ namespace torchbeast {
 
 namespace {
 
-// [N, H, W, C], dense. Bits of bfloat16 numbers travel as int16: not every library knows bfloat16.
+// Dense.
+template <typename Number, size_t kAxes>
+using Array = nb::ndarray<Number, nb::ndim<kAxes>, nb::c_contig, nb::device::cpu>;
+
+// [N, H, W, C]. Bits of bfloat16 numbers travel as int16: not every library knows bfloat16.
 template <typename Number>
-using Pictures = nb::ndarray<Number, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using Pictures = Array<Number, 4>;
 
 template <typename Number>
 void CheckPooled(const Pictures<Number>& pooled, const PoolShape& shape) {
@@ -40,10 +44,6 @@ void CheckPooled(const Pictures<Number>& pooled, const PoolShape& shape) {
     }
   }
 }
-
-// Dense.
-template <typename Number, size_t kAxes>
-using Array = nb::ndarray<Number, nb::ndim<kAxes>, nb::c_contig, nb::device::cpu>;
 
 void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const float, 4>& means,
                        const Array<const float, 1>& scales, const Array<const int32_t, 1>& games,

@@ -133,8 +133,6 @@ void SetOutputs(DynamicBatcher::Batch& batch, nb::handle outputs) {
   batch.SetOutputs(std::move(copy));
 }
 
-using NoGil = nb::call_guard<BlockingCall>;
-
 }  // namespace
 
 void BindQueues(nb::module_& m) {

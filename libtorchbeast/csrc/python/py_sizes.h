@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <stdexcept>
 #include <string>
+
+#include "core/tensor.h"
 
 namespace torchbeast {
 
@@ -14,7 +15,7 @@ constexpr int64_t kMaxPictureSide = 1 << 13;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 // Steps of a rollout: its product with the environments of a stream is far from overflowing.
 constexpr int64_t kMaxUnrollLength = 1 << 20;
-constexpr int64_t kMaxBatchDim = std::numeric_limits<int>::max();
+constexpr int64_t kMaxBatchDim = Shape::kMaxRank - 1;
 
 // Returns `size`. std::invalid_argument unless it is from `lowest` to `highest`.
 inline int64_t CheckSize(const char* name, int64_t size, int64_t lowest, int64_t highest) {

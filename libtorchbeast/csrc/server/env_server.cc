@@ -136,7 +136,11 @@ class EnvServer::Session {
       throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");
     }
     if (request_.step() != 0) throw WireError("the first step must be 0");
-    environments_ = std::make_unique<EnvironmentBatch>(server_->factory_, open.num_environments());
+    const auto make_environment = [server = server_] {
+      if (server->stopped_) throw Interrupted{};
+      return server->factory_();
+    };
+    environments_ = std::make_unique<EnvironmentBatch>(make_environment, open.num_environments());
     environments_->Open(&reply_);
     reply_.mutable_schema()->set_task(server_->options_.task);
     reply_.mutable_schema()->set_environment(server_->options_.environment);
@@ -159,7 +163,7 @@ class EnvServer::Session {
 EnvServer::EnvServer(EnvironmentFactory factory, ServerOptions options)
     : factory_(std::move(factory)), options_(std::move(options)) {
   if (options_.task < 0) throw std::invalid_argument("task must be >= 0");
-  if (!CheckAddressIsLocal(options_.address) && options_.tls.empty()) {
+  if (!IsLocal(options_.address) && options_.tls.empty()) {
     throw std::invalid_argument("Refusing to listen on " + options_.address +
                                 " without TLS: other machines can reach it");
   }

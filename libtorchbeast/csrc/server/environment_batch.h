@@ -19,7 +19,7 @@ namespace torchbeast {
 
 // Thrown by environments for what is no failure of theirs, such as Ctrl-C. Ends the server.
 struct Interrupted {
-  // What the environment threw.
+  // What the environment threw; null if the server was stopped instead.
   std::exception_ptr cause;
 };
 

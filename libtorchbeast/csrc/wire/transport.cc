@@ -76,7 +76,7 @@ std::optional<std::string> SocketPath(const std::string& address) {
   return address.substr(std::strlen(kUnixPrefix));
 }
 
-bool CheckAddressIsLocal(const std::string& address) {
+bool IsLocal(const std::string& address) {
   if (const std::optional<std::string> path = SocketPath(address)) {
     constexpr size_t kLimit = sizeof(sockaddr_un::sun_path) - 1;
     if (path->empty()) throw std::invalid_argument("Socket address without a path: " + address);

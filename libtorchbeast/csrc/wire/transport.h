@@ -30,7 +30,7 @@ struct Tls {
 // Whether `address` ("unix:PATH" or "HOST:PORT") cannot be reached from other machines: a socket
 // path, "localhost", or a literal loopback address. std::invalid_argument if it is neither form, or
 // a socket path longer than the system allows or one that gRPC would decode.
-bool CheckAddressIsLocal(const std::string& address);
+bool IsLocal(const std::string& address);
 
 // The path in "unix:PATH"; none for other addresses.
 std::optional<std::string> SocketPath(const std::string& address);

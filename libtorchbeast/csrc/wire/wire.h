@@ -26,8 +26,8 @@ class StepEncoder {
 
   // Clears `reply` for the next step.
   void Begin(rpcenv::Reply* reply);
-  // WireError, naming the array, if `observation` differs from the first one in structure, type or
-  // shape. The first call fixes these.
+  // WireError, naming the array, if `observation` has numbers that are not finite, or differs from
+  // the first one in structure, type or shape. The first call fixes these.
   void Check(const TensorNest& observation);
   // Appends the observation of the next environment in turn, after Check(). `episode_start`: its
   // planes are not a continuation.

@@ -37,7 +37,10 @@ Nest ReadNest(nanobind::handle source, const ReadLeaf& read_leaf, int depth = 0)
     typename Nest::Mapping items;
     for (auto [key, item] : nb::borrow<nb::dict>(source)) {
       if (!nb::isinstance<nb::str>(key)) throw nb::type_error("Keys of a nested dict must be str");
-      items.emplace(nb::cast<std::string>(key), ReadNest<Nest>(item, read_leaf, depth + 1));
+      // Reading a leaf may run Python code, which may take the item out of the dict.
+      const nb::object kept = nb::borrow(item);
+      std::string name = nb::cast<std::string>(key);
+      items.emplace(std::move(name), ReadNest<Nest>(kept, read_leaf, depth + 1));
     }
     return Nest(std::move(items), std::move(tag));
   }
