@@ -50,6 +50,11 @@ def test_control_characters_in_errors_and_log_messages_are_escaped(tmp_path):
     assert err.replace("\n", "").isprintable()
 
 
+def test_a_full_disk_is_one_line(tmp_path):
+    code, err = run(tmp_path, "with open('/dev/full', 'w') as file:", "    file.write('text')")
+    assert (code, err) == (1, "test: error: No space left on device\n")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, signum):
     # Inside exec, where a KeyboardInterrupt would change Python's own exit status.

@@ -8,7 +8,7 @@ from libtorchbeast import _C, BatchingQueue
 
 @pytest.mark.parametrize("batch_dim", [-1, 2**31 + 7])
 def test_a_batch_dimension_out_of_range_is_refused(batch_dim):
-    with pytest.raises(ValueError, match=f"batch_dim must be from 0 to 7, got"):
+    with pytest.raises(ValueError, match="batch_dim must be from 0 to 7, got"):
         BatchingQueue(batch_dim=batch_dim)
 
 

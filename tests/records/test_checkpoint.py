@@ -59,6 +59,15 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     assert checkpoint.steps_of({}) is None
 
 
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    path = tmp_path / "model.tar"
+    torch.save(
+        {**CONTENTS, "model_state_dict": {"fc.weight": torch.tensor([0.0, torch.nan])}}, path
+    )
+    with pytest.raises(UsageError, match=r"model.tar is damaged \(fc.weight is not finite\)"):
+        checkpoint.load(path)
+
+
 # Kills come at random times after a temporary file was seen, until five or more left one behind.
 KILLED_WHILE_SAVING = """
 import os, random, signal, sys, time

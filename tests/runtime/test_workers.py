@@ -1,4 +1,9 @@
 import multiprocessing
+import multiprocessing.popen_spawn_posix  # Nothing can be imported without open files.
+import os
+import resource
+import signal
+import time
 
 import psutil
 import pytest
@@ -24,6 +29,30 @@ def test_a_worker_whose_parent_died_before_it_began_ends():
     worker = psutil.Process(ours.recv())
     parent.join()
     all_end([worker], timeout=60)
+
+
+def test_ctrl_c_does_not_reach_a_child_that_only_begins():
+    context = multiprocessing.get_context("spawn")
+    handler = signal.getsignal(signal.SIGINT)
+    with workers.children_ignore_interrupt():
+        child = context.Process(target=time.sleep, args=(0,))
+        child.start()
+    os.kill(child.pid, signal.SIGINT)
+    child.join()
+    assert child.exitcode == 0
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_process_that_cannot_be_started_is_told_in_one_line(monkeypatch):
+    monkeypatch.setattr(workers, "MAX_START_ATTEMPTS", 2)
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(0,))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"no process can be started \(.*files\).* ulimit -n"):
+            workers.start_worker(process)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_failures_are_forgiven_and_forgotten_until_there_are_too_many_in_a_time(clock, caplog):

@@ -9,6 +9,7 @@ import pytest
 from tests.hostile import LEFT_PROCESS_S
 from tests.learner_steps import STEP
 from tests.processes import wait_until
+from torchbeast.core.types import RunError
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.train import evaluation, make_plan
 from torchbeast.train.checkpointer import Checkpointer
@@ -185,13 +186,13 @@ def test_an_evaluation_may_last_longer_if_its_steps_do_not(make_run, monkeypatch
 
 def test_an_evaluation_that_cannot_start_leaves_no_pipe(make_run, monkeypatch, caplog):
     def fail(_):
-        raise OSError("no process is left")
+        raise RunError("no process can be started")
 
     monkeypatch.setattr(evaluation, "start_worker", fail)
     run = make_run("--evaluate_every=100")
     before = psutil.Process().num_fds()
     run.reach(100)
-    assert "The evaluation cannot start (OSError: no process is left)" in caplog.text
+    assert "The evaluation cannot start: no process can be started" in caplog.text
     assert psutil.Process().num_fds() == before
 
 

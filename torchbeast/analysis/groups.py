@@ -20,7 +20,7 @@ IGNORED_FLAGS = {
     *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
     # Of earlier versions, in the meta.json of runs that are kept.
     *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),
-    *("max_environment_failures", "failure_window_s", "pool_threads"),
+    *("max_environment_failures", "failure_window_s"),
 }
 # Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
 MACHINE_FLAGS = {

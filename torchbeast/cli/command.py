@@ -24,6 +24,8 @@ from torchbeast.runtime.threads import StopSignals, work_threads_left
 
 log = logging.getLogger("torchbeast")
 
+# What the machine refuses, which no traceback explains.
+MACHINE_LIMITS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE}
 # Consequences of a signal that other processes get, too: servers, ranks and readers are gone.
 SIGNAL_ERRORS = (RunError, ConnectionError, EOFError)
 
@@ -177,6 +179,11 @@ def _report(name: str, error: BaseException) -> int:
     if isinstance(error, PermissionError) and error.filename is not None:
         print_error(name, f"{error.filename}: {error.strerror}")
         return 2
+    if isinstance(error, OSError) and error.errno in MACHINE_LIMITS:
+        print_error(
+            name, f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        )
+        return 1
     if isinstance(error, BrokenPipeError) and _has_no_reader():
         return 128 + signal.SIGPIPE
     log.exception("%s", error)

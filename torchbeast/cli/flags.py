@@ -240,10 +240,7 @@ def add_watched_game_flags(
     add = group.add_argument
     add("--env", help="Game. (default: the agent's own, if it was trained on one)")
     add("--seed", type=natural, default=0, help="Seed of the game. (default: %(default)s)")
-    add(
-        "--actions",
-        help="File of actions (integers) to play first. (default: the agent's own actions)",
-    )
+    _add_actions(group)
     add(
         "--first_frame",
         type=natural,
@@ -261,6 +258,13 @@ def add_watched_game_flags(
         type=file(".gif", ".mp4"),
         metavar="FILE",
         help="File for a film of these steps, .gif or .mp4. (default: no film)",
+    )
+
+
+def _add_actions(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--actions",
+        help="File of actions (integers) to play first. (default: the agent's own actions)",
     )
 
 
@@ -290,10 +294,7 @@ def add_test_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="Print the result as JSON, or write it to FILE. (default: a table)",
     )
-    add(
-        "--actions",
-        help="File of actions (integers) to play first. (default: the agent's own actions)",
-    )
+    _add_actions(group)
     add(
         "--movie",
         help="File to record, .gif or .mp4, or directory for films that are named "

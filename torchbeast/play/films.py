@@ -133,7 +133,7 @@ def _film_game(
     """Films a game in colour, at its own speed, until it is over or the film has to end.
 
     Prints a line about the film. One of no steps is not written. Raises UsageError if the file
-    cannot be written.
+    cannot be made, RunError if it cannot be written.
     """
     played: list[int] = []
     with (

@@ -220,8 +220,10 @@ def draw_game(env: gymnasium.Env) -> np.ndarray:
         picture = np.asarray(env.render())
     except Exception as error:
         raise UsageError(f"'{name}' cannot be drawn: {first_line(error)}") from error
-    if picture.ndim != 3 or picture.shape[-1] != 3:
-        raise UsageError(f"'{name}' cannot be drawn: its render() returns no picture [H, W, 3]")
+    if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:
+        raise UsageError(
+            f"'{name}' cannot be drawn: its render() returns no picture uint8 [H, W, 3]"
+        )
     return picture
 
 

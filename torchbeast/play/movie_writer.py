@@ -17,6 +17,7 @@ from PIL import Image
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.play.config import check_movie_path
+from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
 
@@ -85,7 +86,8 @@ class MovieWriter:
         try:
             yield
         except OSError as error:
-            raise RunError(f"Cannot write {self._path}: {error.strerror or error}") from error
+            reason = error.strerror or first_line(error)
+            raise RunError(f"Cannot write {self._path}: {reason}") from error
 
     def _append(self, picture: np.ndarray) -> None:
         if self._path.suffix == ".gif":

@@ -150,13 +150,16 @@ def _check_archive(path: Path) -> None:
 
 
 def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
-    """Raises ValueError if numbers stand for many, or lists are not as long as that of the games.
+    """Raises ValueError for numbers that stand for many or are not finite, and wrong lengths.
 
     ``agent`` becomes plain values again.
     """
     state = contents["model_state_dict"]
     if sum(tensor.nbytes for tensor in state.values()) > num_bytes:
         raise ValueError("its weights have fewer numbers than their shapes")
+    for name, tensor in state.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} is not finite")
     if "agent" not in contents:
         return
     contents["agent"] = contents["agent"]._asdict()

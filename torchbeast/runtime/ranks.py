@@ -25,6 +25,7 @@ from torch import Tensor
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.text import first_line
+from torchbeast.runtime.threads import work_threads_left
 
 log = logging.getLogger("torchbeast")
 
@@ -180,8 +181,10 @@ def join_ranks(ranks: Ranks, device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(RuntimeError):  # The others may be gone.
-            dist.destroy_process_group()
+        # It would wait for a thread that still waits for another rank.
+        if not work_threads_left():
+            with contextlib.suppress(RuntimeError):  # The others may be gone.
+                dist.destroy_process_group()
 
 
 def _name_backends(device: torch.device) -> str:

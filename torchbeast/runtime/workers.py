@@ -15,12 +15,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from torchbeast.core.types import RunError
 from torchbeast.runtime import alarm
+from torchbeast.runtime.text import typed_line
 
 log = logging.getLogger("torchbeast")
 
@@ -96,15 +97,28 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
         niceness: how much lower than the parent's its priority is.
         seed: as of :func:`seed_generators`.
     """
-    seed_generators(seed)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, signal.SIG_DFL)
+    seed_generators(seed)
     faulthandler.enable()
     alarm.print_tracebacks()
     end_with_parent()
     os.nice(niceness)
+
+
+@contextlib.contextmanager
+def children_ignore_interrupt() -> Iterator[None]:
+    """Lets processes that start inside ignore Ctrl-C from their first moment: it is the parent's.
+
+    They inherit it. Else Ctrl-C while they import would have each print a traceback.
+    """
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def fork_context(*modules: str) -> ForkServerContext:
@@ -122,13 +136,21 @@ def fork_context(*modules: str) -> ForkServerContext:
 
 
 def start_worker(process: Any) -> None:
-    """Starts a process of :func:`fork_context`; tries again while the fork server is replaced."""
-    for _ in range(MAX_START_ATTEMPTS - 1):
-        with contextlib.suppress(EOFError, OSError):
+    """Starts a process of :func:`fork_context`; tries again while the fork server is replaced.
+
+    Raises:
+        RunError: it cannot be started.
+    """
+    for _ in range(MAX_START_ATTEMPTS):
+        try:
             process.start()
             return
+        except (EOFError, OSError) as error:
+            reason = typed_line(error)
         time.sleep(0.1)
-    process.start()
+    raise RunError(
+        f"no process can be started ({reason}); more may be allowed: ulimit -u, ulimit -n"
+    )
 
 
 def end_workers(processes: Iterable[Any]) -> None:

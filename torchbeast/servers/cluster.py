@@ -27,7 +27,13 @@ from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import alarm
 from torchbeast.runtime.allocation import ServerLoad, choose_server
 from torchbeast.runtime.text import counted, first_line
-from torchbeast.runtime.workers import MAX_FAILURES, Failures, begin_worker, seed_generators
+from torchbeast.runtime.workers import (
+    MAX_FAILURES,
+    Failures,
+    begin_worker,
+    children_ignore_interrupt,
+    seed_generators,
+)
 from torchbeast.servers.certificates import SERVER_NAME, make_certificate
 from torchbeast.servers.sources import ServerSource
 from torchbeast.servers.supervisor import ServedGames, make_env_init
@@ -139,7 +145,8 @@ class RayServers(ServerSource):
         config = self._config
         log.info("Ray: connecting to %s; its messages are in %s", config.address, config.log_file)
         self._is_connected, self._deadline = False, time.monotonic() + CONNECT_TIMEOUT_S
-        self._driver.start()
+        with children_ignore_interrupt():
+            self._driver.start()
         self._theirs.close()  # So that the pipe ends with the process.
         return self
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.core.learner import Learner
 from torchbeast.core.stats import StepStats
+from torchbeast.core.types import RunError
 from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES, Evaluation, GameScore, normalize
 from torchbeast.runtime.alarm import alarm, describe_end, set_alarm
@@ -225,8 +226,8 @@ class AgentEvaluator:
             # Daemons may not have children, which environments may start.
             process = self._context.Process(target=_serve, args=arguments, daemon=False)
             start_worker(process)
-        except (EOFError, OSError) as error:  # No process or file descriptor is left.
-            self._report_once("start", f"The evaluation cannot start ({typed_line(error)})")
+        except (OSError, RunError) as error:  # No process or file descriptor is left.
+            self._report_once("start", f"The evaluation cannot start: {error}")
         else:
             theirs.close()
             self._process, self._connection = process, ours

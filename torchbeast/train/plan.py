@@ -37,6 +37,8 @@ log = logging.getLogger("torchbeast")
 
 # Bytes in a run's name. File systems allow 255, and files beside the directory get longer names.
 MAX_RUN_NAME = 200
+# What the actor pool takes.
+MAX_UNROLL_LENGTH = 2**20
 # Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
 MAX_TMPDIR = 72
 RESERVED_NAMES = ("", ".", "..", "latest")
@@ -144,6 +146,8 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
             f"--num_actions {num_actions} contradicts the games, which have "
             f"{spec.num_actions}; leave it out"
         )
+    if config.learning.unroll_length > MAX_UNROLL_LENGTH:
+        raise UsageError(f"--unroll_length must be at most {MAX_UNROLL_LENGTH:,}")
     if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR:
         raise UsageError(
             f"TMPDIR={tempfile.gettempdir()} is too long for the paths of sockets: it may have "
