@@ -32,7 +32,7 @@ game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
 OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/%.png, \
-    popart_arms popart_statistics report_learning report_by_steps report_by_game_steps report_filters)
+    popart_arms popart_gradients popart_statistics report_learning report_by_steps report_by_game_steps report_filters)
 FIGURES := $(patsubst %,docs/images/%.png, \
     Pong_curve atari57 Pong_attention SpaceInvaders_saliency KungFuMaster_check) \
     $(REPORT_FIGURES) docs/examples/kungfumaster.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
@@ -51,6 +51,9 @@ docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
 
 docs/images/popart_arms.png: $(wildcard docs/reference/arms/*/logs.csv)
 	$(PYTHON) tools/popart_claims.py --output $@
+
+docs/images/popart_gradients.png: $(wildcard docs/reference/arms/*/logs.csv)
+	$(PYTHON) tools/popart_gradients.py --output $@
 
 ATARI57 := $(foreach arm,raw-popart raw clipped-popart clipped,docs/reference/atari57/$(arm)-s1)
 docs/images/atari57.png: $(ATARI57:%=%/logs.csv)

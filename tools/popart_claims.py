@@ -28,7 +28,7 @@ ARMS = (
     *("raw", "raw-heads", "raw-popart", "raw-fixed", "raw-unit"),
 )
 # With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
-# a scale for each game that never moves; then PopArt from a scale of 1, and that scale for ever.
+# a scale for each game that does not adapt; then PopArt from a scale of 1, and that scale for ever.
 CLAIMS = (
     ("raw-popart", "raw"),
     ("clipped-popart", "clipped"),

@@ -15,10 +15,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import popart_claims
-
+from tools import popart_claims
 from torchbeast.cli.command import run_command
 from torchbeast.records.csv_tables import Table
 

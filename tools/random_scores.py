@@ -21,9 +21,9 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import PUBLISHED
 
 
-def play_at_random(env_id: str, num_games: int, seed: int) -> np.ndarray:
+def play_at_random(env_id: str, num_games: int, seed: int, all_actions: bool) -> np.ndarray:
     """Full-game returns ``[num_games]`` of uniformly random actions."""
-    env = make_env(env_id, full_games=True, seed=seed)
+    env = make_env(env_id, full_games=True, full_action_space=all_actions, seed=seed)
     generator = np.random.default_rng(seed)
     num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
     stream = EnvStream(env, task=0)
@@ -42,10 +42,11 @@ def main() -> None:
     parser.add_argument("--env", help="Games (default: those without a published score).")
     parser.add_argument("--games", type=int, default=30, help="Full games per game.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--all_actions", action="store_true", help="All 18 actions.")
     flags = parser.parse_args()
     unpublished = [game for game in all_games() if short_name(game) not in PUBLISHED]
     for game in parse_games(flags.env or ",".join(unpublished)):
-        returns = play_at_random(game, flags.games, flags.seed)
+        returns = play_at_random(game, flags.games, flags.seed, flags.all_actions)
         error = returns.std() / len(returns) ** 0.5
         print(f"{short_name(game):20} {returns.mean():10.1f} +- {error:.1f}", flush=True)
 

@@ -11,7 +11,11 @@ from torch import Tensor
 
 
 class OptimizerConfig(NamedTuple):
-    """RMSProp as in IMPALA; the learning rate falls linearly to 0 over ``total_steps``."""
+    """RMSProp with IMPALA's constants; the learning rate falls linearly to 0 over ``total_steps``.
+
+    It is torch's: ``epsilon`` is added to the root of the mean square, which starts at 0. IMPALA
+    used TensorFlow's, with ``epsilon`` under the root and a start at 1.
+    """
 
     learning_rate: float = 0.00048
     alpha: float = 0.99

@@ -35,7 +35,7 @@ DEEPMIND = Preprocessing(
     sticky_action_probability=0.0,
     full_action_space=False,
 )
-# Machado et al. 2018, section 5.
+# Machado et al. 2018, section 5; but games may last 108,000 frames, as in DEEPMIND, not 18,000.
 MACHADO = Preprocessing(
     noop_max=0,
     fire_on_reset=False,
