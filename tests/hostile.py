@@ -1,5 +1,6 @@
 """Environments that misbehave, registered with Gymnasium: ``tests.hostile:Exits-v0`` and others."""
 
+import asyncio
 import ctypes
 import multiprocessing
 import os
@@ -35,8 +36,8 @@ class Hostile(gymnasium.Env):
         return np.zeros((1, 8, 8), np.uint8), 0.0, False, False, {}
 
 
-def fail():
-    raise ZeroDivisionError("the third step")
+def fail(error=ZeroDivisionError):
+    raise error("the third step")
 
 
 def hang_once():
@@ -156,5 +157,6 @@ for name, misbehave in {
     "Exits-v0": lambda: sys.exit("bye"),
     "Crashes-v0": lambda: ctypes.string_at(0),
     "Raises-v0": fail,
+    "Cancels-v0": lambda: fail(asyncio.CancelledError),
 }.items():
     gymnasium.register(name, Hostile, kwargs={"misbehave": misbehave})

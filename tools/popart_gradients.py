@@ -43,26 +43,31 @@ def games_of(table: Table) -> list[str]:
     return [field.removeprefix(prefix) for field in table.fields if field.startswith(prefix)]
 
 
-def late_norm(seeds: Records, game: str) -> float:
-    """Returns the median over seeds of a game's median norm in the second half of training."""
-    medians = []
-    for table in seeds:
-        steps, norms = table.column("step"), table.column(f"grad_norm/{game}")
-        medians.append(np.nanmedian(norms[steps > steps[-1] / 2]))
-    return float(np.median(medians))
+def late_norms(seeds: Records, games: Sequence[str]) -> np.ndarray:
+    """Returns each game's median norm in the second half of training, ``[seeds, games]``."""
+    norms = np.empty((len(seeds), len(games)))
+    for i, table in enumerate(seeds):
+        steps = table.column("step")
+        for j, game in enumerate(games):
+            norms[i, j] = np.nanmedian(table.column(f"grad_norm/{game}")[steps > steps[-1] / 2])
+    return norms
 
 
 def format_table(records: dict[str, list[Table]]) -> list[str]:
-    """Returns a Markdown table with a row for each arm and a column for each game."""
+    """Returns a Markdown table with a row for each arm and a column for each game.
+
+    A game has the median over the seeds. The last column has the ratio of each seed.
+    """
     games = games_of(next(iter(records.values()))[0])
     lines = [
-        f"| arm | seeds | {' | '.join(games)} | largest by smallest |",
-        "| --- " * (len(games) + 3) + "|",
+        f"| arm | {' | '.join(games)} | largest by smallest, each seed |",
+        "| --- " * (len(games) + 2) + "|",
     ]
     for arm, seeds in records.items():
-        norms = [late_norm(seeds, game) for game in games]
-        cells = [f"`{arm}`", str(len(seeds)), *(f"{norm:,.0f}" for norm in norms)]
-        lines.append(f"| {' | '.join(cells)} | {max(norms) / min(norms):,.0f} |")
+        norms = late_norms(seeds, games)
+        ratios = ", ".join(f"{ratio:.0f}" for ratio in norms.max(axis=1) / norms.min(axis=1))
+        cells = [f"`{arm}`", *(f"{norm:,.0f}" for norm in np.median(norms, axis=0)), ratios]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

@@ -33,7 +33,7 @@ from torchbeast.runtime.threads import StopSignals
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"
 MAX_ROWS = 250  # Of logs.csv: as many as a curve shows.
-MAX_CELLS = 25_000  # Of it, too, for agents of many games.
+MAX_CELLS = 18_000  # Of it, too, for agents of many games.
 MAX_COPIES = 3  # Of the filters, from within training.
 # Of a checkpoint: what is needed to resume a run, but not to play.
 LEFT_OUT = {"optimizer_state_dict", "progress", "random_state", "seed", "skipped_updates"}

@@ -33,14 +33,13 @@ def test_a_worker_whose_parent_died_before_it_began_ends():
 
 def test_ctrl_c_does_not_reach_a_child_that_only_begins():
     context = multiprocessing.get_context("spawn")
-    handler = signal.getsignal(signal.SIGINT)
-    with workers.children_ignore_interrupt():
-        child = context.Process(target=time.sleep, args=(0,))
+    child = context.Process(target=time.sleep, args=(0,))
+    with workers.interrupt_blocked():
         child.start()
     os.kill(child.pid, signal.SIGINT)
     child.join()
     assert child.exitcode == 0
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_process_that_cannot_be_started_is_told_in_one_line(monkeypatch):

@@ -12,8 +12,6 @@ from torchbeast.train.monobeast_process import ActorConfig, RolloutBuffers, Shar
 
 pytestmark = pytest.mark.usefixtures("_fork_server")
 
-RAISES = "tests.hostile:Raises-v0"
-
 
 def test_a_buffer_is_given_back_when_it_has_been_learned_from():
     told = []
@@ -44,14 +42,18 @@ def make_actors(game, **changes):
     return ActorProcesses(config._replace(**changes), RolloutBuffers(agent, 5, 2), weights)
 
 
-def test_an_environment_that_raises_again_and_again_ends_the_run(caplog):
-    with (
-        make_actors(RAISES) as actors,
-        pytest.raises(RunError, match=r"^actor 0 \(Raises\) failed, 5 times within 900 s: Zero"),
-    ):
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("Raises", "ZeroDivisionError"), ("Cancels", "asyncio.exceptions.CancelledError")],
+)
+def test_an_environment_that_raises_again_and_again_ends_the_run(caplog, name, error):
+    told = rf"^actor 0 \({name}\) failed, 5 times within 900 s: {error}: the third step"
+    with make_actors(f"tests.hostile:{name}-v0") as actors, pytest.raises(RunError, match=told):
         actors.run(0)
     first, second, *_ = caplog.messages
-    assert first.startswith("actor 0 (Raises) failed, restarting it (1 of 5 failures within 900 s)")
+    assert first.startswith(
+        f"actor 0 ({name}) failed, restarting it (1 of 5 failures within 900 s)"
+    )
     assert "(2 of 5 failures within 900 s)" in second
     assert len(caplog.messages) == 5
     assert all("in fail" in message for message in caplog.messages)  # Of the traceback.

@@ -25,7 +25,10 @@ from torchbeast.runtime.threads import StopSignals, work_threads_left
 log = logging.getLogger("torchbeast")
 
 # What the machine refuses, which no traceback explains.
-MACHINE_LIMITS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE}
+MACHINE_LIMITS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
+}
 # Consequences of a signal that other processes get, too: servers, ranks and readers are gone.
 SIGNAL_ERRORS = (RunError, ConnectionError, EOFError)
 

@@ -8,7 +8,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.run_files import run_path
@@ -75,40 +74,25 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     path = run_path(savedir, xpid).absolute()
     lock_path = path / ".lock"
     try:
-        descriptor = _lock(lock_path)
-    except BlockingIOError:
-        raise UsageError(
-            f"Another process writes {path}: wait until it ends, or choose another --xpid"
-        ) from None
+        path.mkdir(parents=True, exist_ok=True)
+        # Not the directory: NFS locks it for one machine alone, and a file only if it is writable.
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
     try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # It has other files.
-            lock_path.unlink()
-            path.rmdir()
-        os.close(descriptor)
-
-
-def _lock(path: Path) -> int:
-    """Makes a file and locks it; returns its descriptor. Raises OSError.
-
-    Not its directory: NFS locks that for one machine alone, and a file only if it is writable.
-    """
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had it may have removed the file meanwhile: others would lock a new one.
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        except FileNotFoundError:
-            pass
         except BlockingIOError:
-            os.close(descriptor)
-            raise
+            raise UsageError(
+                f"Another process writes {path}: wait until it ends, or choose another --xpid"
+            ) from None
         except OSError:
-            return descriptor  # A file system without locks.
+            pass  # A file system without locks.
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # It has other files.
+                lock_path.unlink()
+                path.rmdir()
+    finally:
         os.close(descriptor)

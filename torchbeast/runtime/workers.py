@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
@@ -109,16 +110,17 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def children_ignore_interrupt() -> Iterator[None]:
-    """Lets processes that start inside ignore Ctrl-C from their first moment: it is the parent's.
+def interrupt_blocked() -> Iterator[None]:
+    """Keeps Ctrl-C from processes that start inside: they inherit the thread's mask.
 
-    They inherit it. Else Ctrl-C while they import would have each print a traceback.
+    Else Ctrl-C while they import would have each print a traceback.
     """
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # Its start would end this.
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def fork_context(*modules: str) -> ForkServerContext:
@@ -143,7 +145,8 @@ def start_worker(process: Any) -> None:
     """
     for _ in range(MAX_START_ATTEMPTS):
         try:
-            process.start()
+            with interrupt_blocked():  # It may start the fork server.
+                process.start()
             return
         except (EOFError, OSError) as error:
             reason = typed_line(error)

@@ -31,7 +31,7 @@ from torchbeast.runtime.workers import (
     MAX_FAILURES,
     Failures,
     begin_worker,
-    children_ignore_interrupt,
+    interrupt_blocked,
     seed_generators,
 )
 from torchbeast.servers.certificates import SERVER_NAME, make_certificate
@@ -145,7 +145,7 @@ class RayServers(ServerSource):
         config = self._config
         log.info("Ray: connecting to %s; its messages are in %s", config.address, config.log_file)
         self._is_connected, self._deadline = False, time.monotonic() + CONNECT_TIMEOUT_S
-        with children_ignore_interrupt():
+        with interrupt_blocked():
             self._driver.start()
         self._theirs.close()  # So that the pipe ends with the process.
         return self

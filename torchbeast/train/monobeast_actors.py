@@ -20,7 +20,13 @@ from torchbeast.core.learner import Learner
 from torchbeast.envs.games import short_name
 from torchbeast.runtime.alarm import describe_end
 from torchbeast.runtime.devices import DeviceStream
-from torchbeast.runtime.workers import Failures, end_workers, fork_context, start_worker
+from torchbeast.runtime.workers import (
+    Failures,
+    end_workers,
+    fork_context,
+    interrupt_blocked,
+    start_worker,
+)
 from torchbeast.train.monobeast_process import (
     ActorConfig,
     RolloutBuffers,
@@ -62,7 +68,8 @@ class ActorProcesses:
     def __enter__(self) -> ActorProcesses:
         # Starts the fork server. On Linux it ends with the thread that started it, so that must not
         # be an actor's, which may end before the others.
-        multiprocessing.forkserver.ensure_running()
+        with interrupt_blocked():
+            multiprocessing.forkserver.ensure_running()
         return self
 
     def __exit__(self, *_: object) -> None:

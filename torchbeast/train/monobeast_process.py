@@ -219,7 +219,7 @@ def act(
     begin_worker(seed=seed)
     try:
         _fill_buffers(config, index, seed, weights, buffers, pipe)
-    except (Exception, SystemExit):
+    except BaseException:  # Also SystemExit, and what libraries derive from BaseException.
         with contextlib.suppress(OSError):
             pipe.send(traceback.format_exc().rstrip())
 

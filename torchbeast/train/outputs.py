@@ -37,32 +37,35 @@ class NoOutputs:
 class RunOutputs:
     """The outputs of a run."""
 
-    def __init__(self, plan: RunPlan, state: RunState, learner: Learner) -> None:
+    def __init__(self, plan: RunPlan, state: RunState) -> None:
         """Creates or resumes the run's directory.
 
         Args:
             plan: the run.
             state: what the run starts from.
-            learner: before it learns.
 
         Raises:
             UsageError: the directory cannot be written to, or a logger cannot be used.
         """
         self._plan = plan
-        self._learner = learner
+        self._state = state
         self._recorder = Recorder(plan, state)
         self._path = self._recorder.path
         self._saved = False
+
+    def attach(self, learner: Learner) -> None:
+        """Sets the learner, before it learns."""
+        self._learner = learner
         self._checkpointer = Checkpointer(
-            self._path, plan, state.seed, learner, self._recorder.progress
+            self._path, self._plan, self._state.seed, learner, self._recorder.progress
         )
         self._evaluator = AgentEvaluator(
-            plan, self._recorder, self._checkpointer.save_agent, learner.steps
+            self._plan, self._recorder, self._checkpointer.save_agent, learner.steps
         )
-        if state.checkpoint is not None:
+        if self._state.checkpoint is not None:
             step = f"{learner.steps:,}"
             log.info("Resuming at step %s from %s", step, self._checkpointer.path)
-            for change in state.changes:
+            for change in self._state.changes:
                 log.info("Changed since then: %s", change)
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torchbeast.cli.command import SIGNAL_ERRORS
-from torchbeast.core.learner import Learner, rollouts_at_once
+from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.records.hosts import HostSnapshot
@@ -65,7 +65,7 @@ class TrainingRun:
         keep_freed_pages()
         # One core for each learner and inference thread: see plan._plan_threads().
         torch.set_num_threads(1)
-        state = self._make_learner()
+        self._make_learner()
         on_cpu = plan.devices.learner.type == "cpu"
         # Rollouts that a learner thread hands to the learner at a time.
         self.rollouts_at_once = rollouts_at_once(
@@ -76,31 +76,30 @@ class TrainingRun:
         )
         self.weights = make_weights(self.learner.agent)
         self.weights.publish(self.learner.agent, self.learner.learner_steps)
-        # Last: what fails before leaves the run's files as they are.
-        is_first = plan.ranks.is_first
-        self._outputs: RunOutputs | NoOutputs = (
-            RunOutputs(plan, state, self.learner) if is_first else NoOutputs()
-        )
 
-    def _make_learner(self) -> RunState:
-        """Makes the learner; returns what it starts from. The first rank's state is everybody's."""
+    def _make_learner(self) -> None:
+        """Makes learner and outputs. The first rank's state is everybody's."""
         plan, ranks = self._plan, self._plan.ranks
+        self._outputs: RunOutputs | NoOutputs
         if ranks.is_first:
+            # Before anything is written: a run that cannot be resumed is left as it is.
             state = resume_or_start(plan)
+            self._outputs = RunOutputs(plan, state)
         else:
             contents = ranks.broadcast(None)
             check_recipe(contents["recipe"], recipe(plan.config))
             state = RunState(contents["seed"], contents)
+            self._outputs = NoOutputs()
         tracks = plan.config.output.track_gradients
-        on_gradients = (lambda: self._outputs.record_gradients()) if tracks else lambda: None
-        self.learner: Learner = make_learner(plan, state, self._on_step, on_gradients)
+        on_gradients = self._outputs.record_gradients if tracks else lambda: None
+        self.learner = make_learner(plan, state, self._on_step, on_gradients)
         if ranks.count > 1 and ranks.is_first:
             shared = {"seed": state.seed, "recipe": recipe(plan.config)}
             ranks.broadcast({**self.learner.state_dict(), **shared})
+        self._outputs.attach(self.learner)
         self._seed = state.seed + RANK_SEEDS * ranks.index
         if not ranks.is_first:
             torch.manual_seed(self._seed)  # Else all would sample actions with the same numbers.
-        return state
 
     def __enter__(self) -> TrainingRun:
         self._signals.__enter__()  # From here on there is something to save.

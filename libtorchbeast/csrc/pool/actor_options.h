@@ -31,13 +31,13 @@ struct ActorOptions {
   // What each task's environments must be, in the words of the servers' ServerOptions: the run ends
   // if a server says something else, or has a task beyond these. Empty: anything will do.
   std::vector<std::string> environments;
-  // How long a stream may be without open environments, at the start and after losing its server.
-  // Not counted: the wait for an address. Only an answered step ends the trouble. A server that was
-  // lost may take longer while other streams' servers answer.
+  // How long a stream may be without an answered step, at the start and after losing its server.
+  // Not counted: the wait for an address. A server that was lost may take longer while other
+  // streams' servers answer.
   std::chrono::milliseconds connect_timeout{600'000};
   // How long a step may take.
   std::chrono::milliseconds step_timeout{300'000};
-  // The failure of an environment within ten minutes that ends the run: the fifth.
+  // So many failures of an environment within ten minutes end the run.
   int max_environment_failures = 5;
   // Of one message that comes in.
   int max_message_bytes = kMaxMessageBytes;

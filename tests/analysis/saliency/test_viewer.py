@@ -11,7 +11,7 @@ from tests.analysis.saliency.known import PLACES, Patches, make_step
 from torchbeast.analysis.saliency import parse_scores
 from torchbeast.analysis.saliency.checks import Curves, Faithfulness, GradientCheck, Randomisation
 from torchbeast.analysis.saliency.drawing import find_peaks
-from torchbeast.analysis.saliency.film import SaliencyFilm
+from torchbeast.analysis.saliency.film import make_film
 from torchbeast.analysis.saliency.report import Check
 from torchbeast.analysis.saliency.viewer import write_page
 
@@ -30,9 +30,7 @@ def test_a_page_has_games_maps_and_checks_of_its_agents_and_needs_no_other_file(
         agent = Patches(places).eval()
         steps = [make_step(agent, agent.bright_frame(k), k) for k in range(3)]
         scores = parse_scores(["action:chosen", "value"], steps[0].subject)
-        films.append(SaliencyFilm(name, scores))
-        for step in steps:
-            films[-1].append(step)
+        films.append(make_film(name, steps, scores))
     shuffled = Randomisation({"heads": 0.125, "fc": 0.0}, {"heads": 0.0625, "fc": 0.0})
     curves = {"map": HALF, "gradients": EVEN, "random": EVEN, "edges": EVEN}
     check = Check("action:A0", Faithfulness(curves), shuffled, GradientCheck([], 0.75, 0.25))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,14 @@ class SaliencyFilm:
     def values(self) -> np.ndarray:
         """The game's own value at each step, in units of return."""
         return np.array([step.outputs.values[step.subject.head] for step in self.steps])
+
+
+def make_film(name: str, steps: Iterable[Step], scores: Sequence[Score]) -> SaliencyFilm:
+    """Makes a film of steps."""
+    film = SaliencyFilm(name, scores)
+    for step in steps:
+        film.append(step)
+    return film
 
 
 class Watcher(NamedTuple):
