@@ -102,6 +102,8 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
         signal.signal(signum, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, signal.SIG_DFL)
+    # From interrupt_blocked(): what an environment starts may want it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     seed_generators(seed)
     faulthandler.enable()
     alarm.print_tracebacks()
