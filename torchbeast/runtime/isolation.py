@@ -143,14 +143,15 @@ def _work(pipe: Any, deadline_s: float) -> None:
     while True:
         try:
             data = pipe.recv_bytes()
-        except EOFError:
+        except (EOFError, OSError):
             return
         set_alarm(START_S + deadline_s)
         task = pickle.loads(data)  # Imports what the task needs.
         set_alarm(deadline_s)
         outcome = _attempt(task, lambda: set_alarm(deadline_s))
         set_alarm(0.0)
-        pipe.send(outcome)
+        with contextlib.suppress(OSError):  # The parent has died, as after Ctrl-C.
+            pipe.send(outcome)
 
 
 def _attempt(
