@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchbeast.core.learner import find_not_finite
 from torchbeast.core.types import (
     AgentConfig,
     Between,
@@ -121,6 +122,9 @@ def load(path: Path) -> dict[str, Any]:
     try:
         contents = read(CONTENTS, contents)
         _check_sizes(contents, path.stat().st_size)
+        faulty = find_not_finite(contents["model_state_dict"])
+        if faulty:
+            raise ValueError(f"{faulty[0]} is not finite")
     except ValueError as error:
         raise damaged(path, error) from error
     return contents
@@ -150,16 +154,13 @@ def _check_archive(path: Path) -> None:
 
 
 def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
-    """Raises ValueError for numbers that stand for many or are not finite, and wrong lengths.
+    """Raises ValueError if numbers stand for many, or lists are not as long as that of the games.
 
     ``agent`` becomes plain values again.
     """
     state = contents["model_state_dict"]
     if sum(tensor.nbytes for tensor in state.values()) > num_bytes:
         raise ValueError("its weights have fewer numbers than their shapes")
-    for name, tensor in state.items():
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} is not finite")
     if "agent" not in contents:
         return
     contents["agent"] = contents["agent"]._asdict()

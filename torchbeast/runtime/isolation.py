@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.alarm import describe_end, set_alarm
 from torchbeast.runtime.text import typed_line
-from torchbeast.runtime.workers import begin_worker, interrupt_blocked
+from torchbeast.runtime.workers import begin_worker, start_worker
 
 Result = TypeVar("Result")
 
@@ -31,8 +31,7 @@ class _Child:
         self._deadline_s = deadline_s
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, deadline_s))
-        with interrupt_blocked():
-            self.process.start()
+        start_worker(self.process)
         theirs.close()  # So that the pipe ends with the process.
         self.task = ""
 

@@ -140,7 +140,9 @@ def fork_context(*modules: str) -> ForkServerContext:
 
 
 def start_worker(process: Any) -> None:
-    """Starts a process of :func:`fork_context`; tries again while the fork server is replaced.
+    """Starts a child process, which Ctrl-C does not reach before :func:`begin_worker`.
+
+    Tries again while a fork server is replaced.
 
     Raises:
         RunError: it cannot be started.

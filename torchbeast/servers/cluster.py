@@ -31,8 +31,8 @@ from torchbeast.runtime.workers import (
     MAX_FAILURES,
     Failures,
     begin_worker,
-    interrupt_blocked,
     seed_generators,
+    start_worker,
 )
 from torchbeast.servers.certificates import SERVER_NAME, make_certificate
 from torchbeast.servers.sources import ServerSource
@@ -145,8 +145,7 @@ class RayServers(ServerSource):
         config = self._config
         log.info("Ray: connecting to %s; its messages are in %s", config.address, config.log_file)
         self._is_connected, self._deadline = False, time.monotonic() + CONNECT_TIMEOUT_S
-        with interrupt_blocked():
-            self._driver.start()
+        start_worker(self._driver)
         self._theirs.close()  # So that the pipe ends with the process.
         return self
 
