@@ -1,7 +1,7 @@
 #!/bin/bash
 # Several learners under SLURM, one on each node:
 #
-#   sbatch --nodes 2 deploy/slurm.sh --env six --use_popart
+#   sbatch --nodes 2 deploy/slurm.sh --env six --use_popart --total_steps 3e9
 #
 # The arguments are flags of torchbeast.polybeast. Runs go to $SAVEDIR, which all nodes must see. The job
 # is requeued when its time is over, and resumes: its name is the name of the run.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A learner on the first node of a SLURM job, and environment servers on the cores of all nodes, by Ray:
 #
-#   sbatch --nodes 4 deploy/slurm_ray.sh --env six --use_popart --num_actors 960
+#   sbatch --nodes 4 deploy/slurm_ray.sh --env six --use_popart --num_actors 960 --total_steps 3e9
 #
 # The arguments are flags of torchbeast.polybeast. $LEARNER_CORES cores of the first node (8) are the
 # learner's. Runs go to $SAVEDIR. The job is requeued when its time is over, and resumes: its name is the
