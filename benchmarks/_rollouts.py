@@ -11,7 +11,6 @@ def random_rollout(
     rows: int,
     batch: int,
     num_actions: int,
-    num_heads: int = 1,
     generator: torch.Generator | None = None,
 ) -> tuple[EnvOutput, AgentOutput]:
     """Four gray frames of 84 x 84 in each row, of the first game; all else is 0."""
@@ -31,7 +30,5 @@ def random_rollout(
         game_over=zeros(dtype=torch.bool),
         last_action=zeros(dtype=torch.int64),
     )
-    actor = AgentOutput(
-        zeros(1, dtype=torch.int64), zeros(num_actions), zeros(num_heads), zeros(num_heads)
-    )
+    actor = AgentOutput(zeros(1, dtype=torch.int64), zeros(num_actions), zeros(1), zeros(1))
     return env, actor

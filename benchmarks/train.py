@@ -77,14 +77,13 @@ def network_alone(arguments: list[str], savedir: str) -> float:
         lambda agent: PublishedWeights(agent.inference_copy, plan.threads.inference_threads),
     )
     agent = run.learner.agent
-    heads = len(config.games) if flags.use_popart else 1
     inference_batch = max(1, plan.num_actors // 2)
     inferred = 0
     stop = threading.Event()
 
     def infer() -> None:
         nonlocal inferred
-        env, _ = random_rollout(1, inference_batch, plan.agent.num_actions, heads)
+        env, _ = random_rollout(1, inference_batch, plan.agent.num_actions)
         state = agent.initial_state(inference_batch)
         with torch.inference_mode():
             while not stop.is_set():
@@ -97,7 +96,7 @@ def network_alone(arguments: list[str], savedir: str) -> float:
                     inferred += inference_batch
 
     def learn() -> None:
-        env, actor = random_rollout(flags.unroll_length + 1, 1, plan.agent.num_actions, heads)
+        env, actor = random_rollout(flags.unroll_length + 1, 1, plan.agent.num_actions)
         while not stop.is_set():
             try:
                 run.learner.learn(env, actor, agent.initial_state(1))

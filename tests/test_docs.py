@@ -10,7 +10,9 @@ from tests.conftest import ROOT
 from tools import flag_reference
 
 PAGES = [
-    path for pattern in ("*.md", "docs/**/*.md", "models/*/README.md") for path in ROOT.glob(pattern)
+    path
+    for pattern in ("*.md", "docs/**/*.md", "models/*/README.md")
+    for path in ROOT.glob(pattern)
 ]
 PROGRAM = re.compile(
     r"^ {4}(?:[A-Z_]+=\S+ )*(?:torchrun .*-m|python -m) torchbeast\.([\w.]+)( .*)$"

@@ -148,10 +148,11 @@ class Players(NamedTuple):
 
         Raises UsageError if an agent lacks one.
         """
-        from torchbeast.play.games import play_actions, translate_actions
+        from torchbeast.play.games import translate_actions, watch_game
 
         first = self.agents[0]
-        played = play_actions(first, self.game, num_steps, seed=seed, actions=self.actions)
+        game = watch_game(first, self.game, num_frames=num_steps, seed=seed, actions=self.actions)
+        played = [step.action for step in game]
         return [translate_actions(played, self.game, first, trained) for trained in self.agents]
 
 

@@ -25,7 +25,7 @@ METRICS = ("default", "optimal", "rebasin", "kernels", "optimal_kernels", "cka")
 # What each mode reads besides --mode, --load_path, --save_dir and what is accepted as in 2019.
 USED = {
     "filter_comp": {
-        *("models", "comp_num_models", "comp_between", "comp_seeds", "comp_no_optimal"),
+        *("models", "comp_num_models", "comp_between", "comp_no_optimal"),
         *("comp_single_single_model", "match_num_models", "metric", "cores"),
         *("cka_game", "cka_frames"),
     },
@@ -96,15 +96,6 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         f"(default: {' '.join(COMPARISONS)})",
     )
     add(
-        "--comp_seeds",
-        choices=("all", "same", "other"),
-        default="all",
-        help="Which pairs of two trained agents are compared. same: those trained with the same "
-        "--seed, which begin with the same weights in one version of this program. other: those "
-        "that were not. Pairs of time_steps and untrained are always compared. "
-        "(default: %(default)s)",
-    )
-    add(
         "--match_num_models",
         action="store_true",
         help="Compare checkpoints of the nearest agent steps.",
@@ -138,12 +129,10 @@ def add_metric_flags(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--cka_game",
-        "--game",
         help="Game whose frames the layers respond to. (default: the first agent's first)",
     )
     add(
         "--cka_frames",
-        "--frames",
         type=positive,
         default=256,
         help="Number of frames. (default: %(default)s)",
@@ -240,7 +229,6 @@ def run_filter_comp(flags: argparse.Namespace) -> None:
             flags.comp_num_models,
             match_steps=flags.match_num_models,
             only=flags.comp_single_single_model,
-            seeds=flags.comp_seeds,
         )
         directory = results_directory(flags)
         make_directory(directory)  # Before the work.

@@ -294,7 +294,6 @@ def make_pairs(
     *,
     match_steps: bool = False,
     only: str | None = None,
-    seeds: str = "all",
 ) -> list[Pair]:
     """Lists all pairs of checkpoints. Raises UsageError if there is none.
 
@@ -304,7 +303,6 @@ def make_pairs(
         count: checkpoints of each agent at most.
         match_steps: whether checkpoints of equal steps are compared.
         only: see :func:`agent_pairs`.
-        seeds: ``same``, ``other`` or ``all``, of :func:`compare_seeds`. Controls are in each.
     """
     comparisons = tuple(comparisons)
     singles = [agent.name for agent in agents if agent.kind == SINGLE]
@@ -315,14 +313,11 @@ def make_pairs(
     pairs = []
     for comparison in comparisons:
         for one, other in agent_pairs(agents, comparison, only):
-            of_pair = compare_seeds(one, other)
-            if seeds != "all" and of_pair not in ("", seeds):
-                continue
             for step_a, step_b in choose_steps(one, other, count, match_steps):
                 a = read(one.name, step_a, one.checkpoints[step_a])
                 b = read(other.name, step_b, other.checkpoints[step_b])
                 if a is not None and b is not None:
-                    pairs.append(Pair(comparison, a, b, of_pair))
+                    pairs.append(Pair(comparison, a, b, compare_seeds(one, other)))
     if not pairs:
         kinds = ", ".join(f"{agent.name} ({agent.kind})" for agent in agents)
         raise UsageError(f"There is nothing to compare among {kinds}")

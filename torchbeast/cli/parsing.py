@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import logging
 import math
@@ -62,9 +61,8 @@ class Parser(argparse.ArgumentParser):
         """As argparse does, with the defaults of ``--preset`` if that is given."""
         first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         first.add_argument("--preset", nargs="?")
-        with contextlib.suppress(argparse.ArgumentError, SystemExit):
-            preset = first.parse_known_args(args)[0].preset
-            self.set_defaults(**PRESETS.get(preset, {}))
+        preset = first.parse_known_args(args)[0].preset
+        self.set_defaults(**PRESETS.get(preset, {}))
         return super().parse_known_args(args, namespace)
 
     def given(self, args: Sequence[str] | None) -> set[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, parse_games
-from torchbeast.envs.games import is_custom, short_name
+from torchbeast.envs.games import find_game, is_custom, short_name
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
 from torchbeast.play.config import TrainedAgentConfig
@@ -135,10 +135,12 @@ def choose_games(trained: Trained, env: str | None) -> tuple[str, ...]:
 def allow(games: tuple[str, ...], flag: str) -> tuple[str, ...]:
     """Returns games that a checkpoint names, to be played.
 
-    Raises UsageError for a custom environment. A checkpoint is data: what it names must not decide
-    which code is imported. The user may name it with ``flag``.
+    Raises UsageError for an unknown game and for a custom environment. A checkpoint is data: what
+    it names must not decide which code is imported or which file is written. The user may name a
+    custom environment with ``flag``.
     """
     for game in games:
+        find_game(game)
         if is_custom(game):
             raise UsageError(
                 f"{game} is a custom environment, which the checkpoint alone names: allow its "

@@ -6,13 +6,12 @@ Fields have the names of their flags; ``cli/flags.py`` and ``cli/training_flags.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torchbeast.cli.config import build
 from torchbeast.cli.training_flags import POPART_FLAGS
-from torchbeast.core.types import AgentConfig, ObservationConfig, UsageError
+from torchbeast.core.types import AgentConfig, ObservationConfig
 
 # Flags that say what an agent is and what it sees. PopArt's change nothing in a trained agent.
 AGENT_FLAGS = {*AgentConfig._fields, *ObservationConfig._fields} - POPART_FLAGS
@@ -46,12 +45,6 @@ def _select_expected(flags: Mapping[str, Any], given: Collection[str]) -> dict[s
     return {name: flags[name] for name in names.intersection(given)}
 
 
-def check_movie_path(path: Path) -> None:
-    """Raises UsageError if a film cannot have this name."""
-    if path.suffix not in (".gif", ".mp4"):
-        raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
-
-
 class PlayConfig(NamedTuple):
     """What ``--mode test``, ``test_render``, ``record`` and ``env_info`` do."""
 
@@ -74,9 +67,4 @@ class PlayConfig(NamedTuple):
         given. The default seed is 0.
         """
         expected = _select_expected(flags, given)
-        config = build(cls, {**flags, "seed": flags["seed"] or 0, "expected": expected})
-        if config.movie is not None:
-            movie = Path(config.movie).expanduser()
-            if movie.suffix and not movie.is_dir():  # Else it is a directory.
-                check_movie_path(movie)
-        return config
+        return build(cls, {**flags, "seed": flags["seed"] or 0, "expected": expected})

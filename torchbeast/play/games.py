@@ -307,20 +307,3 @@ def read_actions(path: str | None, num_actions: int) -> list[int]:
     if any(not 0 <= action < num_actions for action in actions):
         raise UsageError(f"--actions {path}: the agent's actions are 0 to {num_actions - 1}")
     return actions
-
-
-def play_actions(
-    trained: Trained, env_id: str, num_steps: int, *, seed: int, actions: Sequence[int] = ()
-) -> list[int]:
-    """Plays the first ``num_steps`` steps of a game, or until it ends, and returns what was played:
-    ``actions``, and then those of the agent.
-    """
-    played = []
-    with open_games(trained, env_id, seed=seed) as (env,):
-        loop = GameLoop(trained, env_id, [env], seed=seed, actions=actions)
-        for _ in range(num_steps):
-            ended = loop.step()
-            played.append(int(loop.last_actions[0]))
-            if ended:
-                break
-    return played

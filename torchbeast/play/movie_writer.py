@@ -16,7 +16,6 @@ import numpy as np
 from PIL import Image
 
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.play.config import check_movie_path
 from torchbeast.runtime.text import first_line
 
 log = logging.getLogger("torchbeast")
@@ -33,7 +32,8 @@ class MovieWriter:
     """
 
     def __init__(self, path: Path, fps: float) -> None:
-        check_movie_path(path)
+        if path.suffix not in (".gif", ".mp4"):
+            raise UsageError(f"Movies are .gif or .mp4, not {path.name}")
         self._path = path
         self._temporary = path.with_name(f".{path.name}.tmp{path.suffix}")
         self._fps = fps

@@ -122,6 +122,8 @@ def load(path: Path) -> dict[str, Any]:
     try:
         contents = read(CONTENTS, contents)
         _check_sizes(contents, path.stat().st_size)
+        if "agent" in contents:
+            contents["agent"] = contents["agent"]._asdict()
         faulty = find_not_finite(contents["model_state_dict"])
         if faulty:
             raise ValueError(f"{faulty[0]} is not finite")
@@ -154,17 +156,13 @@ def _check_archive(path: Path) -> None:
 
 
 def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
-    """Raises ValueError if numbers stand for many, or lists are not as long as that of the games.
-
-    ``agent`` becomes plain values again.
-    """
+    """Raises ValueError if numbers stand for many, or a list is not of the agent's games."""
     state = contents["model_state_dict"]
     if sum(tensor.nbytes for tensor in state.values()) > num_bytes:
         raise ValueError("its weights have fewer numbers than their shapes")
     if "agent" not in contents:
         return
-    contents["agent"] = contents["agent"]._asdict()
-    progress, num_tasks = contents.get("progress", {}), len(contents["agent"]["tasks"])
+    progress, num_tasks = contents.get("progress", {}), len(contents["agent"].tasks)
     by_game = {**progress, "task_steps": contents.get("task_steps"), **state}
     for name in ("task_steps", "games", "returns", "baseline.mu", "baseline.sigma"):
         values = by_game.get(name)

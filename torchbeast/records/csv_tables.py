@@ -80,7 +80,8 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
             _rename(path)
             return
         # A killed run may have written half of its last row.
-        kept = [r for r in rows[1:] if _num_cells(r) == _num_cells(rows[0])]
+        width = _num_cells(rows[0])
+        kept = [r for r in rows[1:] if _num_cells(r) == width]
         kept = [r for r in kept if int(r.partition(",")[0]) <= last_step]
     except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError.
         log.warning("%s is damaged (%s): renamed to %s", path, error, _rename(path).name)

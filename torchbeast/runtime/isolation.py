@@ -46,8 +46,7 @@ class _Child:
             result, error = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            self.check_life()
-            raise
+            raise self._death() from None
         if isinstance(error, RunError):
             raise RunError(f"{self.task}: {error}")
         if error is not None:
@@ -57,8 +56,11 @@ class _Child:
     def check_life(self) -> None:
         """Raises RunError if the process has ended."""
         if self.process.exitcode is not None:
-            reason = describe_end(self.process.exitcode, self._deadline_s)
-            raise RunError(f"{self.task}: it {reason}") from None
+            raise self._death()
+
+    def _death(self) -> RunError:
+        reason = describe_end(self.process.exitcode, self._deadline_s)
+        return RunError(f"{self.task}: it {reason}")
 
 
 def run_isolated(

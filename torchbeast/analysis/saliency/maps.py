@@ -229,33 +229,9 @@ class Explainer:
             **statistics,
         }
 
-    def watch(
-        self,
-        *,
-        first_frame: int = 0,
-        num_frames: int,
-        seed: int = 0,
-        actions: Sequence[int] = (),
-    ) -> Iterator[Step]:
-        """Yields the steps of one game.
-
-        Args:
-            first_frame: the first step wanted.
-            num_frames: how many; fewer if the game ends.
-            seed: of the game.
-            actions: are played first, instead of the agent's.
-
-        Raises:
-            UsageError: the game ends before ``first_frame``.
-        """
-        watched = watch_game(
-            self.trained,
-            self.game,
-            seed=seed,
-            actions=actions,
-            first_frame=first_frame,
-            num_frames=num_frames,
-        )
+    def watch(self, **options: Any) -> Iterator[Step]:
+        """Yields the steps of one game; ``options`` and errors as of :func:`watch_game`."""
+        watched = watch_game(self.trained, self.game, **options)
         for step, picture, inputs, state, action in watched:
             yield Step(
                 step,
