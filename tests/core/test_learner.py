@@ -83,7 +83,7 @@ def test_a_batch_is_normalised_by_statistics_that_contain_it():
     reference = copy.deepcopy(learner.agent)
     learner.learn(env, actor, ())
 
-    targets = rollout_losses(reference, env, actor, (), loss).targets
+    targets = rollout_losses(reference, env, actor, (), loss).target_sums
     reference.baseline.adopt(reference.baseline.moved(targets))
     # Statistics that do not move any more: the loss is normalised by those that there are.
     reference.baseline.beta = 0.0

@@ -154,8 +154,8 @@ def test_statistics_of_popart_leave_out_what_is_no_step():
     counted = agent.baseline.sum_own_targets(
         *(x[result.is_step] for x in (result.vs, result.task, env.reward[1:]))
     )
-    assert result.targets.number.sum() == result.is_step.sum() < 32
-    torch.testing.assert_close(result.targets, counted)
+    assert result.target_sums.number.sum() == result.is_step.sum() < 32
+    torch.testing.assert_close(result.target_sums, counted)
 
 
 def test_rewards_are_clipped_for_learning_only_if_asked():
@@ -219,7 +219,7 @@ def test_with_popart_errors_and_advantages_are_divided_by_their_games_sigma(beta
         actor.policy_logits[1:], logits, action, 0.99 * ~env.done[1:], returns, v[:-1], v[-1]
     ).pg_advantages
     layer = agent.baseline
-    moments = layer.moments if beta_per == "batch" else layer.moved(result.targets)
+    moments = layer.moments if beta_per == "batch" else layer.moved(result.target_sums)
     sigma = moments.sigma[result.task]
     error = 0.5 * ((result.vs - v[:-1]) / sigma).square() * result.is_step
     torch.testing.assert_close(result.value_error, error)

@@ -15,10 +15,13 @@ def test_a_row_has_every_column(make_game, make_snapshot, names, use_popart):
     assert ("mu/Pong" in row) == use_popart
 
 
-def test_a_finished_game_has_its_return_and_length_under_its_own_name():
-    assert episode_scalars(FinishedGame(1, 30.5, 700), NAMES) == {
-        "charts/episodic_return/Breakout": 30.5,
-        "charts/episodic_length/Breakout": 700,
+def test_finished_games_have_mean_return_and_length_under_their_own_names():
+    ended = [FinishedGame(1, 30.5, 700), FinishedGame(0, -21.0, 90), FinishedGame(1, 10.5, 300)]
+    assert episode_scalars(ended, NAMES) == {
+        "charts/episodic_return/Breakout": 20.5,
+        "charts/episodic_length/Breakout": 500,
+        "charts/episodic_return/Pong": -21.0,
+        "charts/episodic_length/Pong": 90,
     }
 
 

@@ -281,6 +281,6 @@ def add_pool_flags(parser: argparse.ArgumentParser) -> None:
         "--synchronous",
         action="store_true",
         help="Wait with each action until the learner has learned from all earlier rollouts. "
-        "Together with --num_actors 1, --num_learner_threads 1 and --seed a run repeats bit for "
-        "bit.",
+        "Together with --num_actors 1, --num_learner_threads 1 and --seed a run on a CPU repeats "
+        "bit for bit.",
     )

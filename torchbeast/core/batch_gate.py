@@ -19,7 +19,8 @@ class BatchGate(Generic[Part]):
 
     A thread enters :meth:`part`, computes, and hands its result to :meth:`deliver`. The thread that
     delivers the last part learns from the sum of all, inside :meth:`update`. No part of the next
-    batch is admitted before that has ended. A thread that fails wakes all others, which fail, too.
+    batch is admitted before that has ended. A thread that fails closes the gate: its batch will
+    never be whole.
     """
 
     def __init__(self, batch_size: int, join: Callable[[Part, Part], Part]) -> None:
@@ -30,7 +31,6 @@ class BatchGate(Generic[Part]):
         self._admitted = 0  # Rollouts of the current batch.
         self._delivered = 0
         self._sum: Part | None = None
-        self._failed: BaseException | None = None
         self._closed = False
 
     @contextlib.contextmanager
@@ -39,23 +39,16 @@ class BatchGate(Generic[Part]):
 
         Raises:
             LearnerClosed: the gate was closed.
-            RuntimeError: another thread failed.
         """
         with self._turn:
-            self._turn.wait_for(
-                lambda: self._admitted < self._batch_size or self._closed or self._failed
-            )
-            if self._failed:
-                raise RuntimeError("another learner thread failed") from self._failed
+            self._turn.wait_for(lambda: self._admitted < self._batch_size or self._closed)
             if self._closed:
                 raise LearnerClosed
             self._admitted += num_rollouts
         try:
             yield
-        except BaseException as error:
-            with self._turn:
-                self._failed = error
-                self._turn.notify_all()
+        except BaseException:
+            self.close()
             raise
 
     def deliver(self, part: Part, num_rollouts: int) -> Part | None:

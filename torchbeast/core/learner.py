@@ -36,17 +36,17 @@ class Part(NamedTuple):
     gradients: list[Tensor]
     """Of all parameters, in their order."""
     stats: PartStats
-    targets: TargetSums | None
+    target_sums: TargetSums | None
     """With PopArt."""
 
 
 def join(a: Part, b: Part) -> Part:
     """Joins two parts; the gradients of ``a`` are changed in place."""
     torch._foreach_add_(a.gradients, b.gradients)
-    targets = None
-    if a.targets is not None and b.targets is not None:
-        targets = add_sums(a.targets, b.targets)
-    return Part(a.gradients, join_parts(a.stats, b.stats), targets)
+    sums = None
+    if a.target_sums is not None and b.target_sums is not None:
+        sums = add_sums(a.target_sums, b.target_sums)
+    return Part(a.gradients, join_parts(a.stats, b.stats), sums)
 
 
 def sum_over_ranks(part: Part, ranks: Ranks, flag: bool) -> tuple[Part, bool]:
@@ -59,7 +59,7 @@ def sum_over_ranks(part: Part, ranks: Ranks, flag: bool) -> tuple[Part, bool]:
         return part, flag
     flags = torch.tensor([float(flag)], dtype=torch.float64, device=part.stats.ends.device)
     *sums, ends = part.stats
-    ranks.sum_([*part.gradients, *sums, *(part.targets or ()), flags])
+    ranks.sum_([*part.gradients, *sums, *(part.target_sums or ()), flags])
     stats = PartStats._make([*sums, torch.cat(ranks.gather(ends), dim=1)])
     return part._replace(stats=stats), bool(flags.item())
 
@@ -126,9 +126,8 @@ class Learner:
             policy_version: int ``[T + 1, B]``, the learner step whose weights acted, if known.
 
         Raises:
-            LearnerClosed: all steps are done, or the learner was closed.
+            LearnerClosed: all steps are done, the learner was closed, or another thread failed.
             RunError: training has diverged.
-            RuntimeError: another thread failed.
         """
         num_rollouts, num_tasks = env.done.shape[1], len(self.task_steps)
         with self._gate.part(num_rollouts):  # Nobody changes the weights here.
@@ -136,7 +135,7 @@ class Learner:
             part = Part(
                 self._gradients(losses),
                 collect_part(losses, env, policy_version, self.learner_steps, num_tasks),
-                losses.targets,
+                losses.target_sums,
             )
             batch = self._gate.deliver(part, num_rollouts)
             if batch is None:  # Another thread delivers the last part and makes the update.
@@ -152,32 +151,32 @@ class Learner:
     def _gradients(self, losses: Losses) -> list[Tensor]:
         """Computes the gradients of a part: those of all parameters, in their order.
 
-        With PopArt and a step per target they are with respect to the head that is rescaled to the
-        statistics that contain the targets of this part. Where all rollouts of a game are in one
-        part, as on a GPU, that is the published rule (van Hasselt et al. 2016). Otherwise a part
-        does not know the other parts' targets: waiting for them would keep the activations of the
-        whole batch in memory.
+        With PopArt they are with respect to the head that is rescaled to the statistics of the
+        loss: with a step per target those that contain the targets of this part. Where all rollouts
+        of a game are in one part, as on a GPU, that is the published rule (van Hasselt et al.
+        2016). Otherwise a part does not know the other parts' targets: waiting for them would keep
+        the activations of the whole batch in memory.
         """
         # A parameter that the loss does not use, as in a custom agent, has the gradient 0.
         gradients = _own(
             torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
         )
-        popart, targets = self._popart, losses.targets
-        if popart is not None and targets is not None and popart.beta_per == "target":
+        popart, sums = self._popart, losses.target_sums
+        if popart is not None and sums is not None:
             weight, bias = (
                 next(g for g, p in zip(gradients, self._parameters, strict=True) if p is q)
                 for q in (popart.weight, popart.bias)
             )
-            popart.rescale_gradients(weight, bias, popart.moved(targets))
+            popart.rescale_gradients(weight, bias, popart.loss_moments(sums))
         return gradients
 
     def _update(self, batch: Part) -> None:
         """Makes a step from a whole batch of all ranks, if it is finite, and tells about it."""
         moved = None
-        if self._popart is not None and batch.targets is not None:
-            moved = self._popart.moved(batch.targets)
+        if self._popart is not None and batch.target_sums is not None:
+            moved = self._popart.moved(batch.target_sums)
         norm = torch.nn.utils.get_total_norm(batch.gradients)
-        stats = read_stats(batch.stats, norm, self._loss)  # The only wait for the device.
+        stats = read_stats(batch.stats, norm, self._loss)  # Waits for the device.
         learning_rate = self._config.learning_rate * (1.0 - self.steps / self._config.total_steps)
         fault = None
         # A gradient that is not finite would spread to all weights: all are clipped together.
@@ -204,10 +203,10 @@ class Learner:
     def _apply(
         self, gradients: list[Tensor], norm: Tensor, moved: Moments | None, learning_rate: float
     ) -> None:
-        """Moves all weights, and PopArt's statistics with its head. Does not wait for the device.
+        """Moves all weights, and PopArt's statistics with its head.
 
-        With a step per target the head moves first: the gradients are those of the rescaled head.
-        With a step per batch, as in 2019, the optimizer is first.
+        The head is rescaled first if the gradients are those of the rescaled head; otherwise, as in
+        2019, the optimizer is first.
         """
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -216,13 +215,13 @@ class Learner:
             self._parameters, self._config.grad_norm_clipping, norm
         )
         popart = self._popart
-        if popart is not None and moved is not None and popart.beta_per == "target":
+        if popart is not None and moved is not None and popart.moves_first:
             popart.adopt(moved)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if popart is not None and moved is not None and popart.beta_per == "batch":
+        if popart is not None and moved is not None and not popart.moves_first:
             popart.adopt(moved)
 
     def _count_skipped(self, fault: str | None) -> None:

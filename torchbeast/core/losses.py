@@ -48,7 +48,7 @@ class Losses(NamedTuple):
     """bool: false where the transition leads from a truncated episode's final row to the next
     episode, or from an environment that failed to the one that replaces it."""
 
-    targets: TargetSums | None = None
+    target_sums: TargetSums | None = None
     """Sums of ``vs`` and rewards, which move PopArt's statistics; None without PopArt."""
 
     @property
@@ -132,5 +132,5 @@ def rollout_losses(
         vs=vs,
         task=task_tm1,
         is_step=is_step,
-        targets=sums,
+        target_sums=sums,
     )

@@ -253,15 +253,26 @@ class PopArtLayer(nn.Module):
         """Returns the statistics after targets with these sums. The layer is not changed."""
         return art(self.moments, sums, self.beta, self.beta_per, self.sigma_floor)
 
+    @property
+    def moves_first(self) -> bool:
+        """Whether the statistics move before a batch is learned from, not after it, as in 2019."""
+        return self.beta_per == "target"
+
+    def loss_moments(self, sums: TargetSums) -> Moments:
+        """Returns the statistics that normalise targets with these sums in a loss.
+
+        With a step per target they contain these targets already: the first reward of a game is
+        divided by a deviation that knows it.
+        """
+        return self.moved(sums) if self.moves_first else self.moments
+
     def normalize(
         self, sums: TargetSums, task: Tensor, targets: Tensor, values: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Puts the targets, values and advantages of a loss into normalised units, ``[T, B]``.
 
-        With a step per target the statistics are those that contain these targets already: the
-        first reward of a game is divided by a deviation that knows it. Values are converted from
-        the old statistics to the new, so that no weight has to move before the gradient is known.
-        With a step per batch the statistics are those from before, as in 2019.
+        The statistics are those of :meth:`loss_moments`. Values are converted from the present
+        ones, so that no weight has to move before the gradient is known.
 
         Args:
             sums: of ``targets``.
@@ -270,8 +281,7 @@ class PopArtLayer(nn.Module):
             values: normalised by the present statistics, as from :meth:`forward`.
             advantages: in units of return.
         """
-        old = self.moments
-        new = self.moved(sums) if self.beta_per == "target" else old
+        old, new = self.moments, self.loss_moments(sums)
         scale, shift = old.sigma / new.sigma, (old.mu - new.mu) / new.sigma
         # In float64: rounded to float32, a mu of 30,000 is off by 0.001.
         mu, sigma, scale, shift = (x[task] for x in (new.mu, new.sigma, scale, shift))

@@ -7,6 +7,7 @@ without the weights of the total loss. The columns of logs.csv hold the weighted
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from torchbeast.core.stats import FinishedGame
@@ -74,13 +75,14 @@ def log_row(snapshot: Snapshot) -> dict[str, Any]:
     return row
 
 
-def episode_scalars(episode: FinishedGame, names: Sequence[str]) -> dict[str, float]:
-    """Returns the scalars of one full game that ended."""
-    name = names[episode.task]
-    return {
-        f"charts/episodic_return/{name}": episode.episode_return,
-        f"charts/episodic_length/{name}": episode.episode_step,
-    }
+def episode_scalars(ended: Sequence[FinishedGame], names: Sequence[str]) -> dict[str, float]:
+    """Returns the scalars of full games that ended: means for each game."""
+    scalars: dict[str, float] = {}
+    for task in sorted({game.task for game in ended}):
+        games = [game for game in ended if game.task == task]
+        scalars[f"charts/episodic_return/{names[task]}"] = fmean(g.episode_return for g in games)
+        scalars[f"charts/episodic_length/{names[task]}"] = fmean(g.episode_step for g in games)
+    return scalars
 
 
 def snapshot_scalars(snapshot: Snapshot) -> dict[str, float]:

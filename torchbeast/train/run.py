@@ -65,6 +65,9 @@ class TrainingRun:
         keep_freed_pages()
         # One core for each learner and inference thread: see plan._plan_threads().
         torch.set_num_threads(1)
+        # Else cuDNN rounds float32, such as an LSTM's, to ten bits where the learner computes, and
+        # not where actions are chosen.
+        torch.backends.cudnn.allow_tf32 = False
         self._make_learner()
         on_cpu = plan.devices.learner.type == "cpu"
         # Rollouts that a learner thread hands to the learner at a time.
@@ -99,7 +102,7 @@ class TrainingRun:
         self._outputs.attach(self.learner)
         self._seed = state.seed + RANK_SEEDS * ranks.index
         if not ranks.is_first:
-            torch.manual_seed(self._seed)  # Else all would sample actions with the same numbers.
+            torch.manual_seed(self.server_seed)  # Else all sample actions with the same numbers.
 
     def __enter__(self) -> TrainingRun:
         self._signals.__enter__()  # From here on there is something to save.

@@ -17,7 +17,9 @@ from torchbeast.cli.config import describe_changes, flatten
 from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import ObservationConfig, UsageError
+from torchbeast.envs.games import short_name
+from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
@@ -61,13 +63,16 @@ def check_recipe(first: dict[str, Any], own: dict[str, Any]) -> None:
         )
 
 
-def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -> None:
+def check_resumable(
+    contents: dict[str, Any], path: Path, config: AgentConfig, observation: ObservationConfig
+) -> None:
     """Checks that a checkpoint holds a whole run of an agent.
 
     Args:
         contents: the checkpoint.
         path: its file, for messages.
         config: the agent that the flags describe.
+        observation: what it sees, by the flags.
 
     Raises:
         UsageError: the run cannot be resumed.
@@ -79,7 +84,17 @@ def check_resumable(contents: dict[str, Any], path: Path, config: AgentConfig) -
         )
     agent = make_agent(config)
     try:
-        changes = describe_changes(AgentConfig(**contents["agent"]), config, MAY_CHANGE)
+        seen = checkpoint.read_observation_config(contents)
+        wrong = [short_name(game) for game in config.tasks if shows_wrong_gray(game, seen)]
+        if wrong:
+            raise UsageError(
+                f"{path} learned from wrong pictures of {', '.join(wrong)}, which this version "
+                f"does not show: {other_run}"
+            )
+        changes = [
+            *describe_changes(AgentConfig(**contents["agent"]), config, MAY_CHANGE),
+            *describe_changes(seen, observation, ("emulator_gray",)),
+        ]
         changed = [change.removeprefix("--") for change in changes]
         if changed:
             raise UsageError(
@@ -163,7 +178,7 @@ def resume_or_start(plan: RunPlan) -> RunState:
             "--disable_checkpoint to resume that run"
         )
     contents = checkpoint.load(path)
-    check_resumable(contents, path, plan.agent)
+    check_resumable(contents, path, plan.agent, config.observation)
     if config.network.init_from is not None:
         log.info("--init_from is ignored: the run resumes from its own checkpoint")
     saved_seed = contents.get("seed")
@@ -191,7 +206,8 @@ def make_learner(
         The learner. Its agent is on the learner's device.
     """
     config, device = plan.config, plan.devices.learner
-    torch.manual_seed(state.seed)
+    # A GPU's generator is not saved: a resumed run goes on with other numbers than those before.
+    torch.manual_seed(state.seed + (state.steps or 0))
     agent = make_agent(state.agent_config(plan))
     if state.initialisation is not None:
         # Anew: the heads of many games took more random numbers than those of one. So encoders of
