@@ -45,7 +45,6 @@ def link_targets(text: str, page: str) -> list[str]:
     """Lists the files of the repository that a page links to.
 
     Args:
-        text: the page's Markdown.
         page: its path in the repository.
 
     Returns:

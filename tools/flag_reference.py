@@ -112,7 +112,6 @@ def format_program(program: str, known: dict[str, str] | None = None) -> list[st
     """Formats the section of a program.
 
     Args:
-        program: its name.
         known: rows by flag that another section has already; these are named without a table.
 
     Returns:

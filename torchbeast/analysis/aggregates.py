@@ -67,7 +67,6 @@ def bootstrap(
     Args:
         scores: arrays ``[S]``, one per game, in one order of seeds.
         statistic: one of this module's, from scores ``[resamples, S]`` to ``[resamples]``.
-        resamples: how many.
 
     Returns:
         None where there are fewer than ``MIN_SEEDS`` seeds, or games lack some of them.
@@ -88,7 +87,6 @@ def bootstrap_games(scores: Scores, statistic: Callable[[Scores], np.ndarray]) -
 
     Args:
         scores: arrays ``[S]``, one per game; each game counts with its mean.
-        statistic: as of :func:`bootstrap`.
 
     Returns:
         None with fewer than ``MIN_GAMES`` games.
@@ -108,8 +106,6 @@ def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 
     Args:
         values: ``[..., N]``, such as a measure on N frames or the scores of N games.
-        resamples: how many, ``R``.
-        seed: of the draws.
 
     Returns:
         ``[..., R]``; not a number where ``N`` is 1: one value says nothing about others.

@@ -63,7 +63,6 @@ def unbiased_hsic(a: np.ndarray, b: np.ndarray) -> float:
 
     Args:
         a: a kernel matrix ``[N, N]`` with a zero diagonal, ``N`` at least 4.
-        b: another one.
     """
     n = len(a)
     cross = (a.sum(axis=0) * b.sum(axis=0)).sum()

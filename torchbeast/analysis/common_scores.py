@@ -129,7 +129,6 @@ def find_common(groups: list[Group], unit: str, table: str | None = None) -> Com
     """Finds what groups have in common.
 
     Args:
-        groups: the groups.
         unit: compare at the same ``steps`` or ``hours``.
         table: scores.csv or logs.csv; by default scores.csv if every run has it. The two are never
             mixed: one is of a single agent, the other of all agents of the last hundred games.

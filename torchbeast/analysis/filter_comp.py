@@ -169,7 +169,6 @@ def save_untrained(like: RunAgent, directory: Path) -> list[RunAgent]:
 
     Args:
         like: an agent whose configuration and mean pictures they have.
-        directory: where their checkpoints go.
 
     Raises:
         UsageError: the agent cannot be read.
@@ -225,7 +224,6 @@ def agent_pairs(
     """Lists the pairs of agents that a comparison compares.
 
     Args:
-        agents: to choose from.
         comparison: a value of ``--comp_between``.
         only: the name of an agent that each pair of single_single must have; None for every pair.
     """
@@ -250,7 +248,6 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
     """Chooses the checkpoints of two agents that are compared.
 
     Args:
-        a: an agent.
         b: another agent, or the same one: its checkpoints are compared with the next ones.
         count: checkpoints of each agent at most.
         match_steps: whether the steps are as near as possible; else the shares of the runs are.
@@ -298,7 +295,6 @@ def make_pairs(
     """Lists all pairs of checkpoints. Raises UsageError if there is none.
 
     Args:
-        agents: to choose from.
         comparisons: which kinds of agents are compared.
         count: checkpoints of each agent at most.
         match_steps: whether checkpoints of equal steps are compared.

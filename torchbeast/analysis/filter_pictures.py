@@ -27,7 +27,6 @@ def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
     Args:
         agent: whose filters. It sees pictures of the first of its games.
         layer: name in ``LAYER_NAMES``.
-        filters: indices.
 
     Returns:
         Pictures ``[filters, C, H, W]``, one per filter, pixels from 0 to 255.

@@ -39,7 +39,6 @@ def draw(
 
     Args:
         rows: of one or several comparisons.
-        match: which of their matchings.
         metric: sum, mean or relative.
         heatmaps: layers as rows of a picture instead of lines.
         shown: the figures are for windows.

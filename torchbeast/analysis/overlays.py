@@ -33,9 +33,6 @@ def enlarge(scores: np.ndarray, grid: Grid, height: int, width: int) -> np.ndarr
 
     Args:
         scores: ``[h, w]``, not negative.
-        grid: where the cells are.
-        height: of the game picture.
-        width: of the game picture.
 
     Returns:
         float32 ``[height, width]``.

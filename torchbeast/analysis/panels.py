@@ -85,7 +85,6 @@ def save_panels(figure: Any, path: Path) -> Path:
 
     Args:
         figure: from :func:`make_panels`, or any other.
-        path: the file.
 
     Returns:
         ``path``.

@@ -94,9 +94,6 @@ def draw_curves(panel: Any, curves: Iterable[Curve], colours: dict[str, Any], un
     """Draws curves against steps or hours, as far as these are known.
 
     Args:
-        panel: where.
-        curves: of one game.
-        colours: of each name.
         unit: one of :data:`torchbeast.analysis.panels.X_LABELS`.
 
     Returns:

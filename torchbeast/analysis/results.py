@@ -16,7 +16,6 @@ def make_directory(directory: Path, flag: str = "--save_dir") -> None:
     """Makes a directory for results, if it is missing.
 
     Args:
-        directory: the directory.
         flag: the flag that named it, for the error message.
 
     Raises:
@@ -37,7 +36,6 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
         root: the agent's directory for results.
         intermediate_id: each intermediate checkpoint has a separate directory, with the name of its
             file; None for the last checkpoint.
-        game: the game.
     """
     return (root if intermediate_id is None else root / f"model.{intermediate_id:09d}") / game
 

@@ -42,7 +42,6 @@ class RunRecords:
     """A run's meta.json, logs.csv and scores.csv.
 
     Args:
-        path: the run's directory.
         name: what to call it; by default the name of its directory.
 
     Raises:

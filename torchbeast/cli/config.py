@@ -48,7 +48,6 @@ def describe_changes(before: Config, after: Config, ignored: Collection[str]) ->
     """Describes the differences of two configurations as flags: ``--batch_size 8 -> 16``.
 
     Args:
-        before: a configuration.
         after: another one of the same type.
         ignored: names of fields that are left out.
 

@@ -134,7 +134,6 @@ def add_env_flags(
     """Adds the choice of the games, and how the agent observes them.
 
     Args:
-        parser: gets the flags.
         default_env: what the help of ``--env`` says of its default.
         seed_help: the help of ``--seed``.
     """
@@ -232,7 +231,6 @@ def add_watched_game_flags(
     """Adds which steps of which game to look at.
 
     Args:
-        parser: gets the flags.
         first_frame: default of ``--first_frame``.
         num_frames: default of ``--num_frames``.
     """

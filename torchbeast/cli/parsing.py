@@ -31,8 +31,6 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, without reciting all flags. No abbreviations.
 
     Args:
-        prog: the program's name.
-        description: what it does.
         shown: the flags that ``--help`` shows, by the value of ``--mode``, and for any other mode
             under "". ``--help_all`` shows all. Without this ``--help`` does.
     """

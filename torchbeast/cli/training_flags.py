@@ -206,7 +206,6 @@ def add_server_flags(
     """Adds how actor pool and servers find each other.
 
     Args:
-        parser: gets the flags.
         default_basename: what the help of ``--pipes_basename`` says of its default.
         several_hosts: what it says of several hosts.
 

@@ -81,7 +81,6 @@ class Learner:
 
         Args:
             agent: on the learner's device.
-            loss: the loss terms.
             optimizer: the optimizer, and when its learning rate reaches 0.
             batch_size: rollouts in a batch of this process.
             on_step: is told about every step.
@@ -120,7 +119,6 @@ class Learner:
         Blocks while other threads learn from a whole batch.
 
         Args:
-            env: what the environments returned.
             actor: what the policy that acted computed.
             initial_state: the recurrent state before the first row.
             policy_version: int ``[T + 1, B]``, the learner step whose weights acted, if known.

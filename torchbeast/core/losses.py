@@ -75,11 +75,9 @@ def rollout_losses(
     (``_t``).
 
     Args:
-        agent: a ``torchbeast.models.Agent``.
         env: leaves ``[T + 1, B, ...]``.
         actor: of the policy that acted, likewise; its row t chose the action that led to row t.
         initial_state: the recurrent state before the first row.
-        config: weights and discount.
     """
     # No sampling: the learner needs no actions, and inference threads share the random numbers.
     output, _ = agent(env, initial_state, sample=False)

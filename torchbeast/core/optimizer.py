@@ -54,7 +54,6 @@ def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -
     """Checks that a state dict is one that :func:`load_optimizer_state` can load.
 
     Args:
-        state: any object.
         parameters: those that it should belong to, in their order.
 
     Raises:

@@ -275,7 +275,6 @@ class PopArtLayer(nn.Module):
         ones, so that no weight has to move before the gradient is known.
 
         Args:
-            sums: of ``targets``.
             task: int64, whose statistics each step has.
             targets: in units of return.
             values: normalised by the present statistics, as from :meth:`forward`.

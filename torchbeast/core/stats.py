@@ -87,12 +87,10 @@ def collect_part(
     """Collects statistics of a part without waiting for the device.
 
     Args:
-        losses: of the part.
         env: of its rollouts, leaves ``[T + 1, B, ...]``. The first row belongs to the rollout
             before.
         policy_version: int ``[T + 1, B]``, the learner step whose weights acted, if known.
         version: the learner step whose weights learn.
-        num_tasks: of the agent.
     """
     is_step, task = losses.is_step.unsqueeze(-1), losses.task.unsqueeze(-1)
     # Not bincount, which waits for the device.

@@ -113,9 +113,6 @@ def make_watched(
 
     Args:
         env_id: as in :func:`make_env`, like the others.
-        observation: how frames are preprocessed.
-        full_action_space: all 18 actions.
-        seed: of the environment.
         timeout_s: the longest time that making it, or any call of it, may take, in seconds.
     """
     with alarm(timeout_s):

@@ -61,7 +61,6 @@ def measure_games(
     The result depends on the seed alone, not on the number of processes.
 
     Args:
-        env_ids: the games.
         config: the same for all games, the seed included.
         num_processes: how many games are measured at a time.
         deadline_s: seconds after which a step counts as hung.

@@ -42,7 +42,6 @@ def plan_envs(
     environments are made in a child process.
 
     Args:
-        env_ids: the games.
         observation: the preprocessing of Atari games.
         deadline_s: seconds after which a custom environment that is made counts as hung.
 
@@ -78,7 +77,6 @@ def atari_actions(
     """Returns the names of the actions of an Atari game, without making an environment.
 
     Args:
-        env_id: the game.
         observation: its preprocessing; some profiles have all 18 actions.
         full: all 18 actions, whatever the profile says.
     """
@@ -126,7 +124,6 @@ def describe_custom(env_id: str, alive: Callable[[], None] = lambda: None) -> En
     """Describes a custom environment by making it in this process.
 
     Args:
-        env_id: ``package.module:Id`` or ``Mock``.
         alive: for :func:`run_isolated`; never called.
 
     Returns:

@@ -31,7 +31,6 @@ def run_lstm(
     as one call per step.
 
     Args:
-        lstm: the LSTM.
         inputs: ``[T, B, F]``.
         starts: bool ``[T, B]``.
         state: hidden and cell state before the first row, ``[L, B, H]`` each.

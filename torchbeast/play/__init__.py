@@ -25,8 +25,6 @@ def run_mode(
     """Runs a trainer's command line.
 
     Args:
-        name: the trainer's name.
-        parser: of its flags.
         argv: the command line; None: that of the process.
         train: runs the mode of that name, from the values of all flags.
 

@@ -89,7 +89,6 @@ def read_agent(path: Path, name: str | None = None, agent_type: str | None = Non
     """Reads the agent in a checkpoint or in a directory with a ``model.tar``.
 
     Args:
-        path: the checkpoint or directory.
         name: what to call it; None: as its run.
         agent_type: the only custom class that may be imported.
 

@@ -77,8 +77,6 @@ def movie_path(config: PlayConfig, trained: Trained, game: str, num_games: int) 
     Args:
         config: ``--movie`` names a file or a directory: one that exists, or a name without suffix.
             The default is ``movies/`` in the run's directory.
-        trained: the agent.
-        game: the game's id.
         num_games: how many games are filmed.
 
     Raises:

@@ -74,7 +74,6 @@ def save(path: Path, contents: dict[str, Any]) -> None:
     """Writes ``contents`` to ``path`` or leaves what was there.
 
     Args:
-        path: the file.
         contents: tensors and plain values.
 
     Raises:

@@ -215,7 +215,6 @@ def make_block(snapshot: Snapshot, width: int, height: int) -> Group:
     """Returns a table of as many games as fit, a progress bar and the run's own numbers.
 
     Args:
-        snapshot: the run.
         width: the longest line, in characters.
         height: the largest number of lines. With more games than lines the most interesting ones
             are listed, and the others are counted.
@@ -289,7 +288,6 @@ def table_lines(snapshot: Snapshot, width: int, num_rows: int | None = None) -> 
     Not a ``Table`` of rich, which takes 80 ms for 62 games, once a second.
 
     Args:
-        snapshot: the run.
         width: in characters. The less important columns are left out where it is small.
         num_rows: at most so many; with more games the last row counts the others. At least 2.
     """

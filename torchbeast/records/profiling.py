@@ -46,9 +46,7 @@ class StepTrace:
     operation: a few steps tell all there is to see.
 
     Args:
-        path: the file.
         skipped: learner steps before the trace, from the first update on.
-        num_steps: how many are traced.
     """
 
     def __init__(self, path: Path, skipped: int = 3, num_steps: int = 3) -> None:

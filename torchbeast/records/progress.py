@@ -215,7 +215,6 @@ class Progress:
         """Says how the run stands.
 
         Args:
-            queues: sizes of the queues.
             bottleneck: what the run waits for, if it is known.
             popart: ``(mu, sigma)`` of each game, with PopArt.
             hosts: machines of the environment servers; none if they are all this one.

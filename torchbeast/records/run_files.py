@@ -112,7 +112,6 @@ def resume_copies(run: Path, last_step: int | None) -> None:
     """Renames the copies of another attempt, so that they are not taken for this run's.
 
     Args:
-        run: the run's directory.
         last_step: the step from which the run is resumed; copies of later steps are renamed. None
             for a new run: all are.
     """
@@ -129,7 +128,6 @@ def replace_file(path: Path, data: bytes | memoryview) -> None:
 
     Args:
         path: the file, in a directory that exists.
-        data: its content.
 
     Raises:
         OSError: it cannot be written, for example on a full disk.

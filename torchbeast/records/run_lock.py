@@ -39,7 +39,6 @@ def reserve_name(savedir: str, xpid: str) -> str:
 
     Args:
         savedir: the directory of all runs.
-        xpid: what to call it.
 
     Returns:
         The name, with a number if another run has it, which may have started in the same second.

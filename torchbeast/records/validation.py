@@ -23,7 +23,6 @@ def read(hint: Any, value: Any, name: str = "") -> Any:
             dictionary of hints, for the keys of a dictionary that may have others, too; or a type
             hint of numbers, printable text, tensors, lists, tuples and dictionaries. ``Annotated``
             adds the values that are allowed, or the lengths of a text, list or tuple.
-        value: any object.
         name: what the value is, for messages.
 
     Returns:

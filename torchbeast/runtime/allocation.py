@@ -34,7 +34,6 @@ def divide(num_actors: int, num_tasks: int) -> tuple[int, ...]:
 
     Args:
         num_actors: environments of the run, at least one per game.
-        num_tasks: number of games.
 
     Returns:
         The number of environments of each game.
@@ -74,7 +73,6 @@ def default_num_servers(cores: int, shares: Sequence[int]) -> int:
     """Returns the number of servers: about one per core, and equally many for every game.
 
     Args:
-        cores: that the run uses.
         shares: environments of each game. No server is without one.
     """
     num_tasks = len(shares)
@@ -128,7 +126,6 @@ def choose_server(loads: Sequence[ServerLoad], present: Set[int]) -> int:
     """Returns the missing server whose game has the smallest part of its environments.
 
     Args:
-        loads: of all servers.
         present: servers that are not missing.
     """
     wanted = environments_per_task(loads)

@@ -41,7 +41,6 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
         disable_cuda: whether the CPU is used in any case, whatever the GPU.
         index: of this process among those of this machine that learn together. Each learns on a
             separate GPU, and acts on one that is left, else on the same.
-        count: how many those are.
 
     Raises:
         UsageError: there are fewer GPUs than processes.
@@ -142,7 +141,6 @@ def wait_event(event: Any, module: torch.nn.Module) -> None:
     """Makes the module's work that this thread asks for from now on wait for ``event``.
 
     Args:
-        event: from :func:`record_event`.
         module: its device's current stream waits.
     """
     if event is not None:

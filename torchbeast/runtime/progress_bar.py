@@ -30,7 +30,6 @@ def track(items: Iterable[T], *, total: int, unit: str) -> Iterator[T]:
     A terminal has a bar. A file or a pipe gets a line every half a minute.
 
     Args:
-        items: what to iterate over.
         total: how many items there are, or may be.
         unit: the name of an item, in the plural.
     """

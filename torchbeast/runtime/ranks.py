@@ -156,7 +156,6 @@ def join_ranks(ranks: Ranks, device: torch.device) -> Iterator[None]:
     """Connects the ranks of a run. A context manager; with one rank it does nothing.
 
     Args:
-        ranks: from :func:`read_ranks`.
         device: where the tensors are that they add up; those of the CPU in any case.
 
     Raises:

@@ -96,7 +96,6 @@ def begin_worker(niceness: int = 0, seed: int | None = None) -> None:
 
     Args:
         niceness: how much lower than the parent's its priority is.
-        seed: as of :func:`seed_generators`.
     """
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
@@ -184,10 +183,8 @@ class Failures:
         """Logs a failure of a worker that is to be replaced.
 
         Args:
-            index: of the worker.
             name: of the worker, for messages.
             reason: what it did, such as ``ended with exit code 1``.
-            traceback: of an exception.
 
         Raises:
             RunError: it failed too often. One line.

@@ -48,7 +48,6 @@ def make_env_init(served: ServedGames, task: int, seeds: tuple[int, ...]) -> Cal
     """Returns the function that makes the environments of a server.
 
     Args:
-        served: what the servers serve.
         task: index of this server's game.
         seeds: what tells this server from all others of the run, those before it included.
     """
@@ -108,7 +107,6 @@ class OwnServers(ServerSource):
         """Plans the servers; :meth:`__enter__` starts them.
 
         Args:
-            served: what they serve.
             tasks: index of the game that each server has.
             basename: of the servers' addresses; None for sockets in a private directory.
             tls: certificate, key and root, as text.

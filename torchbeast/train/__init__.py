@@ -24,9 +24,6 @@ __all__ = ["RunPlan", "TrainingConfig", "TrainingRun", "make_plan", "open_run"]
 def open_run(plan: RunPlan) -> Iterator[RunPlan]:
     """Reserves a run's directory for this process, and connects its ranks. A context manager.
 
-    Args:
-        plan: the run.
-
     Yields:
         The plan, with the name of the run.
 

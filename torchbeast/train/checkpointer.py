@@ -54,9 +54,6 @@ class Checkpointer:
         """Prepares to save a run.
 
         Args:
-            directory: the run's own directory.
-            plan: the run.
-            seed: the run's seed.
             learner: its state is saved. It is new, or in the state of the checkpoint that is there.
             progress: its counts are saved.
         """
@@ -119,9 +116,6 @@ class Checkpointer:
 
     def save_agent(self, path: Path) -> bool:
         """Saves the agent, without optimizer.
-
-        Args:
-            path: the file.
 
         Returns:
             False if it could not be written.

@@ -120,8 +120,6 @@ class AgentEvaluator:
         """Makes an evaluator, which plays nothing before :meth:`request_if_due`.
 
         Args:
-            plan: the run.
-            recorder: writes the scores.
             save_agent: writes the agent's checkpoint; False if that fails.
             learned: agent steps of the agent that the run starts from, which is not evaluated.
         """
@@ -187,7 +185,6 @@ class AgentEvaluator:
         """Evaluates the final agent.
 
         Args:
-            learner: has the agent.
             is_stopped: whether the user does not want to wait for it.
         """
         if not self._interval or (not self._is_busy and self._step == learner.steps):

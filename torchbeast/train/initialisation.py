@@ -53,10 +53,6 @@ class Initialisation(NamedTuple):
 def plan_initialisation(plan: RunPlan, seed: int) -> Initialisation:
     """Loads the agent of ``--init_from``, and measures the games unless that agent knows them.
 
-    Args:
-        plan: the run.
-        seed: of the games.
-
     Returns:
         What :func:`initialise` needs.
 
@@ -156,7 +152,6 @@ def copy_encoder(source: Agent, target: Agent) -> list[str]:
     shape: those that depend on the number of actions.
 
     Args:
-        source: the trained agent.
         target: the new one, of the same type.
 
     Returns:

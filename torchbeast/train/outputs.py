@@ -41,7 +41,6 @@ class RunOutputs:
         """Creates or resumes the run's directory.
 
         Args:
-            plan: the run.
             state: what the run starts from.
 
         Raises:

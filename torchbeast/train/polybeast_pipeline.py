@@ -69,9 +69,7 @@ class Pipeline:
         """Plans the connections; :meth:`start` makes them.
 
         Args:
-            plan: the run's sizes.
             run: its learner learns, its weights act, and its threads do the work.
-            servers: the environment servers.
         """
         self._servers = servers
         self._hosts = HostSteps([load.num_environments for load in plan.servers])

@@ -44,7 +44,6 @@ class Recorder:
         """Creates or resumes the run's directory.
 
         Args:
-            plan: the run.
             state: what the run starts from. Records behind its step are dropped.
 
         Raises:
@@ -102,7 +101,6 @@ class Recorder:
         """Writes the scores of an evaluation, and has the progress display show it.
 
         Args:
-            evaluation: of the agent.
             seconds: how long the agent was trained.
         """
         for score in evaluation.scores:

@@ -51,8 +51,6 @@ class TrainingRun:
         """Loads the run's checkpoint or makes a new agent.
 
         Args:
-            plan: the run.
-            signals: requests to stop.
             make_weights: builds the object that publishes the agent's weights to those who act,
                 from the agent.
 
@@ -133,7 +131,6 @@ class TrainingRun:
         Args:
             check: called twice a second; what it raises ends the run.
             queues: sizes of the queues, for the records.
-            stop: makes the threads end.
             hosts: what each machine with environment servers has contributed, for the records.
 
         Raises the first error of any thread, unless it came beside a signal.

@@ -69,8 +69,6 @@ def check_resumable(
     """Checks that a checkpoint holds a whole run of an agent.
 
     Args:
-        contents: the checkpoint.
-        path: its file, for messages.
         config: the agent that the flags describe.
         observation: what it sees, by the flags.
 
@@ -196,11 +194,8 @@ def make_learner(
     """Makes the learner with its agent, and seeds PyTorch's random numbers.
 
     Args:
-        plan: the run.
         state: what the run starts from. A new agent gets its initial weights; otherwise agent,
             optimizer, step counts and random numbers are those of the checkpoint.
-        on_step: see :class:`Learner`.
-        on_gradients: see :class:`Learner`.
 
     Returns:
         The learner. Its agent is on the learner's device.

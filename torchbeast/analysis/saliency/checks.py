@@ -100,9 +100,6 @@ def trace(agent: Agent, step: Step, score: Score, ranking: np.ndarray) -> np.nda
     For squared scores the root is the size of the change. For ``action`` it stretches the scale.
 
     Args:
-        agent: is asked.
-        step: what it sees.
-        score: what is measured.
         ranking: ``[H, W]``, the highest are blurred or restored first.
     """
     frame = step.inputs.frame[0].float()
@@ -129,11 +126,8 @@ def check_gradients(
     """Computes integrated gradients, and how they agree with maps.
 
     Args:
-        agent: is asked.
-        steps: where.
         score: what maps are of.
         maps: of the steps, ``[rows, columns]``.
-        perturbation: what made them.
     """
     found = [perturbation.pool(integrated_gradients(agent, step, score)) for step in steps]
     energies = [perturbation.blur_energy(step.inputs) for step in steps]
@@ -150,9 +144,6 @@ def check_faithfulness(
     """Computes deletion and insertion in the order of maps, at random, and by an edge detector.
 
     Args:
-        agent: is asked.
-        steps: where.
-        score: what is measured.
         maps: of the steps, ``[rows, columns]``, by the name of what made them.
         grid: where the maps' cells are.
     """
@@ -224,7 +215,6 @@ def check_randomisation(
 
     Args:
         agent: whose layers are shuffled, in a copy.
-        steps: where maps are made.
         scores: what maps are of.
         config: of the maps; their masks are ``DENSITY`` pixels apart instead.
 

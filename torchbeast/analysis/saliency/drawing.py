@@ -136,8 +136,6 @@ def draw_view(film: SaliencyFilm, index: int, peaks: Peaks) -> np.ndarray:
     """Draws an agent's part of a film: the overlay, its scales, policy and value.
 
     Args:
-        film: of the agent.
-        index: which of its steps.
         peaks: what is drawn brightest.
 
     Returns:

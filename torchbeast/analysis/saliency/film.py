@@ -64,7 +64,6 @@ def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) ->
     """Makes the maps of all agents, frame by frame, until a signal comes.
 
     Args:
-        watchers: the agents.
         num_frames: how many frames they watch at most.
         signals: entered; looked at after each frame.
 

@@ -21,11 +21,6 @@ BATCH_SIZE = 16
 def integrated_gradients(agent: Agent, step: Step, score: Score) -> np.ndarray:
     """Divides a score's change when the whole frame is blurred among the frame's pixels.
 
-    Args:
-        agent: is asked.
-        step: what it sees.
-        score: what is measured.
-
     Returns:
         Sizes of the pixels' shares, summed over the planes, float32 ``[H, W]``.
     """

@@ -57,7 +57,6 @@ class Score:
         """The map float32 ``[rows, columns]``, nowhere negative.
 
         Args:
-            outputs: of one observation.
             action: the action that was chosen there.
         """
         heads = (
@@ -103,7 +102,6 @@ def specific_change(before: Tensor, after: Tensor, action: int) -> Tensor:
     Args:
         before: logits ``[A]``.
         after: logits ``[..., A]``.
-        action: index.
 
     Returns:
         float32 ``[...]`` in [0, 1].
@@ -186,11 +184,6 @@ class Step:
 
 class Explainer:
     """Plays a game with a trained agent and yields its steps with their outputs under masks.
-
-    Args:
-        trained: the agent.
-        game: the game's id.
-        config: how maps are made.
 
     Raises:
         UsageError: the agent knows several games and not this one, so that it has no value head and

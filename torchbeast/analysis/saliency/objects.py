@@ -155,7 +155,6 @@ def remove(
         frame: the observation: of each picture as many planes, the newest last.
         background: of the same shape.
         places: in each picture.
-        picture: a picture's shape.
     """
     rows, columns = frame.shape[1] / picture[0], frame.shape[2] / picture[1]
     result = frame.copy()
@@ -176,10 +175,7 @@ def measure(trained: Trained, game: str, seen: Sequence[Moments], kinds: Kinds) 
     """Measures what an agent does without the objects of each kind.
 
     Args:
-        trained: the agent.
-        game: the game's id.
         seen: of each game played, the moments as this agent sees them.
-        kinds: of the same moments.
 
     Returns:
         An effect for each kind, in their order.

@@ -30,8 +30,6 @@ def write_page(
     """Writes a page with everything in it.
 
     Args:
-        path: of the file.
-        game: what is played.
         films: one per agent, of one game.
         peaks: what is drawn brightest.
         checks: of each agent; may be empty.
