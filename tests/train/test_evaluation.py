@@ -11,6 +11,7 @@ from tests.learner_steps import STEP
 from tests.processes import wait_until
 from torchbeast.core.types import RunError
 from torchbeast.records.scores import SCORE_FIELDS
+from torchbeast.runtime import workers
 from torchbeast.train import evaluation, make_plan
 from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.evaluation import AgentEvaluator
@@ -188,8 +189,8 @@ def test_an_evaluation_that_cannot_start_leaves_no_pipe(make_run, monkeypatch, c
     def fail(_):
         raise RunError("no process can be started")
 
-    monkeypatch.setattr(evaluation, "start_worker", fail)
     run = make_run("--evaluate_every=100")
+    monkeypatch.setattr(workers, "start_worker", fail)
     before = psutil.Process().num_fds()
     run.reach(100)
     assert "The evaluation cannot start: no process can be started" in caplog.text

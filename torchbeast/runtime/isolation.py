@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime.alarm import describe_end, set_alarm
 from torchbeast.runtime.text import typed_line
-from torchbeast.runtime.workers import begin_worker, start_worker
+from torchbeast.runtime.workers import begin_worker, start_with_pipe
 
 Result = TypeVar("Result")
 
@@ -29,10 +29,7 @@ class _Child:
 
     def __init__(self, context: multiprocessing.context.SpawnContext, deadline_s: float) -> None:
         self._deadline_s = deadline_s
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, deadline_s))
-        start_worker(self.process)
-        theirs.close()  # So that the pipe ends with the process.
+        self.process, self.pipe = start_with_pipe(context, _work, deadline_s)
         self.task = ""
 
     def begin(self, task: str, function: Callable[..., Any]) -> None:
@@ -134,10 +131,10 @@ def _wait(children: set[_Child]) -> list[_Child]:
         # A process that a task started may hold a pipe open for longer than the task lives.
         for child in children:
             child.check_life()
-    return [by_pipe[pipe] for pipe in ready]  # type: ignore[index]
+    return [by_pipe[pipe] for pipe in ready]
 
 
-def _work(pipe: Any, deadline_s: float) -> None:
+def _work(deadline_s: float, pipe: Any) -> None:
     """The child process: runs the tasks that come through the pipe, until the pipe is closed."""
     begin_worker()
     set_alarm(START_S + deadline_s)  # Until the first task begins, which is at once.

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import Any
@@ -157,6 +157,21 @@ def start_worker(process: Any) -> None:
     raise RunError(
         f"no process can be started ({reason}); more may be allowed: ulimit -u, ulimit -n"
     )
+
+
+def start_with_pipe(
+    context: Any, target: Callable[..., None], *args: Any, **options: Any
+) -> tuple[Any, Any]:
+    """Starts a child process that runs ``target(*args, pipe)``; ``options`` are those of Process.
+
+    Returns the process and our end of the pipe, which ends with the process. Raises RunError if it
+    cannot be started, and OSError if there can be no pipe.
+    """
+    ours, theirs = context.Pipe()
+    with theirs:  # Else our end would not end with the process.
+        process = context.Process(target=target, args=(*args, theirs), **options)
+        start_worker(process)
+    return process, ours
 
 
 def end_workers(processes: Iterable[Any]) -> None:

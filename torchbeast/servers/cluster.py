@@ -32,7 +32,7 @@ from torchbeast.runtime.workers import (
     Failures,
     begin_worker,
     seed_generators,
-    start_worker,
+    start_with_pipe,
 )
 from torchbeast.servers.certificates import SERVER_NAME, make_certificate
 from torchbeast.servers.sources import ServerSource
@@ -135,18 +135,14 @@ class RayServers(ServerSource):
         super().__init__([""] * len(config.loads), tls, SERVER_NAME)
         self._hosts = [""] * len(config.loads)
         self._config = config
-        # Not forked: this process has threads.
-        context = multiprocessing.get_context("spawn")
-        self._pipe, self._theirs = context.Pipe()
-        arguments = (self._theirs, config, tls)
-        self._driver = context.Process(target=_drive, args=arguments, daemon=True)
 
     def __enter__(self) -> RayServers:
         config = self._config
         log.info("Ray: connecting to %s; its messages are in %s", config.address, config.log_file)
         self._is_connected, self._deadline = False, time.monotonic() + CONNECT_TIMEOUT_S
-        start_worker(self._driver)
-        self._theirs.close()  # So that the pipe ends with the process.
+        # Not forked: this process has threads.
+        context = multiprocessing.get_context("spawn")
+        self._driver, self._pipe = start_with_pipe(context, _drive, config, self.tls, daemon=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -207,7 +203,7 @@ class _PipeHandler(logging.Handler):
         self._pipe.send(("log", record.levelno, record.getMessage()))
 
 
-def _drive(pipe: Connection, config: ClusterConfig, tls: Sequence[str]) -> None:
+def _drive(config: ClusterConfig, tls: Sequence[str], pipe: Connection) -> None:
     """The child process: runs servers until the learner closes its end of the pipe."""
     begin_worker()
     import ray

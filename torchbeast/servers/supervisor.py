@@ -18,7 +18,7 @@ from torchbeast.runtime.workers import (
     begin_worker,
     end_workers,
     fork_context,
-    start_worker,
+    start_with_pipe,
 )
 from torchbeast.servers.addresses import server_addresses
 from torchbeast.servers.sources import ServerSource
@@ -163,18 +163,13 @@ class OwnServers(ServerSource):
             self._start(index)
 
     def _start(self, index: int) -> None:
-        self._errors[index], theirs = self._context.Pipe(duplex=False)
         seeds = (index, self._starts[index])
         address = self.addresses[index]
-        process = self._context.Process(
-            target=serve,
-            args=(self._served, self.tasks[index], address, self.tls, seeds, theirs),
-            name=f"env-{index}",
+        arguments = (self._served, self.tasks[index], address, self.tls, seeds)
+        self._servers[index], self._errors[index] = start_with_pipe(
+            self._context, serve, *arguments, name=f"env-{index}"
         )
-        start_worker(process)
         self._starts[index] += 1
-        self._servers[index] = process
-        theirs.close()  # So that the pipe ends with the server.
 
     def _stop(self) -> None:
         """Has all servers close their environments and sockets; kills those that are stuck."""

@@ -18,7 +18,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.records.scores import POLICIES, Evaluation, GameScore, normalize
 from torchbeast.runtime.alarm import alarm, describe_end, set_alarm
 from torchbeast.runtime.text import typed_line
-from torchbeast.runtime.workers import begin_worker, fork_context, start_worker
+from torchbeast.runtime.workers import begin_worker, fork_context, start_with_pipe
 from torchbeast.train.checkpointer import passed_multiple
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.recorder import Recorder
@@ -92,7 +92,7 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     return Result(tuple(scores), tuple(failures))
 
 
-def _serve(request: Request, connection: Connection, timeout_s: float) -> None:
+def _serve(request: Request, timeout_s: float, connection: Connection) -> None:
     begin_worker(NICENESS, SEED)
     # The terminal is the trainer's.
     logging.getLogger("torchbeast").addHandler(logging.NullHandler())
@@ -218,16 +218,12 @@ class AgentEvaluator:
 
     def _start(self) -> None:
         try:
-            ours, theirs = self._context.Pipe(duplex=False)
-            arguments = (self._request, theirs, self._timeout_s)
             # Daemons may not have children, which environments may start.
-            process = self._context.Process(target=_serve, args=arguments, daemon=False)
-            start_worker(process)
+            self._process, self._connection = start_with_pipe(
+                self._context, _serve, self._request, self._timeout_s, daemon=False
+            )
         except (OSError, RunError) as error:  # No process or file descriptor is left.
             self._report_once("start", f"The evaluation cannot start: {error}")
-        else:
-            theirs.close()
-            self._process, self._connection = process, ours
         self._is_waiting = False
 
     def _end(self) -> None:

@@ -25,7 +25,7 @@ from torchbeast.runtime.workers import (
     end_workers,
     fork_context,
     interrupt_blocked,
-    start_worker,
+    start_with_pipe,
 )
 from torchbeast.train.monobeast_process import (
     ActorConfig,
@@ -130,16 +130,12 @@ class ActorProcesses:
         with self._children_lock:
             if self._stopped.is_set():
                 return False
-            ours, theirs = self._context.Pipe()
-            arguments = (self._config, index, generation, self._weights, self.buffers, theirs)
+            arguments = (self._config, index, generation, self._weights, self.buffers)
             # An environment may start processes, which a daemon may not. It ends with this one all
             # the same.
-            process = self._context.Process(
-                target=act, args=arguments, name=f"actor-{index}", daemon=False
+            self._actors[index], self._pipes[index] = start_with_pipe(
+                self._context, act, *arguments, name=f"actor-{index}", daemon=False
             )
-            start_worker(process)
-            theirs.close()  # So that the pipe ends with the actor.
-            self._actors[index], self._pipes[index] = process, ours
         return True
 
     def _work(self, process: Any, pipe: Any) -> str | None:
