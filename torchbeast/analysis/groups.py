@@ -18,9 +18,6 @@ IGNORED_FLAGS = {
     *("save_model_every_nsteps", "track_gradients", "write_profiler_trace", "pipes_basename"),
     *("evaluate_every", "evaluation_episodes", *PLAYING_FLAGS),
     *("logger", "start_servers", "tls_dir", "ray_address", "step_timeout_s"),
-    # Of earlier versions, in the meta.json of runs that are kept.
-    *("evaluation_share", "record_every", "saliency_every", "join_address", "env_addresses"),
-    *("max_environment_failures", "failure_window_s"),
 }
 # Flags that say how the machine is used: how fast a run learns by the clock, hardly what it learns.
 MACHINE_FLAGS = {
@@ -65,8 +62,7 @@ def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     flags.setdefault("max_learner_queue_size", flags.get("batch_size"))
     if uses_popart:
         flags["value_heads"] = "game"
-        # Earlier versions had one flag for both.
-        flags.setdefault("unit_statistics", flags.get("torch_initial_weights", False))
+        flags.setdefault("unit_statistics", False)  # Earlier versions lacked the flag.
     else:
         flags = {"value_heads": "one", **{k: v for k, v in flags.items() if k not in POPART_FLAGS}}
     # Custom environments of different modules may share a name.

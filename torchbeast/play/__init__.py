@@ -6,11 +6,12 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 
-from torchbeast.cli.command import check_json_target, run_command, write_json
+from torchbeast.cli.command import run_command
 from torchbeast.cli.flags import PLAYING_FLAGS, SHOWN_FLAGS
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.play.config import AGENT_FLAGS, PlayConfig
+from torchbeast.play.json_output import check_json_target, write_json
 from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from torchbeast.cli.command import write_json
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import PlayConfig
 from torchbeast.play.games import PlayedGame, play, read_actions
+from torchbeast.play.json_output import write_json
 from torchbeast.records.scores import GameScore, normalize
 from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import counted, format_rows
