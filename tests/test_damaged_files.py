@@ -165,6 +165,10 @@ def assert_refused(tmp_path, monkeypatch, assert_misuse):
     return check
 
 
+def test_a_checkpoint_names_no_path(assert_refused, tmp_path):
+    assert_refused(PROGRAMS[0], "../../elsewhere", "'../../elsewhere', which the checkpoint names")
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_all_programs_refuse_what_a_checkpoint_must_not_say(assert_refused, program):
     assert_refused(program, "\x1b[2JPong", "model.tar is damaged (")

@@ -53,7 +53,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> None:
     with open_run(plan) as plan, TrainingRun(plan, signals, SharedWeights) as run:
         agent = run.learner.agent
         buffers = RolloutBuffers(agent.config, config.learning.unroll_length, num_buffers)
-        settings = actor_config(plan, run.server_seed, agent)
+        settings = actor_config(plan, run.own_seed, agent)
         with ActorProcesses(settings, buffers, run.weights) as actors:
             for i in range(plan.num_actors):
                 run.threads.start(f"actor-{i}", actors.run, i)

@@ -74,7 +74,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> None:
         )
 
     with open_run(plan) as plan, TrainingRun(plan, signals, make_weights) as run:
-        with find_servers(plan, run.server_seed) as servers:
+        with find_servers(plan, run.own_seed) as servers:
             pipeline = Pipeline(plan, run, servers)
             pipeline.start()
             run.supervise(

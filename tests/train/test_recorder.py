@@ -1,8 +1,10 @@
 import json
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 from tests.learner_steps import STEP
+from torchbeast.core.stats import FinishedGame
 from torchbeast.train import make_plan
 from torchbeast.train import recorder as training_recorder
 from torchbeast.train.recorder import Recorder
@@ -35,13 +37,21 @@ def test_tensorboard_gets_what_logs_csv_gets(make_config, finished_run, monkeypa
     monkeypatch.setattr(training_recorder.time, "monotonic", lambda: now[0])
     queues = {"learner": 0, "inference": 0}
     for step in range(50, 75):
-        recorder.record_step(replace(STEP, steps=step, task_steps=[10]))
+        ended = [FinishedGame(0, float(step), 7)] if step % 2 else []
+        recorder.record_step(replace(STEP, steps=step, task_steps=[10], episodes=ended))
         recorder.update(queues, learner)
         now[0] += 0.5
     recorder.finish(queues, learner)
     recorder.close()
     steps = [step for step, values in written if "losses/entropy" in values]
     assert (steps[0], steps[-1], len(steps)) == (50, 74, 4)
+    # Each game is in one point: the mean of those since the point before.
+    means = {step: v.get("charts/episodic_return/Mock") for step, v in written}
+    expected = {50: None}
+    for before, step in pairwise(steps):
+        games = [game for game in range(before + 1, step + 1) if game % 2]
+        expected[step] = sum(games) / len(games)
+    assert means == expected
     rows = [line.split(",")[0] for line in (finished_run / "logs.csv").read_text().splitlines()]
     assert rows[-len(steps) :] == [str(step) for step in steps]
 

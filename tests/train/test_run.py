@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from torchbeast.core.types import RunError
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train import TrainingRun, make_plan
@@ -34,16 +35,26 @@ def test_what_fails_at_the_end_does_not_hide_the_first_error(
     assert "ERROR torchbeast: the first error" in log
 
 
+def test_what_fails_before_the_first_step_is_in_out_log(make_config, tmp_path):
+    def fail(_):
+        raise RunError("no shared memory is left")
+
+    with pytest.raises(RunError, match="no shared memory"):
+        TrainingRun(make_plan(make_config()), StopSignals(), fail)
+    log = (tmp_path / "run" / "out.log").read_text()
+    assert "ERROR torchbeast: no shared memory is left" in log
+
+
 def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monkeypatch):
     shared, seeds, draws = [], [], []
     monkeypatch.setattr(Ranks, "broadcast", lambda _, c: shared.append(c) or shared[0])
     for index in range(3):
         plan = make_plan(make_config(), Ranks(index, 3, index, 3))
         run = TrainingRun(plan, StopSignals(), SharedWeights)
-        seeds.append(run.server_seed)
+        seeds.append(run.own_seed)
         draws.append(torch.rand(1).item())
         run.learner.steps = 40
-        seeds.append(run.server_seed)
+        seeds.append(run.own_seed)
         run._outputs.close()
     assert (len(set(seeds)), len(set(draws))) == (6, 3)
 

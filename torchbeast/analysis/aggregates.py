@@ -108,7 +108,7 @@ def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
         values: ``[..., N]``, such as a measure on N frames or the scores of N games.
 
     Returns:
-        ``[..., R]``; not a number where ``N`` is 1: one value says nothing about others.
+        ``[..., resamples]``; not a number where ``N`` is 1: one value says nothing about others.
     """
     count = values.shape[-1]
     if count == 1:

@@ -248,7 +248,7 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
     """Chooses the checkpoints of two agents that are compared.
 
     Args:
-        b: another agent, or the same one: its checkpoints are compared with the next ones.
+        b: may be ``a``: its checkpoints are compared with the next ones.
         count: checkpoints of each agent at most.
         match_steps: whether the steps are as near as possible; else the shares of the runs are.
 
@@ -277,7 +277,7 @@ def _nearest(agent: RunAgent, step: float) -> int:
 def compare_seeds(a: RunAgent, b: RunAgent) -> str:
     """Returns ``same`` or ``other`` for the seeds of two agents.
 
-    It is empty for untrained networks, and for an agent beside itself: these are controls for both.
+    It is empty for untrained networks, and for an agent beside itself.
     """
     if a is b or a.kind == UNTRAINED:
         return ""

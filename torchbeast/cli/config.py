@@ -48,7 +48,7 @@ def describe_changes(before: Config, after: Config, ignored: Collection[str]) ->
     """Describes the differences of two configurations as flags: ``--batch_size 8 -> 16``.
 
     Args:
-        after: another one of the same type.
+        after: of the same type as ``before``.
         ignored: names of fields that are left out.
 
     Returns:

@@ -11,7 +11,7 @@ Part = TypeVar("Part")
 
 
 class LearnerClosed(Exception):  # noqa: N818
-    """There is nothing more to learn: the steps are done, or the learner was closed."""
+    """Nothing more is learned: the steps are done, the learner was closed, or a thread failed."""
 
 
 class BatchGate(Generic[Part]):

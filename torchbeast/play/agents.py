@@ -139,7 +139,12 @@ def allow(games: tuple[str, ...], flag: str) -> tuple[str, ...]:
     custom environment with ``flag``.
     """
     for game in games:
-        find_game(game)
+        try:
+            find_game(game)
+        except UsageError:
+            raise UsageError(
+                f"{game!r}, which the checkpoint names, is no game here: name one with {flag}"
+            ) from None
         if is_custom(game):
             raise UsageError(
                 f"{game} is a custom environment, which the checkpoint alone names: allow its "

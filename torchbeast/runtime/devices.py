@@ -41,6 +41,7 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
         disable_cuda: whether the CPU is used in any case, whatever the GPU.
         index: of this process among those of this machine that learn together. Each learns on a
             separate GPU, and acts on one that is left, else on the same.
+        count: of these processes.
 
     Raises:
         UsageError: there are fewer GPUs than processes.

@@ -29,6 +29,16 @@ def keep_freed_pages() -> None:
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def use_whole_float32(device: torch.device) -> None:
+    """Has a GPU compute with all bits of float32.
+
+    By default cuDNN rounds to ten bits of mantissa in convolutions and in an LSTM over several
+    steps, but not in one of a single step: learner and actors would compute different policies.
+    """
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
+
+
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     """Chooses the encoder's number format for ``--precision``; auto: bfloat16 where it is in
     hardware.

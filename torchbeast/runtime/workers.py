@@ -164,13 +164,15 @@ def start_with_pipe(
 ) -> tuple[Any, Any]:
     """Starts a child process that runs ``target(*args, pipe)``; ``options`` are those of Process.
 
-    Returns the process and our end of the pipe, which ends with the process. Raises RunError if it
-    cannot be started, and OSError if there can be no pipe.
+    Returns the process and our end of the pipe, which ends with the process; both may send. Raises
+    RunError if it cannot be started, and OSError if there can be no pipe.
     """
     ours, theirs = context.Pipe()
-    with theirs:  # Else our end would not end with the process.
+    with contextlib.ExitStack() as failing, theirs:  # Ours ends when all others are closed.
+        failing.enter_context(ours)
         process = context.Process(target=target, args=(*args, theirs), **options)
         start_worker(process)
+        failing.pop_all()
     return process, ours
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import signal
@@ -49,6 +50,8 @@ class RunOutputs:
         self._plan = plan
         self._state = state
         self._recorder = Recorder(plan, state)
+        self._closing = contextlib.ExitStack()
+        self._closing.callback(self._recorder.close)
         self._path = self._recorder.path
         self._saved = False
 
@@ -61,6 +64,7 @@ class RunOutputs:
         self._evaluator = AgentEvaluator(
             self._plan, self._recorder, self._checkpointer.save_agent, learner.steps
         )
+        self._closing.callback(self._evaluator.close)
         if self._state.checkpoint is not None:
             step = f"{learner.steps:,}"
             log.info("Resuming at step %s from %s", step, self._checkpointer.path)
@@ -151,8 +155,7 @@ class RunOutputs:
 
     def close(self) -> None:
         """Closes all files, and the evaluator."""
-        self._evaluator.close()
-        self._recorder.close()
+        self._closing.close()
 
     def _describe_saved(self) -> str:
         if self._checkpointer.saved_step is None:

@@ -5,6 +5,7 @@ Of several ranks the first one has all outputs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -18,7 +19,7 @@ from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.records.hosts import HostSnapshot
-from torchbeast.runtime.precision import keep_freed_pages
+from torchbeast.runtime.precision import keep_freed_pages, use_whole_float32
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
 from torchbeast.train.outputs import NoOutputs, RunOutputs
@@ -63,23 +64,15 @@ class TrainingRun:
         keep_freed_pages()
         # One core for each learner and inference thread: see plan._plan_threads().
         torch.set_num_threads(1)
-        # Else cuDNN rounds float32, such as an LSTM's, to ten bits where the learner computes, and
-        # not where actions are chosen.
-        torch.backends.cudnn.allow_tf32 = False
-        self._make_learner()
-        on_cpu = plan.devices.learner.type == "cpu"
-        # Rollouts that a learner thread hands to the learner at a time.
-        self.rollouts_at_once = rollouts_at_once(
-            plan.config.learning.batch_size,
-            plan.config.learning.unroll_length,
-            plan.threads.learner_threads,
-            self.learner.agent.rows_at_once if on_cpu else None,
-        )
-        self.weights = make_weights(self.learner.agent)
-        self.weights.publish(self.learner.agent, self.learner.learner_steps)
+        use_whole_float32(plan.devices.learner)
+        state = self._open_outputs()
+        with contextlib.ExitStack() as failing:
+            failing.push(self.__exit__)  # What fails here is in out.log, too.
+            self._make_learner(state, make_weights)
+            failing.pop_all()
 
-    def _make_learner(self) -> None:
-        """Makes learner and outputs. The first rank's state is everybody's."""
+    def _open_outputs(self) -> RunState:
+        """Returns what the run starts from: of all ranks what the first one does."""
         plan, ranks = self._plan, self._plan.ranks
         self._outputs: RunOutputs | NoOutputs
         if ranks.is_first:
@@ -91,6 +84,10 @@ class TrainingRun:
             check_recipe(contents["recipe"], recipe(plan.config))
             state = RunState(contents["seed"], contents)
             self._outputs = NoOutputs()
+        return state
+
+    def _make_learner(self, state: RunState, make_weights: Callable[[Any], Any]) -> None:
+        plan, ranks = self._plan, self._plan.ranks
         tracks = plan.config.output.track_gradients
         on_gradients = self._outputs.record_gradients if tracks else lambda: None
         self.learner = make_learner(plan, state, self._on_step, on_gradients)
@@ -100,7 +97,17 @@ class TrainingRun:
         self._outputs.attach(self.learner)
         self._seed = state.seed + RANK_SEEDS * ranks.index
         if not ranks.is_first:
-            torch.manual_seed(self.server_seed)  # Else all sample actions with the same numbers.
+            torch.manual_seed(self.own_seed)  # Else all sample actions with the same numbers.
+        on_cpu = plan.devices.learner.type == "cpu"
+        # Rollouts that a learner thread hands to the learner at a time.
+        self.rollouts_at_once = rollouts_at_once(
+            plan.config.learning.batch_size,
+            plan.config.learning.unroll_length,
+            plan.threads.learner_threads,
+            self.learner.agent.rows_at_once if on_cpu else None,
+        )
+        self.weights = make_weights(self.learner.agent)
+        self.weights.publish(self.learner.agent, self.learner.learner_steps)
 
     def __enter__(self) -> TrainingRun:
         self._signals.__enter__()  # From here on there is something to save.
@@ -115,8 +122,8 @@ class TrainingRun:
         self._signals.__exit__()
 
     @property
-    def server_seed(self) -> int:
-        """The seed of the environments. A resumed run plays other games than those before."""
+    def own_seed(self) -> int:
+        """A seed of this rank and start: a resumed run plays other games than those before."""
         return (self._seed + self.learner.steps) % 2**31
 
     def supervise(

@@ -83,12 +83,6 @@ def check_resumable(
     agent = make_agent(config)
     try:
         seen = checkpoint.read_observation_config(contents)
-        wrong = [short_name(game) for game in config.tasks if shows_wrong_gray(game, seen)]
-        if wrong:
-            raise UsageError(
-                f"{path} learned from wrong pictures of {', '.join(wrong)}, which this version "
-                f"does not show: {other_run}"
-            )
         changes = [
             *describe_changes(AgentConfig(**contents["agent"]), config, MAY_CHANGE),
             *describe_changes(seen, observation, ("emulator_gray",)),
@@ -99,6 +93,12 @@ def check_resumable(
                 f"{path} is of another agent: {'; '.join(changed)}; repeat the flags that the run "
                 f"began with ({run_files.run_of(path) / 'meta.json'} has them), or choose another "
                 "--xpid"
+            )
+        wrong = [short_name(game) for game in config.tasks if shows_wrong_gray(game, seen)]
+        if wrong:
+            raise UsageError(
+                f"{path} learned from wrong pictures of {', '.join(wrong)}, with which this "
+                f"version does not train: {other_run}"
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(

@@ -30,7 +30,7 @@ from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.play.films import file_name
 from torchbeast.play.games import read_actions, translate_actions, watch_game
 from torchbeast.runtime.devices import choose_devices
-from torchbeast.runtime.precision import choose_dtype, keep_freed_pages
+from torchbeast.runtime.precision import choose_dtype, keep_freed_pages, use_whole_float32
 from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
@@ -40,6 +40,7 @@ log = logging.getLogger("torchbeast")
 def make_config(flags: argparse.Namespace) -> SaliencyConfig:
     """Makes the configuration of the maps from the flags."""
     device = choose_devices(flags.disable_cuda).inference
+    use_whole_float32(device)
     return SaliencyConfig(
         density=flags.density,
         radius=flags.radius,

@@ -222,9 +222,23 @@ class Explainer:
             **statistics,
         }
 
-    def watch(self, **options: Any) -> Iterator[Step]:
-        """Yields the steps of one game; ``options`` and errors as of :func:`watch_game`."""
-        watched = watch_game(self.trained, self.game, **options)
+    def watch(
+        self,
+        *,
+        first_frame: int = 0,
+        num_frames: int,
+        seed: int = 0,
+        actions: Sequence[int] = (),
+    ) -> Iterator[Step]:
+        """Yields the steps of one game, as :func:`watch_game` does."""
+        watched = watch_game(
+            self.trained,
+            self.game,
+            seed=seed,
+            actions=actions,
+            first_frame=first_frame,
+            num_frames=num_frames,
+        )
         for step, picture, inputs, state, action in watched:
             yield Step(
                 step,
