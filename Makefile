@@ -14,12 +14,11 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # compiled in parallel all the same.
 .NOTPARALLEL:
 
-.PHONY: train test test-quick test-cluster build lint docs docs-serve figures report format sanitize fuzz bench models wheel fresh clean help
+.PHONY: train test test-cluster build lint docs docs-serve figures report format sanitize fuzz bench models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
 	@echo "make test      run all tests"
-	@echo "make test-quick  run the tests of single parts"
 	@echo "make test-cluster  test environment servers on a Ray cluster (six minutes)"
 	@echo "make build     build the extension modules and install the package into .venv"
 	@echo "make lint      check style, types and who imports whom"
@@ -42,10 +41,6 @@ train: build
 # Four processes, also on two cores: many tests wait.
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS)
-
-test-quick: build $(STAMPS)/python-test
-	$(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS) nest torchbeast \
-	    $(filter-out tests/cpp/ tests/analysis/ tests/libtorchbeast/ tests/servers/ tests/tools/ tests/train/,$(wildcard tests/*/))
 
 # The cluster is on this machine. Ray takes 360 MB, so make test does without.
 test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
