@@ -209,9 +209,10 @@ def is_local(address: str) -> bool:
     """
 
 def has_kernels() -> bool:
-    """Whether this processor can run the functions below (x86-64 with AVX-512).
+    """Whether this processor can run the functions below (x86-64 with AVX-512 and AVX512-BF16).
 
-    Elsewhere they are missing, or an illegal instruction ends the process.
+    Elsewhere they are missing, or an illegal instruction ends the process. Matrix tiles (AMX) are
+    used where the processor has them, too, and the operating system is Linux.
     """
 
 def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: Any) -> None:
@@ -227,13 +228,6 @@ def normalize_frames(stacks: Any, means: Any, scales: Any, games: Any, outputs: 
     Raises:
         ValueError: shapes do not fit.
         IndexError: a game is not one of K.
-    """
-
-def has_bfloat16_kernels() -> bool:
-    """Whether this processor has AVX512-BF16, too, which the next two functions need.
-
-    Matrix tiles (AMX) are used where the processor has them, too, and the operating system is
-    Linux.
     """
 
 def residual_section(

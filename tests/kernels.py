@@ -7,12 +7,7 @@ from torchbeast.models import AgentConfig, ResNet, kernels
 
 HAS_KERNELS = kernels.compiled() is not None
 needs_kernels = pytest.mark.skipif(
-    not HAS_KERNELS, reason="no compiled modules, or a processor without AVX-512"
-)
-
-needs_bfloat16_kernels = pytest.mark.skipif(
-    not HAS_KERNELS or not kernels.compiled().has_bfloat16_kernels(),
-    reason="no compiled modules, or a processor without AVX512-BF16",
+    not HAS_KERNELS, reason="no compiled modules, or a processor without AVX512-BF16"
 )
 
 

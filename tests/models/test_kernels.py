@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_bfloat16_kernels
+from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_kernels
 from torchbeast.models import kernels
 from torchbeast.models.kernels import residual_section
 
@@ -48,7 +48,7 @@ def by_kernel(x, section):
 SIZES = [(3, 4, 16, 84, 84), (2, 32, 32, 21, 21), (1, 4, 16, 1, 1), (1, 16, 32, 9, 2)]
 
 
-@needs_bfloat16_kernels
+@needs_kernels
 @pytest.mark.parametrize(("count", "inputs", "outputs", "height", "width"), SIZES)
 def test_kernel_agrees_with_exact_layers(count, inputs, outputs, height, width, monkeypatch):
     names = ("residual_section", "residual_section_backward")
@@ -74,7 +74,7 @@ def test_kernel_agrees_with_exact_layers(count, inputs, outputs, height, width, 
         assert error < 1.2 * torchs_error + 0.01 * expected.norm()
 
 
-@needs_bfloat16_kernels
+@needs_kernels
 def test_numbers_that_are_not_finite_do_not_get_lost():
     section = make_section(16, 16)
     x = pictures(3, 16, 8, 8)
@@ -87,7 +87,7 @@ def test_numbers_that_are_not_finite_do_not_get_lost():
     assert outputs[2].isfinite().all()
 
 
-@needs_bfloat16_kernels
+@needs_kernels
 @pytest.mark.parametrize("x", [pictures(2, 16, 8, 8).float(), pictures(2, 8, 8, 8)])
 def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
     calls = count_calls(monkeypatch, "residual_section")
@@ -99,7 +99,7 @@ def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
     assert not calls
 
 
-@needs_bfloat16_kernels
+@needs_kernels
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
     agent, inputs = make_resnet()
     calls = count_calls(monkeypatch, "residual_section_backward")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 def compiled() -> ModuleType | None:
     """Returns the module that has the compiled kernels; None where they cannot run.
 
-    They need the compiled modules and a processor with AVX-512.
+    They need the compiled modules and a processor with AVX512-BF16.
     """
     try:
         from libtorchbeast import _C
@@ -80,7 +80,6 @@ def residual_section(x: Tensor, head: nn.Module, block1: nn.Module, block2: nn.M
     convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
     if (
         kernel is None
-        or not kernel.has_bfloat16_kernels()
         or not _are_known(layers)
         or not _is_supported(x, convolutions[0])
         # Somebody wants to see what a layer computes.

@@ -24,7 +24,7 @@ def normalize_frames(
 ) -> Tensor:
     """Computes ``(frames - mean) * scale`` with the mean and scale of each frame's game.
 
-    On a CPU with AVX-512, stacks of four frames go through a kernel of our own if the result is
+    On a CPU with AVX512-BF16, stacks of four frames go through a kernel of our own if the result is
     bfloat16: one pass instead of five. It rounds once; torch rounds after each operation.
 
     Args:

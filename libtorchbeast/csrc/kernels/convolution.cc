@@ -29,8 +29,8 @@ AVX512 Bfloats Round(const float* numbers, int64_t size) {
 
 // Writes `size` outputs from `first` on, from their sums; `bias` [16] or [32].
 template <bool kHasGate, bool kHasAdded>
-AVX512_BF16 void FinishNeighbours(const float* sums, const std::vector<float>& bias, int64_t first,
-                                  int64_t size, const Convolution::Outputs& outputs) {
+AVX512 void FinishNeighbours(const float* sums, const std::vector<float>& bias, int64_t first,
+                             int64_t size, const Convolution::Outputs& outputs) {
   const size_t last_group = bias.size() - kGroup;
   for (int64_t i = 0; i < size; i += kGroup) {
     const float* of_group = bias.data() + (static_cast<size_t>(i) & last_group);

@@ -10,7 +10,7 @@ namespace torchbeast {
 namespace {
 
 // A pair of numbers in all places of a vector.
-AVX512_BF16 inline void Broadcast(const uint16_t* pair, __m512bh& result) {
+AVX512 inline void Broadcast(const uint16_t* pair, __m512bh& result) {
   int32_t bits;
   std::memcpy(&bits, pair, sizeof bits);
   const __m512i everywhere = _mm512_set1_epi32(bits);
@@ -24,8 +24,7 @@ constexpr int64_t PositionsOf(int64_t groups) { return groups == 1 ? 24 : 10; }
 //
 // A pair of inputs is loaded once for the three outputs whose filters it is in.
 template <int64_t kInputs, int64_t kGroups>
-AVX512_BF16 void SumBlock(const ConvolutionProducts& products, const uint16_t* inputs,
-                          float* results) {
+AVX512 void SumBlock(const ConvolutionProducts& products, const uint16_t* inputs, float* results) {
   constexpr int64_t kPositions = PositionsOf(kGroups), kPairs = kInputs / 2;
   __m512 sums[kPositions][kGroups];
 #pragma GCC unroll 32
@@ -68,9 +67,9 @@ struct SecondVector {
 // Adds the products of rows of inputs with one or two vectors of gradients at each of `positions`
 // positions. An input is loaded once for both.
 template <int64_t kRows, int64_t kVectors>
-AVX512_BF16 void AddBlock(const FilterGradientProducts& products, const uint16_t* inputs,
-                          const uint16_t* gradients, int64_t positions, float* results,
-                          const SecondVector& second) {
+AVX512 void AddBlock(const FilterGradientProducts& products, const uint16_t* inputs,
+                     const uint16_t* gradients, int64_t positions, float* results,
+                     const SecondVector& second) {
   __m512 sums[kRows][kVectors];
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t i = 0; i < kVectors; ++i) {
@@ -165,7 +164,7 @@ class Avx512Backend : public ConvolutionBackend {
 
 const ConvolutionBackend* ConvolutionBackend::Avx512() {
   static const Avx512Backend backend;
-  return HasAvx512Bf16() ? &backend : nullptr;
+  return HasAvx512() ? &backend : nullptr;
 }
 
 const ConvolutionBackend& ConvolutionBackend::Best() { return Amx() ? *Amx() : *Avx512(); }

@@ -84,7 +84,7 @@ class ConvolutionBackend {
   static const ConvolutionBackend* Amx();
   static const ConvolutionBackend* Avx512();
 
-  // The fastest. Needs HasAvx512Bf16().
+  // The fastest. Needs HasAvx512().
   static const ConvolutionBackend& Best();
 };
 

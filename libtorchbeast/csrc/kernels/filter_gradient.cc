@@ -15,15 +15,15 @@ int64_t RoundUp(int64_t number, int64_t multiple) {
 }
 
 // 16 numbers each of two pixels.
-AVX512_BF16 inline void LoadTwo(const uint16_t* first, const uint16_t* second, __m512i& result) {
+AVX512 inline void LoadTwo(const uint16_t* first, const uint16_t* second, __m512i& result) {
   const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
   const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second));
   result = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
 // Writes 16 channels of 32 positions as 16 rows of 32 positions.
-AVX512_BF16 void Transpose16(const uint16_t* source, int64_t channels, uint16_t* target,
-                             int64_t stride) {
+AVX512 void Transpose16(const uint16_t* source, int64_t channels, uint16_t* target,
+                        int64_t stride) {
   __m512i a[16], b[16];
   for (int i = 0; i < 16; ++i) {
     LoadTwo(source + i * channels, source + (16 + i) * channels, a[i]);
@@ -60,7 +60,7 @@ AVX512_BF16 void Transpose16(const uint16_t* source, int64_t channels, uint16_t*
 
 // Writes 4 channels of 32 positions as 4 rows of 32 positions; then the same one position earlier,
 // as the 4 rows below, and two positions earlier.
-AVX512_BF16 void Transpose4(const uint16_t* source, uint16_t* target, int64_t stride) {
+AVX512 void Transpose4(const uint16_t* source, uint16_t* target, int64_t stride) {
   __m512i quarters[4];
   for (int i = 0; i < 4; ++i) quarters[i] = _mm512_loadu_si512(source + i * kVectorBfloats);
   alignas(64) uint16_t every_fourth[kVectorBfloats];
@@ -111,7 +111,7 @@ void FilterGradient::TransposeInputs() {
   }
 }
 
-AVX512_BF16 void FilterGradient::PairGradients(const uint16_t* gradients) {
+AVX512 void FilterGradient::PairGradients(const uint16_t* gradients) {
   alignas(64) static const std::array<uint16_t, kVectorBfloats> alternating = [] {
     std::array<uint16_t, kVectorBfloats> order;
     for (size_t i = 0; i < order.size(); ++i) {

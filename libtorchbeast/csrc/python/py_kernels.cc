@@ -179,7 +179,6 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
 
 void BindKernels(nb::module_& m) {
   m.def("has_kernels", &HasAvx512);
-  m.def("has_bfloat16_kernels", &HasAvx512Bf16);
 #if TB_HAS_AVX512
   // A converted argument would be a copy, and results would be lost with it.
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),
