@@ -94,7 +94,7 @@ TEST_F(EnvServerTest, RefusesOtherVersionsByName) {
   RawClient client(directory_.Address());
   EXPECT_FALSE(client.Open(1, /*version=*/1));
   const grpc::Status status = client.Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(), "protocol version 1, this server speaks 5");
 }
 

@@ -12,16 +12,6 @@
 
 namespace torchbeast {
 
-namespace {
-
-// The request cannot be served; the status says why.
-struct Refusal {
-  grpc::StatusCode code;
-  std::string message;
-};
-
-}  // namespace
-
 // One stream, from waiting for a client to its end.
 class EnvServer::Session {
  public:
@@ -96,9 +86,6 @@ class EnvServer::Session {
         Open();
       }
       reply_.set_step(request_.step());
-    } catch (const Refusal& refusal) {
-      Finish(grpc::Status(refusal.code, refusal.message));
-      return;
     } catch (const WireError& error) {
       Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, error.what()));
       return;
@@ -128,9 +115,8 @@ class EnvServer::Session {
   void Open() {
     const rpcenv::Open& open = request_.open();
     if (open.protocol_version() != kProtocolVersion) {
-      throw Refusal{grpc::StatusCode::FAILED_PRECONDITION,
-                    "protocol version " + std::to_string(open.protocol_version()) +
-                        ", this server speaks " + std::to_string(kProtocolVersion)};
+      throw WireError("protocol version " + std::to_string(open.protocol_version()) +
+                      ", this server speaks " + std::to_string(kProtocolVersion));
     }
     if (open.num_environments() < 1 || open.num_environments() > kMaxEnvironmentsPerStream) {
       throw WireError("cannot open " + std::to_string(open.num_environments()) + " environments");

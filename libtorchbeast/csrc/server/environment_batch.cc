@@ -5,12 +5,6 @@
 
 namespace torchbeast {
 
-namespace {
-
-constexpr char kReplacementFailed[] = "\nIts replacement failed, too:\n";
-
-}  // namespace
-
 EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_environments)
     : factory_(std::move(factory)),
       encoder_(num_environments),
@@ -110,7 +104,7 @@ void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::
     observation = Start(&slots_[index]);
   } catch (const std::exception& error) {
     rpcenv::Failure both = failure;
-    both.set_text(reason + kReplacementFailed + error.what());
+    both.set_text(reason + "\nIts replacement failed, too:\n" + error.what());
     throw EnvironmentFailure(both);
   }
   Outcome outcome;
