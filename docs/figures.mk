@@ -114,7 +114,7 @@ $(LOOKS): movies/%NoFrameskip-v4.saliency.mp4: $$(call agents,$$(call agent,$$*)
 	$(SALIENCY) --xpid $(call agent,$*) --env $(call game,$*) --precision auto --first_frame 100 --num_frames 100 --movie $@
 
 movies/MultiTaskPopArt.gif: $(call agents,MultiTaskPopArt)
-	$(PYTHON) tools/mosaic.py models/MultiTaskPopArt --steps 720 --output $@
+	$(PYTHON) tools/mosaic.py models/MultiTaskPopArt --steps 690 --output $@
 
 movies/Atari57PopArt.mp4: $(call agents,Atari57PopArt)
 	$(PYTHON) tools/mosaic.py models/Atari57PopArt --columns 10 --width 80 --steps 480 --output $@
