@@ -165,7 +165,7 @@ def assert_refused(tmp_path, monkeypatch, assert_misuse):
     return check
 
 
-def test_a_checkpoint_names_no_path(assert_refused, tmp_path):
+def test_a_checkpoint_names_no_path(assert_refused):
     assert_refused(PROGRAMS[0], "../../elsewhere", "'../../elsewhere', which the checkpoint names")
 
 

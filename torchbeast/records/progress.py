@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchbeast.core.stats import StepStats
+from torchbeast.core.stats import FinishedGame, StepStats
 from torchbeast.records.hosts import HostSnapshot
 
 
@@ -141,6 +141,7 @@ class Progress:
         self._lock = threading.Lock()
         self._last: StepStats | None = None
         self._returns = [collections.deque[float](maxlen=WINDOW) for _ in names]
+        self._ended: list[FinishedGame] = []
         self._games = [0] * len(names)
         self._task_steps = [0] * len(names)
         self._entropies: dict[int, float] = {}  # By task, the last that were measured.
@@ -188,12 +189,19 @@ class Progress:
                 self._points = collections.deque([(self._clock(), stats.steps)], maxlen=NUM_POINTS)
             self._last = stats
             self._arrived = self._clock()
+            self._ended += stats.episodes
             for episode in stats.episodes:
                 self._returns[episode.task].append(episode.episode_return)
                 self._games[episode.task] += 1
             for task, steps in enumerate(stats.task_steps):
                 self._task_steps[task] += steps
             self._entropies.update(stats.task_entropies)
+
+    def take_ended(self) -> list[FinishedGame]:
+        """Returns the full games that ended since the last call."""
+        with self._lock:
+            ended, self._ended = self._ended, []
+        return ended
 
     def record_evaluation(self, step: int, returns: Sequence[float | None]) -> None:
         """Takes in the scores of an evaluation during training, for all later snapshots.

@@ -14,7 +14,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.envs import GameStatistics, RandomPlayConfig, measure_games
 from torchbeast.envs.games import short_name
-from torchbeast.envs.preprocessing import shows_wrong_gray
+from torchbeast.envs.preprocessing import games_in_wrong_gray
 from torchbeast.envs.random_play import NUM_FRAME_STEPS, NUM_RETURN_STEPS
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
@@ -106,7 +106,7 @@ def load_source(plan: RunPlan, name: str) -> Source:
         and (old.use_popart, old.num_heads) == (new.use_popart, new.num_heads)
     )
     observation = checkpoint.read_observation_config(contents)
-    wrong = [short_name(game) for game in games if shows_wrong_gray(game, observation)]
+    wrong = games_in_wrong_gray(games, observation)
     if is_complete and wrong:
         log.warning(
             "The agent of --init_from saw wrong pictures of %s: its encoder alone is taken",

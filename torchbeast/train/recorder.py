@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchbeast.core.learner import Learner
-from torchbeast.core.stats import FinishedGame, StepStats
+from torchbeast.core.stats import StepStats
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
@@ -75,7 +75,6 @@ class Recorder:
         """What each machine with environment servers has contributed."""
         self.evaluation: Evaluation | None = None
         """The newest one since the run was started or resumed."""
-        self._ended: list[FinishedGame] = []  # Since the last report.
         self._display = make_display()
         self._logged_step = state.steps or 0
         self._detector = BottleneckDetector(config.learner_queue_size, plan.num_actors)
@@ -90,7 +89,6 @@ class Recorder:
         self.progress.record(stats)
         if stats.fault is not None:
             _warn_of_skipped(stats)
-        self._ended += stats.episodes
 
     def record_gradients(self, learner: Learner) -> None:
         """Writes statistics of the gradients, every ``GRADIENT_INTERVAL`` learner steps."""
@@ -138,7 +136,7 @@ class Recorder:
         self._next_look = now + LOOK_INTERVAL_S
         snapshot = self._take_snapshot(queues, learner)
         if now >= self._next_report:
-            self._report(snapshot, learner)
+            self._report(snapshot)
             # Until the first learner step there is nothing to write: look again soon.
             if snapshot.last is not None:
                 self._next_report = now + REPORT_INTERVAL_S
@@ -149,7 +147,7 @@ class Recorder:
         """Writes the last records and ends the display."""
         if self._trace is not None:
             self._trace.close()
-        self._report(self._take_snapshot(queues, learner), learner)
+        self._report(self._take_snapshot(queues, learner))
         self._display.close()
 
     def record_error(self, error: BaseException) -> None:
@@ -169,7 +167,7 @@ class Recorder:
                 popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
         return self.progress.snapshot(queues, self._detector.find(), popart, self.hosts())
 
-    def _report(self, snapshot: Snapshot, learner: Learner) -> None:
+    def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""
         self._display.show(snapshot)
         if snapshot.last is None or snapshot.steps == self._logged_step:
@@ -177,10 +175,8 @@ class Recorder:
         self._logged_step = snapshot.steps
         self._writer.log(log_row(snapshot))
         self._writer.hosts(snapshot.hosts, snapshot.steps)
-        with learner.without_update():  # Else record_step() might add to a list that was read.
-            ended, self._ended = self._ended, []
-        scalars = {**snapshot_scalars(snapshot), **episode_scalars(ended, self._names)}
-        self._writer.scalars(scalars, snapshot.steps)
+        ended = episode_scalars(self.progress.take_ended(), self._names)
+        self._writer.scalars({**snapshot_scalars(snapshot), **ended}, snapshot.steps)
 
 
 def _warn_of_skipped(stats: StepStats) -> None:

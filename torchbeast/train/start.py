@@ -18,8 +18,7 @@ from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import ObservationConfig, UsageError
-from torchbeast.envs.games import short_name
-from torchbeast.envs.preprocessing import shows_wrong_gray
+from torchbeast.envs.preprocessing import games_in_wrong_gray
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
@@ -94,7 +93,7 @@ def check_resumable(
                 f"began with ({run_files.run_of(path) / 'meta.json'} has them), or choose another "
                 "--xpid"
             )
-        wrong = [short_name(game) for game in config.tasks if shows_wrong_gray(game, seen)]
+        wrong = games_in_wrong_gray(config.tasks, seen)
         if wrong:
             raise UsageError(
                 f"{path} learned from wrong pictures of {', '.join(wrong)}, with which this "
