@@ -87,11 +87,14 @@ class DynamicBatcher:
         """Waits for the model's outputs for ``inputs`` and returns them.
 
         Raises ``AsyncError`` if the batch is dropped without outputs and ``ClosedBatchingQueue`` if
-        the batcher is or gets closed.
+        the batcher is closed before a model thread takes them.
         """
 
     def close(self) -> None:
-        """Ends all waiting calls with ``ClosedBatchingQueue``; ``RuntimeError`` the second time."""
+        """Ends with ``ClosedBatchingQueue`` all calls whose inputs no model thread has taken yet.
+
+        Raises ``RuntimeError`` the second time.
+        """
 
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""

@@ -18,6 +18,7 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.workers import raise_file_limit
 from torchbeast.servers import addresses as servers_lib
 from torchbeast.servers.supervisor import OwnServers, ServedGames
 
@@ -25,7 +26,11 @@ from torchbeast.servers.supervisor import OwnServers, ServedGames
 def make_parser() -> argparse.ArgumentParser:
     """Builds the parser of ``python -m torchbeast.polybeast_env``."""
     parser = Parser("polybeast_env", "Serves environments to `polybeast --no_start_servers`.")
-    flags_lib.add_env_flags(parser)
+    flags_lib.add_env_flags(
+        parser,
+        seed_help="Seed of the environments. Machines with the same seed play the same games. "
+        "(default: a new one)",
+    )
     group = add_server_flags(parser, default_basename="%(default)s")
     group.set_defaults(pipes_basename="unix:/tmp/polybeast")
     group.add_argument(
@@ -76,6 +81,7 @@ def plan_servers(flags: argparse.Namespace) -> OwnServers:
 
 def supervise(servers: OwnServers, signals: StopSignals) -> None:
     """Runs the servers until a signal comes. Raises RunError if they cannot run."""
+    raise_file_limit()
     with servers:
         first, last = servers.addresses[0], servers.addresses[-1]
         addresses = first if first == last else f"{first} to {last}"

@@ -23,7 +23,7 @@ SCRIPT = [
     (4.0, False, False, {}),
     (5.0, True, True, {}),  # Both at once: a terminal state.
     (6.0, False, True, {"game_over": False}),
-    (7.0, True, False, {}),
+    (7.0, True, False, {"game_over": None}),  # Nothing is said.
 ]
 NUM_STEPS = 2 * len(SCRIPT) + 3
 

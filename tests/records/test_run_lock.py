@@ -1,3 +1,4 @@
+import fcntl
 import multiprocessing
 import shutil
 
@@ -30,6 +31,21 @@ def test_one_process_at_a_time_writes_a_run(tmp_path):
     other.kill()
     other.join()
     with lock_run(str(tmp_path), "run"):
+        pass
+
+
+def test_a_lock_that_its_owner_removes_meanwhile_is_refused(tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def lock_late(descriptor, operation):
+        (tmp_path / "run" / ".lock").unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with (
+        pytest.raises(UsageError, match="Another process writes"),
+        lock_run(str(tmp_path), "run"),
+    ):
         pass
 
 

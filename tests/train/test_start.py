@@ -1,4 +1,5 @@
 import copy
+import itertools
 import json
 import math
 
@@ -63,6 +64,15 @@ def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run
     assert (learner.steps, learner.learner_steps) == (40, saved["learner_steps"])
     weights = learner.agent.state_dict()
     assert all(torch.equal(weights[name], x) for name, x in saved["model_state_dict"].items())
+
+
+def test_a_resumed_run_with_another_seed_draws_other_numbers(make_config, finished_run):
+    states = []
+    for seed in (5, 6, 7):
+        plan = make_plan(make_config(f"--seed={seed}"))
+        make(plan, resume_or_start(plan))
+        states.append(torch.get_rng_state())
+    assert all(not torch.equal(a, b) for a, b in itertools.combinations(states, 2))
 
 
 def test_what_changed_since_the_checkpoint_is_told(make_config, finished_run):

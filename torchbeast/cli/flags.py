@@ -59,7 +59,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--disable_checkpoint",
         action="store_true",
-        help="Do not save checkpoints. Refused where the run has one already.",
+        help="Do not write model.tar. Refused where the run has one already.",
     )
     add(
         "--checkpoint_interval_s",

@@ -94,7 +94,8 @@ class EnvStream:
         self._steps += 1
         self._return += reward
         check_finite("return", self._return)
-        game_over = bool(info.get("game_over", True))
+        flag = info.get("game_over")
+        game_over = flag is None or bool(flag)
         if terminated:
             frame = self.env.reset()[0]
             return self._row(frame, action, reward, done=True, game_over=game_over)

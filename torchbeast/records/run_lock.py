@@ -81,6 +81,8 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink == 0:  # The process that had it has just removed it.
+                raise BlockingIOError
         except BlockingIOError:
             raise UsageError(
                 f"Another process writes {path}: wait until it ends, or choose another --xpid"

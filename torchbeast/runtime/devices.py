@@ -95,7 +95,7 @@ class DeviceStream:
     def upload(self, tensors: Any) -> Any:
         """Copies nested tuples of tensors to the device.
 
-        When it returns, the originals may be reused.
+        When it returns, the originals may be reused. Without a GPU it returns the originals.
         """
         if self._module is None:
             return tensors

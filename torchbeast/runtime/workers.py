@@ -70,7 +70,10 @@ def begin_fork_server() -> None:
 
 
 def raise_file_limit() -> None:
-    """Lets this process have as many open files as the system allows; a connection is one, too."""
+    """Lets this process have as many open files as the system allows.
+
+    Connections to servers and pipes to child processes are open files, too.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS refuses its own hard limit, which is infinite.
     most = min(hard, max(soft, MACOS_OPEN_FILES)) if sys.platform == "darwin" else hard
@@ -130,9 +133,7 @@ def fork_context(*modules: str) -> ForkServerContext:
 
     That process has no threads. The first child starts it, unless ``forkserver.ensure_running()``
     did. On Linux it ends with the thread that started it, so that thread must outlive the children.
-    Each child has pipes to this process.
     """
-    raise_file_limit()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torchbeast.runtime.fork_server", *modules])
     return context

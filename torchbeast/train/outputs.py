@@ -159,7 +159,7 @@ class RunOutputs:
 
     def _describe_saved(self) -> str:
         if self._checkpointer.saved_step is None:
-            return "Nothing was saved: " + (
+            return "There is no model.tar: " + (
                 "--disable_checkpoint was given"
                 if self._plan.config.output.disable_checkpoint
                 else "the agent had not learned from any step yet"

@@ -99,7 +99,7 @@ class Pipeline:
         threads.start("actors", self._run_pool)
 
     def check(self) -> None:
-        """Connects servers that came. Raises RunError if all are gone for good."""
+        """Connects servers that came. Raises RunError if servers cannot be replaced."""
         for index, address in self._servers.changes():
             self._pool.set_address(index, address)
 

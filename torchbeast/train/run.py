@@ -22,6 +22,7 @@ from torchbeast.records.hosts import HostSnapshot
 from torchbeast.runtime.precision import keep_freed_pages, use_whole_float32
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
+from torchbeast.runtime.workers import raise_file_limit
 from torchbeast.train.outputs import NoOutputs, RunOutputs
 from torchbeast.train.plan import RunPlan
 from torchbeast.train.start import RunState, check_recipe, make_learner, recipe, resume_or_start
@@ -61,6 +62,7 @@ class TrainingRun:
         self._plan = plan
         self._signals = signals
         self.threads = Threads()
+        raise_file_limit()
         keep_freed_pages()
         # One core for each learner and inference thread: see plan._plan_threads().
         torch.set_num_threads(1)

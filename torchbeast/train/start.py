@@ -200,7 +200,7 @@ def make_learner(
         The learner. Its agent is on the learner's device.
     """
     config, device = plan.config, plan.devices.learner
-    # A GPU's generator is not saved: a resumed run goes on with other numbers than those before.
+    # A resumed run goes on with other numbers than those before: a GPU's generator is not saved.
     torch.manual_seed(state.seed + (state.steps or 0))
     agent = make_agent(state.agent_config(plan))
     if state.initialisation is not None:
@@ -220,7 +220,7 @@ def make_learner(
     )
     if state.checkpoint is not None:
         learner.load_state_dict(state.checkpoint)
-        if "random_state" in state.checkpoint:
+        if "random_state" in state.checkpoint and state.checkpoint.get("seed") == state.seed:
             torch.set_rng_state(state.checkpoint["random_state"])
     return learner
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -68,6 +69,10 @@ void ActorPool::SetAddress(size_t stream, const std::string& address) {
                             std::to_string(actors_.size()));
   }
   actors_[stream]->SetAddress(address);
+}
+
+int64_t ActorPool::count() const {
+  return std::accumulate(stream_counts_.begin(), stream_counts_.end(), int64_t{0});
 }
 
 std::vector<int64_t> ActorPool::stream_counts() const {
@@ -177,7 +182,6 @@ void ActorPool::DeliveryLoop() {
       }
       for (TensorNest& rollout : delivery.second) {
         learner_queue_->Enqueue(std::move(rollout), check_stopped);
-        count_ += options_.unroll_length;
         stream_counts_[delivery.first->index()] += options_.unroll_length;
       }
       if (auto submission = delivery.first->OnDelivered()) {

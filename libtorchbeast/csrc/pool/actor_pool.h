@@ -43,7 +43,7 @@ class ActorPool final : private Actor::Listener {
   // std::invalid_argument for an address that the constructor would refuse.
   void SetAddress(size_t stream, const std::string& address);
   // Agent steps handed to the learner so far, all environments together.
-  int64_t count() const { return count_; }
+  int64_t count() const;
   // The same of each stream, in their order.
   std::vector<int64_t> stream_counts() const;
 
@@ -74,7 +74,6 @@ class ActorPool final : private Actor::Listener {
   const LogFunction log_;
   // By event thread.
   std::vector<std::unique_ptr<grpc::CompletionQueue>> completion_queues_;
-  std::atomic<int64_t> count_{0};
   // By stream.
   std::vector<std::shared_ptr<Actor>> actors_;
   std::vector<std::atomic<int64_t>> stream_counts_;
