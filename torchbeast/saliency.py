@@ -59,8 +59,8 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add(
         "--saliencydir",
-        help="Directory for <xpid>/<env>/<step>.png and scores.npz. (default: saliency/<env> in "
-        "the run's directory)",
+        help="Directory for <xpid>/<env>/<step>.png and scores.npz; an intermediate checkpoint has "
+        "a directory model.<id> in <xpid>. (default: saliency/<env> in the run's directory)",
     )
     add(
         "--compare",

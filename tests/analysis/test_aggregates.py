@@ -52,11 +52,16 @@ def test_resamples_stay_within_each_game_and_draw_whole_agents():
 
 def test_resamples_of_games_draw_whole_games():
     # Of ten games one has 10: how often it is drawn is binomial. Its seeds count with their mean.
-    scores = arrays([5, 15], *([0] for _ in range(9)))
+    scores = arrays([5, 15], *([0, 0] for _ in range(9)))
     drawn = binom(10, 0.1).ppf([0.025, 0.975])
     assert bootstrap_games(scores, mean) == pytest.approx(drawn)
     assert bootstrap_games(scores, median) == (0, 0)
     assert bootstrap_games(scores[:9], mean) is None
+    assert bootstrap_games([*scores, np.zeros(1)], mean) is None
+    # Of two unlike seeds the interquartile mean is not that of the games' means.
+    scores = arrays(*([0, 10 * i] for i in range(12)))
+    low, high = bootstrap_games(scores, interquartile_mean)
+    assert low < interquartile_mean(scores) < 20 < high
 
 
 def test_fewer_than_three_seeds_or_games_that_lack_one_have_no_interval():

@@ -5,7 +5,7 @@ import torch
 from tests import checkpoints
 from tests.analysis.permuted import permute_agent, random_permutations
 from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
-from torchbeast.analysis.filter_comp import AgentCheckpoint, Pair, RunAgent
+from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, RunAgent
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
@@ -79,6 +79,19 @@ def test_agents_are_shown_the_first_ones_game_in_any_spelling(tmp_path, caplog):
         assert one[name] == pytest.approx(other[name])
     assert unknown == {}  # An agent of several games has no mean picture for another.
     assert "d does not know PongNoFrameskip-v4: no cka" in caplog.text
+
+
+def test_an_untrained_network_is_shown_what_the_player_sees(tmp_path, agent):
+    # The second checkpoint does not say which gray its agent saw: ale-py's own, which is wrong.
+    tasks = ("AirRaidNoFrameskip-v4",)
+    for name, contents in (("a", {"emulator_gray": False}), ("new", {})):
+        own = make_agent(agent.config._replace(tasks=tasks))
+        checkpoints.save_agent(tmp_path / name / "model.tar", own, **contents)
+    a, new = (tmp_path / name / "model.tar" for name in ("a", "new"))
+    pair = Pair("", AgentCheckpoint("a", 0, a, {}), AgentCheckpoint("new", 0, new, {}))
+    for kind, count in ((UNTRAINED, len(LAYER_NAMES)), ("single", 0)):
+        agents = [RunAgent("a", "single", {0: a}), RunAgent("new", kind, {0: new})]
+        assert len(Responses(agents, 4, None)(pair)) == count
 
 
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):

@@ -1,4 +1,7 @@
-from tests.analysis.written_runs import find, write_table
+from tests.analysis.written_runs import find, write_run, write_table
+from torchbeast.analysis.common_scores import find_common
+from torchbeast.analysis.groups import group_runs
+from torchbeast.analysis.runs import find_runs
 from torchbeast.records.scores import SCORE_FIELDS
 
 
@@ -15,6 +18,21 @@ def test_returns_are_the_last_records_at_the_same_steps_or_hours(savedir):
     by_hours = find(savedir, "hours")
     assert by_hours.common_range(common.groups) == (0.2, 0.3)
     assert by_hours.returns_at(popart, "Pong", 0.3).tolist() == [14.6, -20.7]
+
+
+def test_a_run_that_lacks_a_game_counts_in_no_normalised_score(savedir):
+    rows = [(200, 720, "", 1.7), (300, 1080, 14.6, 30.5)]
+    flags = {"total_steps": 300, "use_popart": True}
+    write_run(savedir / "popart-3", rows, seed=3, xpid="popart-3", **flags)
+    common = find_common(
+        group_runs(find_runs([savedir / f"popart-{i}" for i in (1, 2, 3)])), "steps"
+    )
+    (popart,) = common.groups
+    assert len(common.returns_at(popart, "Breakout", 200)) == 3
+    pong, breakout = common.normalized(popart, ["Pong", "Breakout"], 200)
+    assert pong.tolist() == [0.5, 1]
+    assert breakout.tolist() == [0, 1]
+    assert len(common.normalized(popart, ["Breakout"], 200)[0]) == 3
 
 
 def evaluate(savedir, *names):

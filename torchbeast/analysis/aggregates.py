@@ -86,17 +86,16 @@ def bootstrap_games(scores: Scores, statistic: Callable[[Scores], np.ndarray]) -
     could.
 
     Args:
-        scores: arrays ``[S]``, one per game; each game counts with its mean.
+        scores: arrays ``[S]``, one per game; a game is drawn with all its seeds.
 
     Returns:
-        None with fewer than ``MIN_GAMES`` games.
+        None with fewer than ``MIN_GAMES`` games, or where games lack some of the seeds.
     """
     count = len(scores)
-    if count < MIN_GAMES:
+    if count < MIN_GAMES or len({len(game) for game in scores}) > 1:
         return None
-    means = np.array([game.mean() for game in scores])
-    drawn = means[np.random.default_rng(0).integers(count, size=(count, RESAMPLES, 1))]
-    return percentile_interval(statistic(list(drawn)))
+    games = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
+    return percentile_interval(statistic(list(np.stack(scores)[games])))
 
 
 def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:

@@ -101,10 +101,17 @@ class CommonScores(NamedTuple):
         return bool(last * (1 + TOLERANCE) < point)
 
     def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
-        """Returns human-normalised returns at ``point``, an array ``[S]`` per game."""
+        """Returns human-normalised returns at ``point``, an array ``[S]`` per game.
+
+        Runs that lack one of these games are left out, so that a place is one seed in all games.
+        """
+        returns = np.array(
+            [[self._last_return(run, game, point) for game in games] for run in group.runs], float
+        )
+        complete = returns[~np.isnan(returns).any(axis=1)]
         return [
-            np.array([human_normalized(env_id, x) for x in self.returns_at(group, game, point)])
-            for game, env_id in ((game, self.env_ids[game]) for game in games)
+            np.array([human_normalized(self.env_ids[game], x) for x in of_game])
+            for game, of_game in zip(games, complete.T, strict=True)
         ]
 
     def normalized_games(self, point: float) -> list[str]:

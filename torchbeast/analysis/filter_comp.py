@@ -249,14 +249,14 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
 
     Args:
         b: may be ``a``: its checkpoints are compared with the next ones.
-        count: checkpoints of each agent at most.
+        count: checkpoints of each agent at most; of one agent and itself at least two.
         match_steps: whether the steps are as near as possible; else the shares of the runs are.
 
     Returns:
         Pairs of a step of ``a`` and a step of ``b``.
     """
     if a is b:
-        return list(itertools.pairwise(spread(list(a.checkpoints), count)))
+        return list(itertools.pairwise(spread(list(a.checkpoints), max(count, 2))))
     end_a, end_b = max(a.checkpoints), max(b.checkpoints)
     if match_steps:
         steps = [step for step in a.checkpoints if step <= end_b] or list(a.checkpoints)

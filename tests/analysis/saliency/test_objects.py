@@ -90,12 +90,13 @@ def test_an_object_is_removed_from_each_plane_where_it_was():
         picture[row : row + SIZE, 20 : 20 + SIZE] = RED
         return picture
 
-    def moment(row):
-        pictures = [picture(row + 8 * i) for i in range(4)]
+    def moment(rows):
+        pictures = [picture(row) for row in rows]
         frame = np.stack([(p == RED).all(axis=-1) for p in pictures]).astype(np.uint8)
         return objects.Moment(pictures, observe(frame), ())
 
-    moments = [moment(row) for row in (50, 0, 30)]
+    # In the last one it stands for two pictures where it was in the moment before, and moves then.
+    moments = [moment(rows) for rows in ((50, 58, 66, 74), (0, 8, 16, 24), (24, 24, 32, 40))]
     found = objects.find_kinds([moments])
     frame = moments[2].inputs.frame[0, 0].numpy()
     assert (frame.sum(axis=(1, 2)) == SIZE * SIZE).all()

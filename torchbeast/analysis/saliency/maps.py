@@ -80,7 +80,8 @@ class Score:
         if self.kind == ACTION:
             chosen = action if self.index is None else self.index
             return specific_change(logits, changed_logits, chosen)
-        head = slice(self.index, None if self.index is None else self.index + 1)
+        assert self.index is not None  # A value score names its head.
+        head = slice(self.index, self.index + 1)
         return half_squared_change(values[head], changed_values[..., head])
 
 

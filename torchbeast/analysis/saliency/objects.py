@@ -98,8 +98,8 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
     """Finds the objects of all moments by their colours, the most frequent kind first.
 
     An object is a connected place that differs from the median picture and from the picture's most
-    frequent colour, and that was not there in the moment before: digits and scenery stay in their
-    place. Its colour is the most frequent one in it.
+    frequent colour, and that is not in one place from the moment before to this one: digits and
+    scenery are. Its colour is the most frequent one in it. The first moment of a game has none.
     """
     median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
     found: dict[Colour, list[list[Places]]] = {}
@@ -108,8 +108,9 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
         before: set[Place] = set()
         for j, moment in enumerate(game):
             by_picture = [find_places(picture, median) for picture in moment.pictures]
+            unmoved = before & set(by_picture[-1])
             moved = [
-                [(place, colour) for place, colour in places.items() if place not in before]
+                [(place, colour) for place, colour in places.items() if place not in unmoved]
                 for places in by_picture
             ]
             before = set(by_picture[-1])
