@@ -47,7 +47,7 @@ def test_the_documented_agent_does_all_that_others_do(example, tmp_path, use_lst
 def test_the_documented_environment_pays_who_catches_the_ball(example):
     assert plan_envs(("my_games:Catch-v0",)) == (3, (1, 40, 40), False)
     with make_env("my_games:Catch-v0", seed=1) as env:
-        check_env(env.unwrapped, skip_render_check=True)
+        check_env(env.unwrapped)
         returns = []
         for still in (False, True):
             for _ in range(20):

@@ -16,6 +16,11 @@ def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
     assert run_files.find_checkpoint(tmp_path, "Pong", step).is_relative_to(tmp_path)
 
 
+def test_a_path_that_is_missing_is_told_as_it_is(tmp_path):
+    path = tmp_path / "a" / "model.tar"
+    assert run_files.find_checkpoint("runs", str(path)) == path
+
+
 def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_path):
     run = tmp_path / "Pong"
     (run / "movies").mkdir(parents=True)  # A film of the shipped agent is no run.

@@ -60,6 +60,7 @@ def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
         (["--num_actors=2"], "3 games need at least as many actors"),
         (["--num_actions=5"], "contradicts the games, which have 18"),
         (["--unroll_length=2000000"], "--unroll_length must be at most 1,048,576"),
+        (["--num_actors=100000"], "--num_actors must be at most 65,536"),
         (["--xpid=latest"], "cannot be the name of a run"),
         (["--xpid=" + 300 * "x"], "at most 200 bytes"),
         (["--num_actors=4096", "--num_servers=3"], "has at most 1024 environments.* 6 servers"),

@@ -24,6 +24,17 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
     assert meta["threads"]["learner_threads"] == 1
 
 
+def test_a_finished_run_that_is_started_again_keeps_its_meta_json(make_config, finished_run):
+    before = (finished_run / "meta.json").read_text()
+    config = make_config("--learning_rate=1", "--total_steps=10")
+    plan = make_plan(config)
+    Recorder(plan, resume_or_start(plan)).close()
+    assert (finished_run / "meta.json").read_text() == before
+    plan = make_plan(make_config("--total_steps=80"))
+    Recorder(plan, resume_or_start(plan)).close()
+    assert json.loads((finished_run / "meta.json").read_text())["args"]["total_steps"] == 80
+
+
 def test_tensorboard_gets_what_logs_csv_gets(make_config, finished_run, monkeypatch):
     plan = make_plan(make_config())
     state = resume_or_start(plan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchbeast.cli.parsing import agent_type, directory, file, natural, positive
+from torchbeast.cli.parsing import agent_type, directory, file, natural, not_empty, positive
 from torchbeast.cli.presets import DESCRIPTIONS, PRESETS
 from torchbeast.cli.training_flags import (
     add_agent_flags,
@@ -47,6 +47,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("run").add_argument
     add(
         "--xpid",
+        type=not_empty,
         help="Name of the run. Except in --mode train also a shipped agent, or the path of a "
         "model.tar. (default: torchbeast-<date>-<time>; except in --mode train: the newest run)",
     )
@@ -210,6 +211,7 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--xpid",
+        type=not_empty,
         help="Name of a run or shipped agent, or path of a model.tar. (default: the newest run)",
     )
     add_intermediate_flag(parser)

@@ -216,6 +216,13 @@ def agent_type(text: str) -> str:
     )
 
 
+def not_empty(text: str) -> str:
+    """Parses a text of at least one character: an argparse type."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty: is a variable not set?")
+    return text
+
+
 def directory(text: str) -> str:
     """Parses a path, in which ``~`` and environment variables are expanded: an argparse type."""
     path = os.path.expandvars(os.path.expanduser(text))

@@ -94,7 +94,10 @@ def make_env(
         except TypeError as error:
             if render_mode is None:
                 raise
-            raise UsageError(f"'{env_id}' cannot be drawn: it takes no render_mode") from error
+            raise UsageError(
+                f"'{env_id}' cannot be drawn: it takes no render_mode (docs/networks.md has an "
+                "environment that does)"
+            ) from error
         env = _move_channels_first(env)
     if seed is not None:
         env.reset(seed=seed)

@@ -32,7 +32,8 @@ class FileWriter:
 
     ``fields`` are the columns of logs.csv, fixed for the run. With ``last_step`` the records of a
     run are resumed at that step: rows that a killed run wrote after its last checkpoint are
-    dropped. Without it the files of earlier records are renamed.
+    dropped. Without it the files of earlier records are renamed. If the run ``is_over`` nothing
+    will be learned, and meta.json stays that of the last start that learned.
 
     Scalars go to TensorBoard and, with ``use_wandb``, to Weights & Biases. Their configuration is
     ``meta`` with the flags of ``meta["args"]`` beside the other entries.
@@ -48,19 +49,20 @@ class FileWriter:
         fields: list[str],
         last_step: int | None = None,
         use_wandb: bool = False,
+        is_over: bool = False,
     ) -> None:
         self.path = run_files.run_path(savedir, xpid).absolute()
         self._fields = fields
         self._failed: set[str] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
         try:
-            self._open(meta, last_step)
+            self._open(None if is_over else meta, last_step)
             self._scalars = ScalarWriter(self.path, config, last_step, use_wandb=use_wandb)
             self._link_latest()
         except OSError as error:  # The disk is full, for example.
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
 
-    def _open(self, meta: dict[str, Any], last_step: int | None) -> None:
+    def _open(self, meta: dict[str, Any] | None, last_step: int | None) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         run_files.remove_temporary(self.path)
         self._handler = _QuietFileHandler(self.path / "out.log")
@@ -68,7 +70,8 @@ class FileWriter:
             EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
-        self._write_meta(meta)
+        if meta is not None:
+            self._write_meta(meta)
         resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
         resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))

@@ -57,6 +57,8 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
         is_run = any(map(os.path.exists, (run / name for name in RUN_FILES)))
         if os.path.exists(found) or (is_run and place != SHIPPED / xpid):
             return found
+    if xpid.endswith(".tar"):
+        return places[-1]
     is_shipped = intermediate_id is not None and os.path.exists(SHIPPED / xpid / "model.tar")
     return model_path(run_path(SHIPPED if is_shipped else savedir, xpid), intermediate_id)
 

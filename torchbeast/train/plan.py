@@ -39,6 +39,8 @@ log = logging.getLogger("torchbeast")
 MAX_RUN_NAME = 200
 # What the actor pool takes.
 MAX_UNROLL_LENGTH = 2**20
+# More than any machine has memory for: the flag has too many digits.
+MAX_ACTORS = 2**16
 # Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
 MAX_TMPDIR = 72
 RESERVED_NAMES = ("", ".", "..", "latest")
@@ -148,6 +150,8 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         )
     if config.learning.unroll_length > MAX_UNROLL_LENGTH:
         raise UsageError(f"--unroll_length must be at most {MAX_UNROLL_LENGTH:,}")
+    if config.machine.num_actors > MAX_ACTORS:
+        raise UsageError(f"--num_actors must be at most {MAX_ACTORS:,}")
     if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR:
         raise UsageError(
             f"TMPDIR={tempfile.gettempdir()} is too long for the paths of sockets: it may have "

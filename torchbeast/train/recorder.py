@@ -58,6 +58,7 @@ class Recorder:
             log_fields(names, config.network.use_popart),
             last_step=state.steps,
             use_wandb=config.output.logger == "wandb",
+            is_over=(state.steps or 0) >= config.optimizer.total_steps,
         )
         self.path = self._writer.path
         self.progress = Progress(

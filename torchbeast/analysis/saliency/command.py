@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import sys
 from pathlib import Path
@@ -184,8 +185,10 @@ def show(flags: argparse.Namespace, signals: StopSignals) -> None:
             make_directory(path.parent, f"--{flag}")
     keep_freed_pages()
     watchers = make_watchers(flags)
+    views = zip(*(watcher.steps for watcher in watchers), strict=False)
+    first = next(views)  # Until there is a frame, a signal ends the program at once.
     with signals:
-        films = watch(watchers, flags.num_frames, signals)
+        films = watch(watchers, itertools.chain([first], views), flags.num_frames, signals)
         save(flags, watchers, films, signals)
 
 

@@ -60,21 +60,23 @@ class Watcher(NamedTuple):
     directory: Path
 
 
-def watch(watchers: Sequence[Watcher], num_frames: int, signals: StopSignals) -> list[SaliencyFilm]:
+def watch(
+    watchers: Sequence[Watcher],
+    views: Iterable[tuple[Step, ...]],
+    num_frames: int,
+    signals: StopSignals,
+) -> list[SaliencyFilm]:
     """Makes the maps of all agents, frame by frame, until a signal comes.
 
     Args:
-        num_frames: how many frames they watch at most.
+        views: of each frame the agents' steps.
+        num_frames: how many frames there are at most.
         signals: entered; looked at after each frame.
 
     Returns:
-        A film of each agent, equally long, of at least one frame.
-
-    Raises:
-        UsageError: the game ends before the first frame.
+        A film of each agent, equally long.
     """
     films = [SaliencyFilm(watcher.explainer.trained.xpid, watcher.scores) for watcher in watchers]
-    views = zip(*(watcher.steps for watcher in watchers), strict=False)
     for view in track(views, total=num_frames, unit="frames"):
         for film, step in zip(films, view, strict=True):
             film.append(step)
