@@ -41,7 +41,7 @@ This page lists the flags of every program with their defaults, without a few th
 
 DEFAULT = re.compile(r"\s*\(default: (.*)\)$")
 # Placeholders and flags.
-CODE = re.compile(r"[\w/.-]*<\w+>[\w/.<>-]*[\w>]|--\w+|\$\w+")
+CODE = re.compile(r"[\w/.-]*<\w+>(?:[\w/.<>-]*[\w>])?|--\w+|\$\w+")
 
 
 def make_parser(program: str) -> argparse.ArgumentParser:
