@@ -1,7 +1,4 @@
 from tests.analysis.written_runs import find, write_run, write_table
-from torchbeast.analysis.common_scores import find_common
-from torchbeast.analysis.groups import group_runs
-from torchbeast.analysis.runs import find_runs
 from torchbeast.records.scores import SCORE_FIELDS
 
 
@@ -24,9 +21,7 @@ def test_a_run_that_lacks_a_game_counts_in_no_normalised_score(savedir):
     rows = [(200, 720, "", 1.7), (300, 1080, 14.6, 30.5)]
     flags = {"total_steps": 300, "use_popart": True}
     write_run(savedir / "popart-3", rows, seed=3, xpid="popart-3", **flags)
-    common = find_common(
-        group_runs(find_runs([savedir / f"popart-{i}" for i in (1, 2, 3)])), "steps"
-    )
+    common = find(savedir, names=[f"popart-{seed}" for seed in (1, 2, 3)])
     (popart,) = common.groups
     assert len(common.returns_at(popart, "Breakout", 200)) == 3
     pong, breakout = common.normalized(popart, ["Pong", "Breakout"], 200)

@@ -6,9 +6,6 @@ from PIL import Image
 from tests.analysis.written_runs import find, write_run, write_table
 from tests.conftest import ROOT
 from torchbeast.analysis import compare
-from torchbeast.analysis.common_scores import find_common
-from torchbeast.analysis.groups import group_runs
-from torchbeast.analysis.runs import find_runs
 from torchbeast.envs.human_scores import PUBLISHED
 from torchbeast.records.scores import SCORE_FIELDS
 
@@ -64,8 +61,7 @@ def test_three_seeds_have_an_interval(savedir, tmp_path):
     logs = [(100, 360, -20.7, 1.7), (200, 1800, 20.0, 30.5)]
     flags = {"total_steps": 300, "use_popart": True, "seed": 3, "xpid": "popart-3"}
     write_run(tmp_path / "popart-3", logs, **flags)
-    runs = find_runs([savedir / f"popart-{seed}" for seed in (1, 2, 3)])
-    common = find_common(group_runs(runs), "steps")
+    common = find(savedir, names=[f"popart-{seed}" for seed in (1, 2, 3)])
     lines = compare.format_comparison(common, 200)
     table = {line.strip().split("  ")[0]: line.split() for line in lines if line}
     assert table["Pong"][3:] == ["10.52", "[-3.05,", "20.00]"]

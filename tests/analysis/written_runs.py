@@ -22,6 +22,6 @@ def write_run(path, logs, **flags):
     return path
 
 
-def find(savedir, unit="steps", table=None):
-    runs = find_runs([savedir / name for name in ("popart-1", "popart-2", "clipped")])
+def find(savedir, unit="steps", table=None, names=("popart-1", "popart-2", "clipped")):
+    runs = find_runs([savedir / name for name in names])
     return find_common(group_runs(runs), unit, table)

@@ -26,8 +26,7 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
 
 def test_a_finished_run_that_is_started_again_keeps_its_meta_json(make_config, finished_run):
     before = (finished_run / "meta.json").read_text()
-    config = make_config("--learning_rate=1", "--total_steps=10")
-    plan = make_plan(config)
+    plan = make_plan(make_config("--learning_rate=1", "--total_steps=10"))
     Recorder(plan, resume_or_start(plan)).close()
     assert (finished_run / "meta.json").read_text() == before
     plan = make_plan(make_config("--total_steps=80"))

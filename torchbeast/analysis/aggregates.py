@@ -2,8 +2,7 @@
 of the Statistical Precipice" (arXiv:2108.13264).
 
 Scores are a list with an array per game. Its last axis is the seeds; leading axes, such as those of
-bootstrap samples, are kept. Games may have different numbers of seeds; then there is no
-interval over seeds.
+bootstrap samples, are kept. Games may have different numbers of seeds; then there is no interval.
 """
 
 from __future__ import annotations

@@ -154,18 +154,18 @@ class Responses:
             unknown = len(trained.games) > 1 and short_name(self.game) not in trained.games
             if tuple(trained.agent.config.observation_shape) != tuple(self._frames.shape[1:]):
                 self._leave_out(saved.agent, "sees other frames of")
-            elif is_untrained:  # It sees the game as the player does.
-                for name in ("frame_mean", "frame_scale"):
-                    own, of_player = (getattr(x.agent, name) for x in (trained, player))
-                    own[task] = of_player[player.task_or_first(self.game)]
-                self._grams[saved.path] = grams(trained.agent, self._frames, task)
-            elif shows_wrong_gray(self.game, trained.observation) != shows_wrong_gray(
-                self.game, player.observation
+            elif not is_untrained and (
+                shows_wrong_gray(self.game, trained.observation)
+                != shows_wrong_gray(self.game, player.observation)
             ):
                 self._leave_out(saved.agent, "sees other pictures of")
-            elif unknown:
+            elif unknown and not is_untrained:
                 self._leave_out(saved.agent, "does not know")
             else:
+                if is_untrained:  # It sees the game as the player does.
+                    for name in ("frame_mean", "frame_scale"):
+                        own, of_player = (getattr(x.agent, name) for x in (trained, player))
+                        own[task] = of_player[player.task_or_first(self.game)]
                 self._grams[saved.path] = grams(trained.agent, self._frames, task)
         return self._grams[saved.path]
 

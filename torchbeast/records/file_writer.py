@@ -56,13 +56,15 @@ class FileWriter:
         self._failed: set[str] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
         try:
-            self._open(None if is_over else meta, last_step)
+            self._open(last_step)
+            if not is_over:
+                self._write_meta(meta)
             self._scalars = ScalarWriter(self.path, config, last_step, use_wandb=use_wandb)
             self._link_latest()
         except OSError as error:  # The disk is full, for example.
             raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
 
-    def _open(self, meta: dict[str, Any] | None, last_step: int | None) -> None:
+    def _open(self, last_step: int | None) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         run_files.remove_temporary(self.path)
         self._handler = _QuietFileHandler(self.path / "out.log")
@@ -70,8 +72,6 @@ class FileWriter:
             EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
-        if meta is not None:
-            self._write_meta(meta)
         resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
         resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
         resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))

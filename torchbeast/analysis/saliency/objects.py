@@ -98,8 +98,8 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
     """Finds the objects of all moments by their colours, the most frequent kind first.
 
     An object is a connected place that differs from the median picture and from the picture's most
-    frequent colour, and that is not in one place from the moment before to this one: digits and
-    scenery are. Its colour is the most frequent one in it. The first moment of a game has none.
+    frequent colour, and that has not stayed in its place since the moment before, as digits and
+    scenery do. Its colour is the most frequent one in it. The first moment of a game has none.
     """
     median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
     found: dict[Colour, list[list[Places]]] = {}
