@@ -1,10 +1,11 @@
 #!/bin/bash
 # Several learners under SLURM, one on each node:
 #
-#   sbatch --nodes 2 deploy/slurm.sh --env six --use_popart --total_steps 3e9
+#   sbatch --job-name six-games --nodes 2 deploy/slurm.sh --env six --use_popart --total_steps 3e9
 #
 # The arguments are flags of torchbeast.polybeast. Runs go to $SAVEDIR, which all nodes must see. The job
-# is requeued when its time is over, and resumes: its name is the name of the run.
+# is requeued when its time is over, and resumes: its name is the name of the run. So give each run a name
+# of its own. With GPUs add --gpus-per-node 1: each learner uses one.
 #SBATCH --job-name=torchbeast
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=16

@@ -1,11 +1,11 @@
 #!/bin/bash
 # A learner on the first node of a SLURM job, and environment servers on the cores of all nodes, by Ray:
 #
-#   sbatch --nodes 4 deploy/slurm_ray.sh --env six --use_popart --num_actors 960 --total_steps 3e9
+#   sbatch --job-name six-games --nodes 4 deploy/slurm_ray.sh --env six --use_popart --num_actors 960 --total_steps 3e9
 #
 # The arguments are flags of torchbeast.polybeast. $LEARNER_CORES cores of the first node (8) are the
 # learner's. Runs go to $SAVEDIR. The job is requeued when its time is over, and resumes: its name is the
-# name of the run.
+# name of the run. So give each run a name of its own.
 #SBATCH --job-name=torchbeast-ray
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=64

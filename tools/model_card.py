@@ -145,7 +145,7 @@ def format_facts(agent: Path, meta: dict[str, Any]) -> str:
     facts = {
         "network": NETWORKS.get(args["agent_type"], args["agent_type"]) + heads,
         "games": ", ".join(map(short_name, meta["tasks"])) + f"; {meta['num_actions']} actions",
-        "pictures": f"those of {' and '.join(wrong)} lack some objects: the emulator's own gray, "
+        "frames": f"those of {' and '.join(wrong)} lack some objects: the emulator's own grayscale, "
         "which new runs do not use"
         if wrong
         else "",

@@ -143,7 +143,7 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 def format_table(runs: Runs, references: References) -> list[str]:
     """Returns a Markdown table with a row for each game and a column for each arm.
 
-    A cell has the numbers of the arm's seeds.
+    A cell has the mean of the arm's seeds, in the last row the figure of each seed.
     """
 
     def row(name: str, random: str, cells: Sequence[str], single: str) -> str:
@@ -155,13 +155,12 @@ def format_table(runs: Runs, references: References) -> list[str]:
     ]
     for game, (random, _) in references.items():
         *cells, single = (
-            ", ".join(map(format_score, scores_of(runs[arm], game)))
-            for arm in (*ARMS, f"{SINGLE}-{game}")
+            format_score(mean_score(runs[arm], game)) for arm in (*ARMS, f"{SINGLE}-{game}")
         )
         lines.append(row(game, format_score(random), cells, single))
     figures = [figures_of(runs[arm], references) for arm in ARMS]
     cells = [", ".join(f"{figure:.2f}" for figure in seeds) for seeds in figures]
-    return [*lines, row("median, normalised", "0", cells, "1")]
+    return [*lines, row("median normalised score, each seed", "0", cells, "1")]
 
 
 def format_score(value: float) -> str:
@@ -191,7 +190,7 @@ def draw(runs: Runs, references: References, path: Path) -> None:
     """Draws the score of each seed at the end, an arm in a row: the medians, then each game."""
     from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 
-    median = "Median of the games, normalised"
+    median = "Median normalised score"
     marks = {median: (0.0, 1.0), **references}
     figure, panels = make_panels(list(marks), width=3.6, height=2.4)
     for panel, (title, (random, single)) in zip(panels, marks.items(), strict=True):

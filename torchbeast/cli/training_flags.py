@@ -129,7 +129,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--beta",
         type=fraction,
         default=AgentConfig().beta,
-        help="PopArt's step size. (default: %(default)s)",
+        help="PopArt's step size, per value target. (default: %(default)s)",
     )
     add("--beta_per", choices=["target", "batch"], default="target", help=argparse.SUPPRESS)
     add(
@@ -142,8 +142,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--unit_statistics",
         action="store_true",
-        help="PopArt's statistics start at mean 0 and deviation 1. "
-        "(default: at those of random play)",
+        help="PopArt's statistics start at mean 0 and deviation 1, not at those of random play.",
     )
     add_optimizer_flags(parser)
 

@@ -76,7 +76,7 @@ class AgentOutput(NamedTuple):
     """What the agent computed from a row. In a rollout: from the row before."""
 
     action: Tensor
-    """int64 ``[T, B, 1]``, sampled from the policy."""
+    """int64 ``[T, B, 1]``: sampled from the policy, or the most probable one in ``eval`` mode."""
 
     policy_logits: Tensor
     """float32 ``[T, B, A]``, of the policy that acted."""
