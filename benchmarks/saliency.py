@@ -73,7 +73,7 @@ def choose_places(count: int) -> list[tuple[int, int]]:
 
 
 def largest_difference(outputs: Outputs, slow: np.ndarray, places: list[tuple[int, int]]) -> float:
-    """Of both maps at ``places`` from the plain loop's scores, as a share of its peak."""
+    """How far both maps are from the plain loop's scores at ``places``, as a share of its peak."""
     maps = (
         Score("policy", "policy", "logits²/2")(outputs, 0),
         Score("value", "value", "sigma²/2")(outputs, 0),

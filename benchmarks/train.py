@@ -159,7 +159,7 @@ def seconds_by_purpose(root: int) -> dict[str, float]:
 
 
 def rows(run: Path) -> list[dict[str, str]]:
-    """Of a run's logs.csv."""
+    """The rows of a run's logs.csv."""
     try:
         with open(run / "logs.csv") as file:
             return list(csv.DictReader(file))

@@ -46,7 +46,7 @@ def test_a_hung_environment_is_replaced_and_shows_where_it_hung(
     assert code == 0, err
     assert (tmp_path / "hung").exists()
     assert "hung for 1 s, restarting it (1 of 5" in err
-    assert "in hang_once" in err  # Of the traceback.
+    assert "in hang_once" in err  # From the traceback.
     assert (tmp_path / "closed").exists()
 
 
@@ -72,7 +72,7 @@ def test_an_environment_that_hangs_when_it_is_made_shows_where(start, tmp_path, 
     ).finish()  # fmt: skip
     assert code == 1, err
     assert "hung for 1 s" in err
-    assert "in hang_again" in err  # Of the traceback.
+    assert "in hang_again" in err  # From the traceback.
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_environment_that_hangs_at_the_start_is_given_up_after_the_same_time(
     code, out, err = run.finish(timeout=120)
     assert (code, out) == (1, "")
     assert err.endswith(f"{program}: error: {env_id}: it hung for 2 s\n")
-    assert "in __init__" in err or "in hang_once" in err  # Of the traceback.
+    assert "in __init__" in err or "in hang_once" in err  # From the traceback.
     assert not list(tmp_path.glob("runs/*"))
 
 

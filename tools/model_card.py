@@ -44,7 +44,7 @@ from torchbeast.runtime.threads import available_cores
 
 EPISODES = 30  # Full games of each game and policy.
 MANY_GAMES = 20  # From so many games on a third will do.
-SEED = 100  # Of the games; training begins with other ones.
+SEED = 100  # For the games; training begins with other ones.
 NETWORKS = {"resnet": "IMPALA ResNet", "atari": "shallow CNN", "aaa": "attention-augmented agent"}
 # By game and policy: the returns of full games.
 Returns = dict[str, dict[str, list[float]]]
@@ -145,8 +145,8 @@ def format_facts(agent: Path, meta: dict[str, Any]) -> str:
     facts = {
         "network": NETWORKS.get(args["agent_type"], args["agent_type"]) + heads,
         "games": ", ".join(map(short_name, meta["tasks"])) + f"; {meta['num_actions']} actions",
-        "frames": f"those of {' and '.join(wrong)} lack some objects: the emulator's own grayscale, "
-        "which new runs do not use"
+        "frames": f"those of {' and '.join(wrong)} lack some objects: the emulator's own "
+        "grayscale, which new runs do not use"
         if wrong
         else "",
         "rewards": "clipped to [-1, 1]" if clipped else "as the games pay",

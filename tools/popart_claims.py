@@ -39,7 +39,7 @@ CLAIMS = (
 )
 SINGLE = "single"
 RESAMPLES = 10_000
-AHEAD = 4  # Of six games.
+AHEAD = 4  # In so many of the six games.
 
 Runs = Mapping[str, Sequence[RunRecords]]  # By arm.
 References = Mapping[str, tuple[float, float]]  # By game: scores of random play and of one agent.
@@ -58,7 +58,7 @@ class Claim(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """Of the arms' mean figures."""
+        """The difference of the arms' mean figures."""
         return float(self.one.mean() - self.other.mean())
 
     @property

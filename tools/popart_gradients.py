@@ -23,7 +23,7 @@ from torchbeast.records.csv_tables import Table
 DRAWN = ("raw", "raw-heads", "raw-popart")
 SMOOTHED = 9  # Records that a drawn point is the median of; one batch says little.
 
-Records = Sequence[Table]  # Of an arm's seeds.
+Records = Sequence[Table]  # One for each seed of an arm.
 
 
 def read_records() -> dict[str, list[Table]]:

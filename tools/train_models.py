@@ -32,10 +32,10 @@ from torchbeast.runtime.threads import StopSignals
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"
-MAX_ROWS = 250  # Of logs.csv: as many as a curve shows.
-MAX_CELLS = 18_000  # Of it, too, for agents of many games.
-MAX_COPIES = 3  # Of the filters, from within training.
-# Of a checkpoint: what is needed to resume a run, but not to play.
+MAX_ROWS = 250  # Rows of logs.csv: as many as a curve shows.
+MAX_CELLS = 18_000  # Cells of logs.csv, for agents of many games.
+MAX_COPIES = 3  # Copies of the filters, from within training.
+# What a checkpoint has for resuming a run, and playing does not need.
 LEFT_OUT = {"optimizer_state_dict", "progress", "random_state", "seed", "skipped_updates"}
 
 
@@ -84,7 +84,7 @@ def round_numbers(row: str) -> str:
 def ship(run: Path, target: Path) -> None:
     """Copies a run into models/ in its small form, in the place of what was there."""
     contents = checkpoint.load(run / "model.tar")
-    # Of the agent before; notes.md stays.
+    # Those of the agent before; notes.md stays.
     shutil.rmtree(target / "intermediate", ignore_errors=True)
     for name in ("evaluation.json", "scores.csv"):
         (target / name).unlink(missing_ok=True)

@@ -175,5 +175,5 @@ def test_targets_are_normalised_by_a_mean_that_float32_does_not_have():
     layer.set_statistics([(30000.001, 0.01)])
     target, task = torch.tensor([30000.0]), torch.tensor([0])
     sums = layer.sum_own_targets(target, task)
-    normalized, _, _ = layer.normalize(sums, task, target, target, target)
+    normalized, _, _ = layer.normalize(layer.loss_moments(sums), task, target, target, target)
     torch.testing.assert_close(normalized, torch.tensor([-0.1]), rtol=1e-3, atol=0)

@@ -43,7 +43,7 @@ def collect(env, policy_version=None, version=0):
 
 def test_numbers_of_a_whole_batch_come_back():
     versions = torch.full((T + 1, B), 7)
-    versions[0] = -1000  # Of the rollout before.
+    versions[0] = -1000  # In the rollout before.
     parts = [collect(make_env(), versions, 10) for _ in range(3)]
     whole = join_parts(join_parts(*parts[:2]), parts[2])
     stats = read_stats(whole, torch.tensor(0.5), LOSS)

@@ -16,7 +16,7 @@ using FilterGradientTest = ConvolutionTest;
 TEST_P(FilterGradientTest, AgreesWithPlainLoops) {
   const std::vector<uint16_t> bits = inputs.Bits(), gradient_bits = gradients.Bits();
   FilterGradient filter_gradient(shape, *backend);
-  // Of two pictures: as they are, and positive.
+  // The gradient of two pictures: as they are, and positive.
   filter_gradient.Add(bits.data(), false, gradient_bits.data());
   filter_gradient.Add(bits.data(), true, gradient_bits.data());
   std::vector<float> weights(weight.size()), biases(bias.size());

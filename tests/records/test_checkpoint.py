@@ -111,9 +111,9 @@ def test_a_checkpoint_survives_kills_at_any_moment(tmp_path):
 @pytest.mark.parametrize(
     ("contents", "emulator_gray"),
     [
-        ({"agent": {}}, True),  # Of a version that drew AirRaid wrong.
+        ({"agent": {}}, True),  # A version that drew AirRaid wrong.
         ({"agent": {}, "emulator_gray": False}, False),
-        ({}, False),  # Of 2019.
+        ({}, False),  # 2019.
     ],
 )
 def test_an_agent_sees_the_gray_that_it_learned_with(contents, emulator_gray):

@@ -105,7 +105,7 @@ def test_a_run_that_cannot_begin_is_not_the_latest(make, tmp_path, monkeypatch):
     monkeypatch.setattr(file_writer, "ScalarWriter", partial(_raise, UsageError("no network")))
     with pytest.raises(UsageError, match="no network"):
         FileWriter(str(tmp_path), "other", {"args": {}}, FIELDS, None)
-    logging.getLogger().handlers.pop().close()  # Of its out.log.
+    logging.getLogger().handlers.pop().close()  # The handler of its out.log.
     assert (tmp_path / "latest").resolve().name == "run"
 
 

@@ -1,11 +1,10 @@
 import fcntl
 import multiprocessing
-import shutil
 
 import pytest
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.run_lock import check_writable, lock_run, reserve_name
+from torchbeast.records.run_lock import lock_run, reserve_name
 
 
 def hold(savedir, pipe):
@@ -64,19 +63,3 @@ def test_runs_that_start_in_the_same_second_have_different_names(tmp_path):
     (tmp_path / "logs").symlink_to(tmp_path / "not mounted")
     with pytest.raises(UsageError, match="Cannot write to --savedir"):
         reserve_name(str(tmp_path / "logs" / "torchbeast"), "a")
-
-
-def test_a_directory_is_checked_before_it_is_made(tmp_path):
-    check_writable(str(tmp_path / "a"), "b")
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*file is no directory"):
-        check_writable(str(tmp_path / "file"), "b")
-
-
-def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)._replace(free=4096)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(UsageError, match=r"Cannot write to --savedir .*: 4,096 bytes are free"):
-        check_writable(str(tmp_path), "run")
-    assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ def tls():
 
 @pytest.fixture(scope="module")
 def address(tls):
-    """Of a server that has the run's certificate, and wants it of its clients."""
+    """The address of a server that has the run's certificate, and wants it of its clients."""
     with mock_server(tls) as port:
         yield f"localhost:{port}"
 

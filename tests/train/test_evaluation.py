@@ -177,7 +177,7 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
 
 
 def test_an_evaluation_may_last_longer_if_its_steps_do_not(make_run, monkeypatch, caplog):
-    monkeypatch.setattr(evaluation, "HANG_S", 9.0)  # Of ten seconds of steps.
+    monkeypatch.setattr(evaluation, "HANG_S", 9.0)  # A game takes ten seconds.
     game = "--env=tests.odd_games:Slow-v0"
     run = make_run("--evaluate_every=100", "--evaluation_episodes=1", game, "--step_timeout_s=5")
     run.reach(100)

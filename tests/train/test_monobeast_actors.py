@@ -56,7 +56,7 @@ def test_an_environment_that_raises_again_and_again_ends_the_run(caplog, name, e
     )
     assert "(2 of 5 failures within 900 s)" in second
     assert len(caplog.messages) == 5
-    assert all("in fail" in message for message in caplog.messages)  # Of the traceback.
+    assert all("in fail" in message for message in caplog.messages)  # From the traceback.
 
 
 @pytest.mark.parametrize("name", ["LeavesAProcess", "ClosesItsPipe"])

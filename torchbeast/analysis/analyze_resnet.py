@@ -333,7 +333,7 @@ def run_pairwise(flags: argparse.Namespace) -> None:
         a, b = (filters.read_weights(state["model_state_dict"])[layer] for state in states)
     except KeyError as error:
         raise UsageError(f"Both checkpoints must be of ResNets: no {error}") from error
-    if a.shape != b.shape:  # Of agents that see other frames.
+    if a.shape != b.shape:  # The agents see frames of other shapes.
         raise UsageError(
             f"The filters of {layer} cannot be compared: {list(a.shape)} and {list(b.shape)}; "
             "choose another --layer"

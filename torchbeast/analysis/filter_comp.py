@@ -52,7 +52,7 @@ class RunAgent(NamedTuple):
     games: frozenset[str] = frozenset()
     """Short names of what it learned; empty if that is unknown."""
     seed: int | None = None
-    """Of its run; None if that is unknown."""
+    """The seed of its run; None if that is unknown."""
 
     @property
     def newest(self) -> Path:

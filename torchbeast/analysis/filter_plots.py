@@ -13,7 +13,7 @@ from torchbeast.analysis.panels import COLUMNS, PALETTE, add_legend, make_panels
 # A colour per section of the network and a marker per position in it can be told apart better than
 # fifteen colours.
 POSITION_MARKERS = ("o", "s", "^", "v", "D")
-MARGIN = 0.05  # Of the range of values, above and below.
+MARGIN = 0.05  # Space above and below, as a share of the range of values.
 # The comparisons of a summary, from above.
 KINDS = {
     "single_single": "one game, another game",

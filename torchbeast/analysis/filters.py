@@ -20,7 +20,7 @@ from torchbeast.models import Agent
 
 SECTIONS = 3
 MAX_SWEEPS = 100
-STARTS = 20  # Of which the best is taken.
+STARTS = 20  # The best result is taken.
 
 # By the name of the layer: [O, I, k, k] of a convolution, [F, C, h * w] of "fc", if it is known.
 Weights = dict[str, np.ndarray]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = 3
-# Of Okabe and Ito (2008), which colour-blind readers can tell apart; in every figure, by index.
+# The colours of Okabe and Ito (2008), which colour-blind readers can tell apart, by index.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")
 # Labels of what curves are drawn against, by field of ``torchbeast.analysis.runs.Curve``.
 X_LABELS = {
@@ -16,7 +16,7 @@ X_LABELS = {
     "game_steps": "agent steps in this game",
     "hours": "hours",
 }
-# Of a heading that fits into a figure's width, about.
+# About how many characters of a heading fit into an inch of the figure's width.
 CHARACTERS_PER_INCH = 11
 
 

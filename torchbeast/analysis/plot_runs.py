@@ -23,7 +23,7 @@ from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
 
-# Of the references' lines, in their order.
+# The line styles of the references, in their order.
 REFERENCE_STYLES = ("-", "--", ":", "-.")
 
 

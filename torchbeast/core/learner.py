@@ -34,7 +34,7 @@ class Part(NamedTuple):
     """What is kept of a part of a batch, on the device."""
 
     gradients: list[Tensor]
-    """Of all parameters, in their order."""
+    """The gradients of all parameters, in their order."""
     stats: PartStats
     target_sums: TargetSums | None
     """With PopArt."""
@@ -159,13 +159,13 @@ class Learner:
         gradients = _own(
             torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
         )
-        popart, sums = self._popart, losses.target_sums
-        if popart is not None and sums is not None:
+        popart, moments = self._popart, losses.moments
+        if popart is not None and moments is not None:
             weight, bias = (
                 next(g for g, p in zip(gradients, self._parameters, strict=True) if p is q)
                 for q in (popart.weight, popart.bias)
             )
-            popart.rescale_gradients(weight, bias, popart.loss_moments(sums))
+            popart.rescale_gradients(weight, bias, moments)
         return gradients
 
     def _update(self, batch: Part) -> None:

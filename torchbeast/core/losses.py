@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchbeast.core import vtrace
-from torchbeast.core.popart import PopArtLayer, TargetSums
+from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
 from torchbeast.core.types import AgentOutput, EnvOutput
 
 
@@ -50,6 +50,9 @@ class Losses(NamedTuple):
 
     target_sums: TargetSums | None = None
     """Sums of ``vs`` and rewards, which move PopArt's statistics; None without PopArt."""
+
+    moments: Moments | None = None
+    """PopArt's statistics that normalise the loss; None without PopArt."""
 
     @property
     def total(self) -> Tensor:
@@ -104,11 +107,12 @@ def rollout_losses(
         actor.policy_logits[1:], logits_tm1, a_tm1, discount_t, r_t, v_tm1, bootstrap_v
     )
 
-    sums, value_targets, values = None, vs, normalized_v_tm1
+    sums, moments, value_targets, values = None, None, vs, normalized_v_tm1
     if isinstance(agent.baseline, PopArtLayer):
         sums = agent.baseline.sum_own_targets(vs, task_tm1, reward_t, is_step)
+        moments = agent.baseline.loss_moments(sums)
         value_targets, values, advantages = agent.baseline.normalize(
-            sums, task_tm1, vs, normalized_v_tm1, advantages
+            moments, task_tm1, vs, normalized_v_tm1, advantages
         )
 
     log_policy = torch.log_softmax(logits_tm1, dim=-1)
@@ -131,4 +135,5 @@ def rollout_losses(
         task=task_tm1,
         is_step=is_step,
         target_sums=sums,
+        moments=moments,
     )

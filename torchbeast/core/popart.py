@@ -267,20 +267,21 @@ class PopArtLayer(nn.Module):
         return self.moved(sums) if self.moves_first else self.moments
 
     def normalize(
-        self, sums: TargetSums, task: Tensor, targets: Tensor, values: Tensor, advantages: Tensor
+        self, new: Moments, task: Tensor, targets: Tensor, values: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Puts the targets, values and advantages of a loss into normalised units, ``[T, B]``.
 
-        The statistics are those of :meth:`loss_moments`. Values are converted from the present
-        ones, so that no weight has to move before the gradient is known.
+        Values are converted from the present statistics, so that no weight has to move before the
+        gradient is known.
 
         Args:
+            new: the statistics of the loss: :meth:`loss_moments`.
             task: int64, whose statistics each step has.
             targets: in units of return.
             values: normalised by the present statistics, as from :meth:`forward`.
             advantages: in units of return.
         """
-        old, new = self.moments, self.loss_moments(sums)
+        old = self.moments
         scale, shift = old.sigma / new.sigma, (old.mu - new.mu) / new.sigma
         # In float64: rounded to float32, a mu of 30,000 is off by 0.001.
         mu, sigma, scale, shift = (x[task] for x in (new.mu, new.sigma, scale, shift))

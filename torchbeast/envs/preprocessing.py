@@ -56,7 +56,7 @@ class FrameFormat(NamedTuple):
     """What a picture is made of."""
 
     colour: bool
-    num_pictures: int  # Of the last agent steps, the newest last.
+    num_pictures: int  # One for each of the last agent steps, the newest last.
 
 
 FRAME_FORMATS = {

@@ -175,5 +175,5 @@ def name_actions(env: gymnasium.Env) -> list[str]:
 
 def actions_of_games(env: str | None = None) -> dict[str, list[str]]:
     """Returns the action names of the games that ``--env`` names (None: of all), by id."""
-    games = tuple(games_by_name().values()) if env is None else parse_games(env)
-    return {game: action_names(game) for game in games}
+    ids = tuple(games_by_name().values()) if env is None else parse_games(env)
+    return {env_id: action_names(env_id) for env_id in ids}

@@ -169,7 +169,7 @@ class ConvLSTM(nn.Module):
         self.of_hidden = nn.Conv2d(
             num_channels, 4 * num_channels, kernel_size=3, padding=1, bias=False
         )
-        # Of the input, forget and output gates.
+        # One for the input, the forget and the output gate.
         self.peepholes = nn.Parameter(torch.zeros(3, *self.shape))
 
     def forward(

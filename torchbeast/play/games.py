@@ -31,7 +31,7 @@ log = logging.getLogger("torchbeast")
 
 # Games played side by side, in batches of one forward pass.
 PARALLEL_GAMES = 8
-# Of a custom environment. An emulator ends its games after as many: 108,000 frames.
+# A game of a custom environment ends here at the latest; one of the emulator after as many steps.
 MAX_GAME_STEPS = 27_000
 
 

@@ -59,7 +59,7 @@ CONTENTS: dict[str, Any] = {
         "returns": list[list[float]],
         "games": list[Count],
     },
-    "stats": {"step": Count},  # Of 2019.
+    "stats": {"step": Count},  # In checkpoints of 2019.
 }
 META = {
     "args": dict[str, bool | int | float | str | None],

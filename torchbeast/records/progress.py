@@ -37,7 +37,7 @@ class GameSnapshot(NamedTuple):
     """How much the newer half of the last full games returned more than the older half."""
 
     entropy: float | None
-    """Of the policy, in nats; mean over the game's last steps that were learned from."""
+    """The policy's entropy in nats; mean over the game's last steps that were learned from."""
 
     mu: float | None
     """PopArt's statistics; None without PopArt."""
@@ -114,8 +114,8 @@ NUM_POINTS = 30
 class Progress:
     """Collects learner steps and scores, and says at any moment how a run stands.
 
-    Learner threads call :meth:`record`, any thread :meth:`record_evaluation`, one other thread the
-    rest.
+    Learner threads call :meth:`record`, any thread :meth:`record_evaluation` and :meth:`seconds`,
+    one other thread the rest.
     """
 
     def __init__(

@@ -6,32 +6,10 @@ import contextlib
 import fcntl
 import itertools
 import os
-import shutil
 from collections.abc import Iterator
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.run_files import run_path
-
-# Smaller than any run with its checkpoint.
-MIN_FREE_BYTES = 2**20
-
-
-def check_writable(savedir: str, xpid: str) -> None:
-    """Checks that a run can be written to ``savedir``, without writing anything.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    path = run_path(savedir, xpid).absolute()
-    # Not Path.exists(), which raises for what is in a directory that this user may not enter.
-    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
-    if not nearest.is_dir():
-        raise UsageError(f"Cannot write to --savedir {savedir}: {nearest} is no directory")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"Cannot write to --savedir {savedir}: no permission to write {nearest}")
-    disk = shutil.disk_usage(nearest)
-    if disk.total and disk.free < MIN_FREE_BYTES:  # Some file systems do not tell.
-        raise UsageError(f"Cannot write to --savedir {savedir}: {disk.free:,} bytes are free")
 
 
 def reserve_name(savedir: str, xpid: str) -> str:

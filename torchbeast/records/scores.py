@@ -72,7 +72,7 @@ class Evaluation(NamedTuple):
     """Agent steps that the evaluated agent was trained for."""
 
     scores: tuple[GameScore, ...]
-    """Of every game, under each of ``POLICIES``."""
+    """The results of every game, under each of ``POLICIES``."""
 
     def select(self, policy: str) -> tuple[GameScore, ...]:
         """Returns the scores under one policy, in the order of the games."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Of any text, and of any list: what is longer is no name and no list of games or returns.
+# The longest text and list that is read: no name and no list of games or returns is longer.
 MAX_TEXT, MAX_LIST = 4096, 1000
 MAX_FLOAT = torch.finfo(torch.float32).max
 

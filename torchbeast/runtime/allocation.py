@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 # Environments of a run that does not ask for a number. Runs of many games have more.
 DEFAULT_NUM_ACTORS = 16
-# Of one connection of the actor pool, of which a server has one.
+# A server has one connection with the actor pool, and all its environments share it.
 MAX_ENVIRONMENTS_PER_STREAM = 1024
 
 

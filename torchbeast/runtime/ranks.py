@@ -46,7 +46,7 @@ VARIABLES = {
 class Ranks:
     """The ranks of a run, seen by one of them. The default is the only rank there is.
 
-    With more than one rank, :func:`join_ranks` must be active.
+    The methods are for more than one rank, while :func:`join_ranks` is active.
     """
 
     index: int = 0
@@ -75,8 +75,6 @@ class Ranks:
         Raises:
             RunError: another rank ended or did not answer.
         """
-        if self.count == 1:
-            return
         with _named_errors():
             for kind in sorted({(str(t.dtype), str(t.device)) for t in tensors}):
                 group = [t for t in tensors if (str(t.dtype), str(t.device)) == kind]
@@ -92,8 +90,6 @@ class Ranks:
         Raises:
             RunError: another rank ended or did not answer.
         """
-        if self.count == 1:
-            return [tensor]
         tensor = tensor.contiguous()
         gathered = [torch.empty_like(tensor) for _ in range(self.count)]
         with _named_errors():
@@ -109,9 +105,6 @@ class Ranks:
         Raises:
             RunError: another rank ended or did not answer.
         """
-        if self.count == 1:
-            assert contents is not None
-            return contents
         file = io.BytesIO()
         with _named_errors():
             if contents is not None:
@@ -243,7 +236,7 @@ def _named_errors() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:  # Of torch.distributed, and of gloo below it.
+    except RuntimeError as error:  # From torch.distributed, or from gloo below it.
         raise RunError(
             "another rank of this run ended or does not answer; what it printed says why "
             f"({first_line(error)})"

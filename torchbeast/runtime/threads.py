@@ -27,7 +27,7 @@ def available_cores(num_processes: int = 1) -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    # Of cgroup v2 and v1. Without a quota it is max and -1; elsewhere there are no such files.
+    # The files of cgroup v2 and v1. Without a quota they hold max and -1; elsewhere there are none.
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with contextlib.suppress(OSError, ValueError):
             quota, period = map(int, " ".join((CGROUP / n).read_text() for n in names).split())

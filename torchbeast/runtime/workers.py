@@ -37,6 +37,8 @@ MAX_START_ATTEMPTS = 20
 # OPEN_MAX of macOS: what a process there may have.
 MACOS_OPEN_FILES = 10240
 
+# What the fork server of this process imports.
+_forked_modules = ["torchbeast.runtime.fork_server"]
 # In a fork server and its children: the process id of the fork server.
 _fork_server_pid: int | None = None
 
@@ -131,11 +133,13 @@ def fork_context(*modules: str) -> ForkServerContext:
     """Makes a ``multiprocessing`` context whose children are forks of a fresh process with
     ``modules``.
 
-    That process has no threads. The first child starts it, unless ``forkserver.ensure_running()``
-    did. On Linux it ends with the thread that started it, so that thread must outlive the children.
+    A program has one such process, with the modules of all calls before its start. It has no
+    threads. The first child starts it, unless ``forkserver.ensure_running()`` did. On Linux it ends
+    with the thread that started it, so that thread must outlive the children.
     """
+    _forked_modules.extend(module for module in modules if module not in _forked_modules)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torchbeast.runtime.fork_server", *modules])
+    context.set_forkserver_preload(_forked_modules)
     return context
 
 

@@ -56,14 +56,14 @@ class ClusterConfig(NamedTuple):
     """The servers of one learner."""
 
     address: str
-    """Of the cluster's head, or ``auto``."""
+    """The address of the cluster's head, or ``auto``."""
     served: ServedGames
     loads: tuple[ServerLoad, ...]
-    """Of each server."""
+    """What each server plays."""
     log_file: str
     """Gets what Ray and the environments print."""
     version: str = torchbeast.__version__
-    """That all machines must have."""
+    """The version that all machines must have."""
 
 
 class Introduction(NamedTuple):
@@ -208,7 +208,7 @@ def _drive(config: ClusterConfig, tls: Sequence[str], pipe: Connection) -> None:
     begin_worker()
     import ray
 
-    with contextlib.suppress(OSError):  # Of several ranks some may not see the run's directory.
+    with contextlib.suppress(OSError):  # Not every rank may see the run's directory.
         file = os.open(config.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, 1)
         os.dup2(file, 2)
@@ -232,7 +232,7 @@ def _connect(address: str) -> None:
     try:
         # Without a runtime_env: a submitted job has one, which this one would contradict.
         ray.init(address, logging_level=logging.ERROR)
-    except Exception as error:  # Of many types.
+    except Exception as error:  # Ray raises many types.
         text = " ".join(str(error).split()).rstrip(".")
         raise UsageError(
             f"--ray_address {address}: {text or type(error).__name__}. Every machine of the "
@@ -277,7 +277,7 @@ class _Driver:
         self._awaited: dict[Any, _Actor] = {}  # By the reference of a result.
         self._present: set[int] = set()  # Servers that have an actor.
         self._listening: set[int] = set()
-        self._early_deaths = 0  # Of actors that never had a game, in succession.
+        self._early_deaths = 0  # How many actors in succession died before they had a game.
         self._starts = [0] * len(config.loads)
         self._failures = Failures(len(config.loads), config.served.step_timeout_s)
         self._told, self._next_telling = -1, time.monotonic() + PROGRESS_INTERVAL_S

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from torchbeast.records.run_lock import check_writable, lock_run, reserve_name
+from torchbeast.records.run_lock import lock_run, reserve_name
 from torchbeast.runtime.ranks import join_ranks
 from torchbeast.train.config import TrainingConfig
 from torchbeast.train.plan import RunPlan, make_plan
@@ -34,7 +34,6 @@ def open_run(plan: RunPlan) -> Iterator[RunPlan]:
     output = plan.config.output
     with contextlib.ExitStack() as stack:
         if plan.ranks.is_first:
-            check_writable(output.savedir, plan.xpid)
             if output.xpid is None:
                 plan = plan._replace(xpid=reserve_name(output.savedir, plan.xpid))
             stack.enter_context(lock_run(output.savedir, plan.xpid))

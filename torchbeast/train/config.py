@@ -139,7 +139,7 @@ class TrainingConfig(NamedTuple):
     pool: PoolConfig
     servers: ServersConfig
     args: Mapping[str, Any]
-    """All flags as they were given, for meta.json."""
+    """The values of all flags, for meta.json."""
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> TrainingConfig:

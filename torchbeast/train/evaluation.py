@@ -27,7 +27,7 @@ log = logging.getLogger("torchbeast")
 
 # The agent that is being evaluated; in the run's directory, removed when the run ends.
 CHECKPOINT_NAME = "evaluated.tar"
-# Of games and of sampled actions, in every evaluation the same: differences are the agent's.
+# The same games and random numbers in every evaluation: differences are the agent's.
 SEED = 0
 # Where cores are scarce, training goes first.
 NICENESS = 10
@@ -105,7 +105,8 @@ class AgentEvaluator:
     """Has the agent evaluated every so many steps.
 
     While an evaluation is under way, the next is left out: steps of evaluations are comparable
-    between runs, and training never waits. A failure is reported and never ends the run.
+    between runs, and training waits for no more than the agent's checkpoint. A failure is reported
+    and never ends the run.
 
     The learner's threads call :meth:`request_if_due`, the main thread all else.
     """
@@ -139,7 +140,7 @@ class AgentEvaluator:
         self._connection: Any = None
         self._context = fork_context()
         self._timeout_s = max(HANG_S, plan.config.step_timeout_s)
-        # Of the last evaluation.
+        # When the last evaluation was.
         self._step, self._seconds = learned, 0.0
         self._reported: set[str] = set()
 

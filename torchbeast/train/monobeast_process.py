@@ -267,7 +267,7 @@ def _fill_buffers(
 
 
 def _receive_buffers(pipe: Any) -> Iterator[int]:
-    """The buffers to fill, until the pipe is closed. Asking for the next one returns the last."""
+    """Yields the buffers to fill, and gives each back to the learner; ends with the pipe."""
     while True:
         try:
             buffer = pipe.recv()

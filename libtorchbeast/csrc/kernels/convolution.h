@@ -64,7 +64,7 @@ class Convolution {
   const ConvolutionShape shape_;
   const ConvolutionBackend& backend_;
   BorderedPicture picture_;
-  Bfloats weights_;  // Of the products.
+  Bfloats weights_;  // The weights of the products.
   ConvolutionProducts products_;
   std::vector<float> bias_;  // [outputs]
 };

@@ -27,7 +27,7 @@ AMX inline void StoreSums(float* sums) {
   _tile_stored(3, sums + 3 * kMatrixFloats, kTileBytes);
 }
 
-// Of the first position: those that a step multiplies.
+// The inputs of the first position: those that a step multiplies.
 inline const uint16_t* InputsOf(const ConvolutionProducts& products, const uint16_t* inputs,
                                 int64_t step) {
   const int64_t y = step / products.steps();
@@ -39,7 +39,7 @@ inline bool IsShort(const ConvolutionProducts& products, int64_t step) {
   return (step % products.steps() + 1) * kTileRows > products.pairs();
 }
 
-// Of 64 positions.
+// Sums at 64 positions.
 AMX void SumTo16Outputs(const ConvolutionProducts& products, const uint16_t* inputs, float* sums) {
   const int64_t stride = 2 * products.inputs, next = kTileRows * products.inputs;
   const uint16_t* weights = products.weights;
@@ -72,7 +72,7 @@ AMX void SumTo16Outputs(const ConvolutionProducts& products, const uint16_t* inp
   StoreSums(sums);
 }
 
-// Of 32 positions.
+// Sums at 32 positions.
 AMX void SumTo32Outputs(const ConvolutionProducts& products, const uint16_t* inputs, float* sums) {
   const int64_t stride = 2 * products.inputs, next = kTileRows * products.inputs;
   const uint16_t* weights = products.weights;

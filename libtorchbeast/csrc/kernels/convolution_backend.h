@@ -38,7 +38,7 @@ struct ConvolutionProducts {
   int64_t steps() const { return (pairs() + kGroup - 1) / kGroup; }
   int64_t groups() const { return outputs / kGroup; }
 
-  // Of row `y` of the filters: a pair and its neighbours for a group of outputs, [16, 2].
+  // Weights in row `y` of the filters: a pair and its neighbours for a group of outputs, [16, 2].
   const uint16_t* Weights(int64_t y, int64_t pair, int64_t group) const {
     const int64_t matrix = (y * steps() + pair / kGroup) * groups() + group;
     return weights + matrix * kMatrixBfloats + pair % kGroup * kVectorBfloats;
@@ -49,7 +49,7 @@ struct ConvolutionProducts {
 struct FilterGradientProducts {
   int64_t inputs, outputs;  // Channels: 4 or 16 for 16, 16 or 32 for 32.
   int64_t pitch;            // Positions in a row.
-  int64_t positions;        // Of outputs; a multiple of 32. An input is at its filter's top left.
+  int64_t positions;        // The number of outputs; a multiple of 32. An input is at its filter's top left.
   // Rows of at least positions + 2 * pitch + 2 inputs, `stride` apart. With 4 inputs, 12 rows: the
   // inputs at three neighbouring positions, one below the other.
   const uint16_t* transposed;

@@ -31,8 +31,8 @@ class FilterGradient {
   const ConvolutionShape shape_;
   const ConvolutionBackend& backend_;
   BorderedPicture picture_;
-  const int64_t positions_;  // Of outputs and two more, rounded up to a vector of bfloat16 numbers.
-  const int64_t stride_;     // Between rows of `transposed_`.
+  const int64_t positions_;  // Outputs and two more, rounded up to a vector of bfloat16.
+  const int64_t stride_;     // The distance of rows of `transposed_`.
   Bfloats transposed_;       // See FilterGradientProducts.
   Bfloats gradients_;        // Likewise, behind two positions of zeros.
   std::vector<float> sums_;  // Likewise.

@@ -72,7 +72,7 @@ AVX512 inline void PoolWindow(const Columns& columns, const PoolShape& shape, in
     Load(columns.best.data() + x * shape.channels + channel, values);
     Load(columns.place.data() + x * shape.channels + channel, places);
     places = _mm256_add_epi16(places, _mm256_set1_epi16(static_cast<int16_t>(x - left)));
-    // Of several equal ones, the first row by row.
+    // Among equal ones the first counts, row by row.
     const __mmask16 is_before =
         _mm256_cmpeq_epi16_mask(values, best) & _mm256_cmplt_epi16_mask(places, place);
     const __mmask16 is_better =

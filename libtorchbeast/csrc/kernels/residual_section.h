@@ -32,7 +32,7 @@ constexpr size_t kSectionConvolutions = 5;
 template <typename Number, typename Place>
 struct SectionNumbers {
   const uint16_t* inputs;
-  Place* places;   // Of the maxima, see max_pool.h.
+  Place* places;   // The places of the maxima, see max_pool.h.
   Number* pooled;  // What the first block gets.
   Number* hidden1;
   Number* middle;  // What the second block gets.

@@ -128,7 +128,7 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   std::optional<StreamError> given_up_ TB_GUARDED_BY(mutex_);
   Recovery recovery_ TB_GUARDED_BY(mutex_);
 
-  // Of the present connection; empty before its first reply.
+  // Decodes the present connection; empty before its first reply.
   std::unique_ptr<StepDecoder> decoder_ TB_GUARDED_BY(mutex_);
   std::vector<Rollout> rollouts_ TB_GUARDED_BY(mutex_);
   int64_t row_ TB_GUARDED_BY(mutex_) = 0;  // The newest row of environment outputs.

@@ -26,7 +26,7 @@ struct StreamOptions {
 struct ActorOptions {
   // Steps in a rollout.
   int64_t unroll_length = 0;
-  // Of one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
+  // The state for one environment: each leaf with batch dimension 1 at axis 1. May have no leaves.
   TensorNest initial_agent_state;
   // What each task's environments must be, in the words of the servers' ServerOptions: the run ends
   // if a server says something else, or has a task beyond these. Empty: anything will do.
@@ -39,7 +39,7 @@ struct ActorOptions {
   std::chrono::milliseconds step_timeout{300'000};
   // So many failures of an environment within ten minutes end the run.
   int max_environment_failures = 5;
-  // Of one message that comes in.
+  // The largest message that is read.
   int max_message_bytes = kMaxMessageBytes;
   // Threads that handle the streams' events, each those of its own streams; no more than there are
   // streams.

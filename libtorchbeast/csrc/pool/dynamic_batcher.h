@@ -33,7 +33,7 @@ class DynamicBatcher {
 
   // The outputs for one input: row `offset` of `outputs` along batch_dim.
   struct Slice {
-    // Of the whole batch.
+    // Outputs of the whole batch.
     std::shared_ptr<const TensorNest> outputs;
     // The input's place in the batch.
     int64_t offset = 0;

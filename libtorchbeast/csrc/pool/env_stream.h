@@ -67,7 +67,7 @@ class EnvStream {
   std::unique_ptr<rpcenv::EnvironmentService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<rpcenv::Request, rpcenv::Reply>> stream_;
-  // Of a write and a read, those that have not completed.
+  // How many of a write and a read have not completed.
   int num_pending_ = 0;
   bool broken_ = false;
   rpcenv::Request request_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstBackoff{100};
 constexpr std::chrono::milliseconds kLastBackoff{1000};
-// Of a status; tracebacks may be longer.
+// What is kept of a status' message; tracebacks may be longer.
 constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxTracebackBytes = 128 << 10;
 // The part of the connect timeout after which a server that has not answered yet is logged.

@@ -9,9 +9,9 @@
 
 namespace torchbeast {
 
-// Of a picture that kernels work on: a few numbers per pixel stay small.
+// The longest side of a picture that kernels work on: a few numbers per pixel stay small.
 constexpr int64_t kMaxPictureSide = 1 << 13;
-// Of an array: products of sizes, in bytes, are far from overflowing.
+// The largest array: products of sizes, in bytes, are far from overflowing.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 // Steps of a rollout: its product with the environments of a stream is far from overflowing.
 constexpr int64_t kMaxUnrollLength = 1 << 20;

@@ -16,11 +16,11 @@ namespace torchbeast {
 // is parsed may take 32 times as much memory: empty submessages are 2 bytes long. So a hostile peer
 // can take 8 GiB with one message.
 inline constexpr int kMaxMessageBytes = 256 << 20;
-// Of a request: at most 1024 actions of 10 bytes, and little else.
+// The largest request: at most 1024 actions of 10 bytes, and little else.
 inline constexpr int kMaxRequestBytes = 64 << 10;
 // Dimensions of an array; time and batch come in front.
 inline constexpr int kMaxSpecRank = 6;
-// Of the encoded structure of an observation: its arrays and keys, of which each row of each
+// The largest encoded structure of an observation: its arrays and keys, of which each row of each
 // rollout has a copy. protobuf bounds how deep it is nested.
 inline constexpr size_t kMaxSpecBytes = 64 << 10;
 

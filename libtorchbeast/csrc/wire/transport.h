@@ -20,7 +20,7 @@ struct Tls {
   std::string private_key;
   // The certificate authority of the other side.
   std::string root;
-  // Of a client: the name that the server's certificate must have, whatever its address is. Empty:
+  // For a client: the name that the server's certificate must have, whatever its address is. Empty:
   // that of the address.
   std::string server_name;
 

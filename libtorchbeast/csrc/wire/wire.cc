@@ -11,7 +11,7 @@ namespace {
 // A frame stack has between two and this many planes.
 constexpr int64_t kMaxPlanes = 64;
 
-// Of one plane along the first axis.
+// The size of one plane along the first axis.
 int64_t PlaneBytes(const LeafSpec& spec) { return spec.NumBytes() / spec.shape[0]; }
 
 bool MayBeFrameStack(const LeafSpec& spec) {

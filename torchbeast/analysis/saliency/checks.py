@@ -33,8 +33,8 @@ from torchbeast.analysis.saliency.perturbation import (
 )
 from torchbeast.models import Agent
 
-DENSITY = 6  # Of the masks of the maps that are checked, in pixels.
-POINTS = 33  # Of a curve.
+DENSITY = 6  # Pixels between the masks of the maps that are checked.
+POINTS = 33  # The points of a curve.
 RANDOM_ORDERS = 4
 
 

@@ -18,7 +18,7 @@ from torchbeast.runtime.progress_bar import track
 
 # By name and unit of a score: what is drawn brightest.
 Peaks = Mapping[tuple[str, str], float]
-COLOURS = (ORANGE, BLUE)  # Of the first and the second score, on the game.
+COLOURS = (ORANGE, BLUE)  # For the first and the second score, on the game.
 PICTURE_HEIGHT = 420  # Pixels, about: pictures are magnified by whole numbers.
 SIDE_WIDTH = 220
 BAR_HEIGHT = 26

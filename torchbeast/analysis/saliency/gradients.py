@@ -14,7 +14,7 @@ from torchbeast.analysis.saliency.perturbation import blur, compute_outputs
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent
 
-PATH_POINTS = 32  # Of the straight path from the blurred frame to the frame.
+PATH_POINTS = 32  # Points of the straight path from the blurred frame to the frame.
 BATCH_SIZE = 16
 
 

@@ -32,7 +32,7 @@ class Subject(NamedTuple):
     tasks: tuple[str, ...]
     head: int  # Index of the game's own value head.
     has_heads: bool  # One value head per task.
-    value_unit: str  # Of a map of values.
+    value_unit: str  # The unit of a map of values.
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Score:
 
     name: str
     kind: str
-    unit: str  # Of the map's numbers.
+    unit: str  # The unit of the map's numbers.
     index: int | None = None
 
     @property

@@ -28,9 +28,9 @@ from torchbeast.runtime.text import format_rows
 STEPS_APART = 4  # Neighbouring frames are nearly the same.
 NUM_PICTURES = 4  # As many as any frame format has.
 SMALLEST = 4  # Pixels of an object.
-LARGEST_SHARE = 0.05  # Of the picture: more is scenery.
+LARGEST_SHARE = 0.05  # What covers more of the picture is scenery.
 MARGIN = 2  # Pixels around an object, for what resizing and the maximum of two frames add.
-RAREST = 0.05  # Of the frames: objects that are seen in fewer are left out.
+RAREST = 0.05  # Objects that are seen in a smaller share of the frames are left out.
 MOST_KINDS = 8
 
 Colour = tuple[int, int, int]
@@ -58,8 +58,9 @@ class Place(NamedTuple):
     right: int
 
 
-Moments = Sequence[Moment]  # Of one game.
-# Of each picture of a moment, the newest last; empty if the newest shows no object of the kind.
+Moments = Sequence[Moment]  # The moments of one game.
+# Places in each picture of a moment, the newest picture last; empty if that one shows no object of
+# the kind.
 Places = Sequence[Sequence[Place]]
 # By colour: the places of the objects in each moment of each game.
 Kinds = Mapping[Colour, Sequence[Sequence[Places]]]

@@ -19,7 +19,7 @@ from torchbeast.analysis.overlays import Grid
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import Agent
 
-# Of the blur that hides a place (section 3.1 of the paper).
+# The width of the blur that hides a place (section 3.1 of the paper).
 BLUR_SIGMA = 3.0
 # Standard deviations at which masks end. On shipped agents the rest changes maps by up to 9e-6 of
 # their peaks, and with 3 by up to 2e-4, which is less than bfloat16's own error of 5e-3.
@@ -51,7 +51,7 @@ class SaliencyConfig:
     density: int = 2  # Pixels between masks.
     radius: float = 5.0  # Standard deviation of a mask, in pixels.
     batch_size: int = 64  # Masks per forward pass.
-    dtype: torch.dtype = torch.float32  # Of the encoder.
+    dtype: torch.dtype = torch.float32  # In which the encoder computes.
     device: str = "cpu"  # Where it computes.
 
 
