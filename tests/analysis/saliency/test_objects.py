@@ -1,9 +1,11 @@
+import cv2
 import numpy as np
 import pytest
 
 from tests.analysis.saliency.known import Patches, observe
 from torchbeast.analysis.saliency import objects
 from torchbeast.core.types import UsageError
+from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
 
 RED, BLUE, GREEN, SKY = (200, 0, 0), (0, 0, 200), (0, 200, 0), (90, 90, 120)
@@ -61,6 +63,8 @@ def test_a_cycling_background_is_no_object():
 def test_pictures_in_which_nothing_moves_are_refused():
     with pytest.raises(UsageError, match="No object was found"):
         objects.find_kinds([[make_moment()] * 3])
+    with pytest.raises(UsageError, match="fewer than 5 frames"):
+        objects.find_kinds([[], []])
 
 
 def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
@@ -82,6 +86,19 @@ def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
     assert table[1].split()[:2] == ["#c80000", "38"]
     assert "0.00 [0.00, 0.00]" in table[2]
     assert "nan" not in "".join(table)
+
+
+def test_the_pictures_of_a_moment_are_those_that_the_agent_sees():
+    agent = make_agent(AgentConfig(agent_type="atari", num_actions=4)).eval()
+    # Each life starts with FIRE, which the agent sees beside its own steps.
+    game = objects.watch_moments(
+        Trained(agent, "mine", "0"), "BreakoutNoFrameskip-v4", first_frame=0, num_frames=100
+    )
+    assert len(game) > 10
+    for moment in game:
+        for picture, plane in zip(moment.pictures, moment.inputs.frame[0, 0].numpy(), strict=True):
+            gray = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+            assert (cv2.resize(gray, (84, 84), interpolation=cv2.INTER_AREA) == plane).all()
 
 
 def test_an_object_is_removed_from_each_plane_where_it_was():

@@ -82,15 +82,17 @@ class Effect(NamedTuple):
 
 
 def watch_moments(trained: Trained, game: str, *, first_frame: int, **options: Any) -> list[Moment]:
-    """Returns every ``STEPS_APART``-th step of a game; ``options`` as of :func:`watch_game`.
+    """Returns every ``STEPS_APART``-th step of a game whose last pictures are known.
 
-    Raises UsageError if the game ends before them.
+    ``options`` are those of :func:`watch_game`, which raises UsageError if the game ends before.
     """
     pictures: deque[np.ndarray] = deque(maxlen=NUM_PICTURES)
     moments = []
     for seen in watch_game(trained, game, first_frame=first_frame, **options):
+        if seen.inputs.done.item():  # Where a life starts with FIRE, the agent sees one more.
+            pictures.clear()
         pictures.append(seen.picture)
-        if (seen.step - first_frame) % STEPS_APART == 0:
+        if len(pictures) == NUM_PICTURES and (seen.step - first_frame) % STEPS_APART == 0:
             moments.append(Moment(tuple(pictures), seen.inputs, seen.state))
     return moments
 
@@ -102,7 +104,10 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
     frequent colour, and that has not stayed in its place since the moment before, as digits and
     scenery do. Its colour is the most frequent one in it. The first moment of a game has none.
     """
-    median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
+    pictures = [moment.picture for game in games for moment in game]
+    if not pictures:
+        raise UsageError(f"--num_frames: fewer than {NUM_PICTURES + 1} frames show no movement")
+    median = np.median(np.stack(pictures), axis=0)
     found: dict[Colour, list[list[Places]]] = {}
     counts: Counter[Colour] = Counter()
     for i, game in enumerate(games):
