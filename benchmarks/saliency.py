@@ -30,7 +30,7 @@ from torchbeast.analysis.saliency.maps import Score
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent
 from torchbeast.play.agents import read_agent
-from torchbeast.play.games import GameLoop, open_games
+from torchbeast.play.game_loop import GameLoop, open_games
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages
 from torchbeast.runtime.threads import available_cores
 

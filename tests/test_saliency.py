@@ -13,7 +13,7 @@ from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
-from torchbeast.play.games import agent_action_names
+from torchbeast.play.game_loop import agent_action_names
 from torchbeast.play.movie_writer import HEADER_HEIGHT
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"

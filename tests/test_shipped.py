@@ -8,7 +8,7 @@ import torch
 from tests.conftest import ROOT
 from torchbeast.analysis.filters import LAYER_NAMES, read_weights
 from torchbeast.play.agents import read_agent
-from torchbeast.play.games import GameLoop, open_games
+from torchbeast.play.game_loop import GameLoop, open_games
 from torchbeast.records import checkpoint, run_files
 
 MODELS = ROOT / "models"

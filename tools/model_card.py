@@ -34,7 +34,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.envs.preprocessing import games_in_wrong_gray
 from torchbeast.play.agents import read_agent
-from torchbeast.play.games import play
+from torchbeast.play.game_loop import play
 from torchbeast.polybeast import make_parser
 from torchbeast.records import run_files
 from torchbeast.records.csv_tables import Table

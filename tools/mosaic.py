@@ -21,7 +21,7 @@ from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import positive
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, read_agent
-from torchbeast.play.games import watch_game
+from torchbeast.play.game_loop import watch_game
 from torchbeast.play.movie_writer import MovieWriter, caption, side_by_side
 
 EVERY = 4  # Agent steps from one picture to the next: about four times a game's own speed.

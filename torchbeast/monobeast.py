@@ -10,10 +10,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from torchbeast import play
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.parsing import Parser, positive
 from torchbeast.core.types import UsageError
+from torchbeast.modes import run_mode
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def count_buffers(plan: RunPlan) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    return play.run_mode("monobeast", make_parser(), argv, train)
+    return run_mode("monobeast", make_parser(), argv, train)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from torchbeast import play
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_pool_flags, add_server_flags
 from torchbeast.core.types import UsageError
+from torchbeast.modes import run_mode
 from torchbeast.runtime.threads import StopSignals
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def find_servers(plan: RunPlan, seed: int) -> ServerSource:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    return play.run_mode("polybeast", make_parser(), argv, train)
+    return run_mode("polybeast", make_parser(), argv, train)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 
-from torchbeast import play, polybeast
+from torchbeast import polybeast
+from torchbeast.modes import run_mode
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs PolyBeast with the defaults of 2019. Returns the exit code."""
     parser = polybeast.make_parser()
     parser.set_defaults(start_servers=False, pipes_basename="unix:/tmp/polybeast")
-    return play.run_mode("polybeast", parser, argv, polybeast.train)
+    return run_mode("polybeast", parser, argv, polybeast.train)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests import checkpoints
 from torchbeast.analysis import analyze_resnet, filter_comp, filter_plots, filters
-from torchbeast.analysis.filter_comp import RunAgent, find_agents
+from torchbeast.analysis.filter_agents import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
 

@@ -5,7 +5,8 @@ import torch
 from tests import checkpoints
 from tests.analysis.permuted import permute_agent, random_permutations
 from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
-from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, RunAgent
+from torchbeast.analysis.filter_agents import UNTRAINED, AgentCheckpoint, RunAgent
+from torchbeast.analysis.filter_comp import Pair
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
@@ -72,7 +73,7 @@ def test_agents_are_shown_the_first_ones_game_in_any_spelling(tmp_path, caplog):
     agents, (a, b, c, d) = zip(*saved, strict=True)
     pairs = Pair("", a, b), Pair("", b, a), Pair("", c, d)
     responses = Responses(agents, 8, None)
-    one, other, unknown = map(responses, pairs)
+    one, other, unknown = map(responses.compare, pairs)
     assert responses.game == "PongNoFrameskip-v4"
     assert list(one) == LAYER_NAMES
     for name in LAYER_NAMES:
@@ -91,7 +92,7 @@ def test_an_untrained_network_is_shown_what_the_player_sees(tmp_path, agent):
     pair = Pair("", AgentCheckpoint("a", 0, a, {}), AgentCheckpoint("new", 0, new, {}))
     for kind, count in ((UNTRAINED, len(LAYER_NAMES)), ("single", 0)):
         agents = [RunAgent("a", "single", {0: a}), RunAgent("new", kind, {0: new})]
-        assert len(Responses(agents, 4, None)(pair)) == count
+        assert len(Responses(agents, 4, None).compare(pair)) == count
 
 
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):

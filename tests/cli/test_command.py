@@ -55,6 +55,15 @@ def test_a_full_disk_is_one_line(tmp_path):
     assert (code, err) == (1, "test: error: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    "allocate", ["import torch; torch.empty(2**60, dtype=torch.uint8)", "bytearray(2**62)"]
+)
+def test_a_lack_of_memory_is_one_line_with_a_way_out(tmp_path, allocate):
+    code, err = run(tmp_path, allocate)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "out of memory; fewer environments, smaller batches" in err
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, signum):
     # Inside exec, where a KeyboardInterrupt would change Python's own exit status.

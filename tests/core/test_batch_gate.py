@@ -58,6 +58,13 @@ def test_the_next_batch_waits_until_the_update_has_ended():
     assert begun.is_set()
 
 
+def test_nothing_is_learned_after_the_end():
+    gate, learned = BatchGate(1, operator.add), []
+    with pytest.raises(LearnerClosed):
+        add(gate, ["a"], learned.append, gate.close)
+    assert not learned
+
+
 def test_one_failure_wakes_all_threads():
     def fail(_):
         raise ArithmeticError("no")

@@ -129,17 +129,34 @@ def test_parts_of_a_batch_add_up_whatever_gradients_a_custom_agent_has():
 
 def test_threads_learn_one_batch_together():
     learner, steps = make_learner(8)
+    batches, serial = threading.Barrier(4), make_learner(8)[0]
 
-    def work(seeds):
-        for seed in seeds:
-            learner.learn(*make_rollout(seed), ())
+    def work(index):
+        for batch in range(3):
+            for seed in range(8 * batch + index, 8 * batch + 8, 4):
+                learner.learn(*make_rollout(seed), ())
+            batches.wait()
 
-    threads = [threading.Thread(target=work, args=(range(i, 24, 3),)) for i in range(3)]
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert [s.steps for s in steps] == [8 * T, 16 * T, 24 * T]
+    for seed in range(24):
+        serial.learn(*make_rollout(seed), ())
+    for a, b in zip(learner.agent.parameters(), serial.agent.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_a_state_dict_does_not_change_while_the_learner_learns():
+    learner, _ = make_learner(1, use_popart=True)
+    learner.learn(*make_rollout(0), ())
+    state = learner.state_dict()
+    before = copy.deepcopy(state)
+    learner.learn(*make_rollout(1), ())
+    for name in ("model_state_dict", "optimizer_state_dict"):
+        torch.testing.assert_close(state[name], before[name], rtol=0, atol=0)
 
 
 def test_learning_rate_falls_linearly_to_the_last_step():

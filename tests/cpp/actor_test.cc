@@ -78,7 +78,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
 
  private:
   static std::optional<Actor::Submission> Handle(void* tag, bool ok) {
-    const auto* completion = static_cast<EnvStream::Tag*>(tag);
+    const auto* completion = static_cast<ClientStream::Tag*>(tag);
     return completion->actor->OnCompletion(completion->operation, ok);
   }
 

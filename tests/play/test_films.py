@@ -9,8 +9,7 @@ from PIL import Image
 from tests import checkpoints
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play import films, movie_writer
-from torchbeast.play import games as playing
+from torchbeast.play import films, game_loop, movie_writer
 from torchbeast.play.config import PlayConfig
 from torchbeast.polybeast import make_parser
 from torchbeast.runtime.threads import StopSignals
@@ -89,7 +88,7 @@ def test_a_film_may_be_shorter_than_the_game(savedir, monkeypatch, capsys, caplo
 
 
 def test_films_of_several_games_go_into_a_directory(savedir, tmp_path):
-    trained = playing.Trained(None, "mine", "640", directory=tmp_path / "mine")
+    trained = game_loop.Trained(None, "mine", "640", directory=tmp_path / "mine")
     path = films.movie_path(config(savedir, "--movie=films/"), trained, "ALE/Pong-v5", 2)
     assert path == Path("films/mine_640_ALE-Pong-v5.gif")
     one = config(savedir, "--movie=pong.gif")

@@ -6,7 +6,7 @@ import torch
 from tests import checkpoints
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.config import PlayConfig
-from torchbeast.play.games import PlayedGame
+from torchbeast.play.game_loop import PlayedGame
 from torchbeast.play.testing import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
 

@@ -75,10 +75,10 @@ from pathlib import Path
 import torch
 from torchbeast.records import checkpoint
 path = Path(sys.argv[1])
-contents = {"model_state_dict": {"w": torch.arange(1_000_000)}}
+contents = {"model_state_dict": {"w": torch.arange(100_000)}}
 checkpoint.save(path, {**contents, "steps": 0})
 kills = interrupted = 0
-while kills < 50 or interrupted < 5:
+while kills < 20 or interrupted < 5:
     child = os.fork()
     if child == 0:
         for step in range(1, 100_000):

@@ -7,6 +7,8 @@ import pytest
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, file_writer, run_files
 from torchbeast.records.file_writer import FileWriter
+from torchbeast.records.hosts import HOST_FIELDS
+from torchbeast.records.scores import SCORE_FIELDS
 
 FIELDS = ["step", "loss"]
 
@@ -52,6 +54,19 @@ def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fie
     assert rows(tmp_path) == [",".join(fields)]
     (aside,) = (tmp_path / "run").glob("logs.*.csv")
     assert aside.read_text() == "step,loss\n10,0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "fields"),
+    [("logs.csv", FIELDS), ("scores.csv", SCORE_FIELDS), ("hosts.csv", HOST_FIELDS)],
+)
+def test_a_table_of_a_resumed_run_ends_at_its_checkpoint(make, tmp_path, table, fields):
+    path = tmp_path / "run" / table
+    path.parent.mkdir()
+    rows = [fields, *([step] + [0] * (len(fields) - 1) for step in (10, 20, 30))]
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    make(last_step=20)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "10", "20"]
 
 
 def test_copies_of_another_attempt_are_put_aside(make, tmp_path):

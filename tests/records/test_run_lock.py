@@ -1,5 +1,6 @@
 import fcntl
 import multiprocessing
+import resource
 
 import pytest
 
@@ -63,3 +64,17 @@ def test_runs_that_start_in_the_same_second_have_different_names(tmp_path):
     (tmp_path / "logs").symlink_to(tmp_path / "not mounted")
     with pytest.raises(UsageError, match="Cannot write to --savedir"):
         reserve_name(str(tmp_path / "logs" / "torchbeast"), "a")
+
+
+def test_a_full_disk_is_told_at_once_and_leaves_nothing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # No file may grow.
+    try:
+        with (
+            pytest.raises(UsageError, match="Cannot write to --savedir"),
+            lock_run(str(tmp_path), "run"),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())

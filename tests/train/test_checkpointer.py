@@ -4,6 +4,7 @@ import time
 import pytest
 import torch
 
+from torchbeast.core.learner import MAX_SKIPPED_IN_A_ROW
 from torchbeast.records import checkpoint
 from torchbeast.train import make_plan
 from torchbeast.train.checkpointer import Checkpointer
@@ -93,6 +94,14 @@ def test_a_run_without_checkpoints_saves_nothing(make_config, make_checkpointer)
     learner.steps, learner.learner_steps = 20, 1
     assert checkpointer.save()
     assert not checkpointer.path.exists()
+
+
+def test_a_run_that_has_diverged_keeps_its_last_checkpoint(finished_run, after_a_step):
+    before = (finished_run / "model.tar").read_bytes()
+    checkpointer, learner = after_a_step
+    learner._skipped_in_a_row = MAX_SKIPPED_IN_A_ROW
+    assert not checkpointer.save()
+    assert (finished_run / "model.tar").read_bytes() == before
 
 
 @pytest.mark.parametrize("damaged", ["a weight", "an average of the optimizer"])

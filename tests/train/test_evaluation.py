@@ -131,7 +131,7 @@ def test_a_resumed_run_evaluates_what_it_learns_and_not_what_was_there(make_run)
 
 
 def test_it_has_low_priority_and_leaves_ctrl_c_to_the_trainer(make_run):
-    run = make_run("--evaluate_every=100")
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=500")
     run.reach(100)
     wait_until(lambda: run.player.nice() == min(19, psutil.Process().nice() + evaluation.NICENESS))
     run.player.send_signal(2)
@@ -177,7 +177,7 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
 
 
 def test_an_evaluation_may_last_longer_if_its_steps_do_not(make_run, monkeypatch, caplog):
-    monkeypatch.setattr(evaluation, "HANG_S", 9.0)  # A game takes ten seconds.
+    monkeypatch.setattr(evaluation, "HANG_S", 9.0)  # The games take ten seconds.
     game = "--env=tests.odd_games:Slow-v0"
     run = make_run("--evaluate_every=100", "--evaluation_episodes=1", game, "--step_timeout_s=5")
     run.reach(100)

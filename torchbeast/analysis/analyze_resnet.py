@@ -15,7 +15,8 @@ from torchbeast.core.types import UsageError
 from torchbeast.runtime.threads import StopSignals, available_cores
 
 if TYPE_CHECKING:
-    from torchbeast.analysis.filter_comp import Measure, RunAgent
+    from torchbeast.analysis.filter_agents import RunAgent
+    from torchbeast.analysis.filter_comp import Measure
 
 COMPARISONS = ("single_multi", "single_multipop", "multi_multipop", "single_single", "time_steps")
 CONTROLS = ("same_games", "untrained")
@@ -214,15 +215,15 @@ def results_directory(flags: argparse.Namespace) -> Path:
 
 def run_filter_comp(flags: argparse.Namespace) -> None:
     """Runs ``filter_comp``: measures distances between agents over training. Raises UsageError."""
-    from torchbeast.analysis import filter_comp
+    from torchbeast.analysis import filter_agents, filter_comp
 
-    agents = filter_comp.find_agents(flags.load_path.expanduser(), flags.models)
+    agents = filter_agents.find_agents(flags.load_path.expanduser(), flags.models)
     for agent in agents:
         print(f"{agent.name}: {agent.kind}, {len(agent.checkpoints)} checkpoints")
     comparisons = flags.comp_between or COMPARISONS[:3]
     with tempfile.TemporaryDirectory(prefix="untrained-") as temporary:
         if "untrained" in comparisons:
-            agents += filter_comp.save_untrained(agents[0], Path(temporary))
+            agents += filter_agents.save_untrained(agents[0], Path(temporary))
         pairs = filter_comp.make_pairs(
             agents,
             comparisons,
@@ -256,7 +257,8 @@ def choose_measures(flags: argparse.Namespace, agents: list[RunAgent]) -> dict[s
         games = parse_games(flags.cka_game) if flags.cka_game else (None,)
         if len(games) > 1:
             raise UsageError("--cka_game takes one game")
-        measures["cka"] = Responses(agents, flags.cka_frames, games[0])
+        responses = Responses(agents, flags.cka_frames, games[0])
+        measures["cka"] = filter_comp.Measure(responses.compare, responses.game)
     return measures
 
 

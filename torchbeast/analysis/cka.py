@@ -20,14 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchbeast.analysis.filter_comp import UNTRAINED, AgentCheckpoint, Pair, RunAgent
+from torchbeast.analysis.filter_agents import UNTRAINED, AgentCheckpoint, RunAgent
+from torchbeast.analysis.filter_comp import Pair
 from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent
 from torchbeast.play.agents import Trained, allow, read_agent
-from torchbeast.play.games import PARALLEL_GAMES, GameLoop, open_games
+from torchbeast.play.game_loop import PARALLEL_GAMES, GameLoop, open_games
 from torchbeast.records import checkpoint
 
 log = logging.getLogger("torchbeast")
@@ -137,8 +138,8 @@ class Responses:
         # One forward pass uses all cores already.
         self._lock = threading.Lock()
 
-    def __call__(self, pair: Pair) -> dict[str, Distance]:
-        """The measure ``cka``, by layer."""
+    def compare(self, pair: Pair) -> dict[str, Distance]:
+        """Computes the similarity of each layer, by name."""
         with self._lock:
             a, b = map(self._respond, (pair.a, pair.b))
         values = {name: debiased_cka(a[name], b[name]) for name in a if name in b}

@@ -45,7 +45,7 @@ def attention_frames(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yields step, picture and attention maps ``[Q, H, W]`` of the steps asked for."""
     from torchbeast.models.attention import AttentionNet
-    from torchbeast.play.games import read_actions, watch_game
+    from torchbeast.play.game_loop import read_actions, watch_game
 
     agent = trained.agent
     assert isinstance(agent, AttentionNet)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torchbeast
 from torchbeast.core.types import RunError, UsageError
-from torchbeast.runtime.text import EscapingFormatter, escape, typed_line
+from torchbeast.runtime.text import EscapingFormatter, escape, first_line, typed_line
 from torchbeast.runtime.threads import StopSignals, work_threads_left
 
 log = logging.getLogger("torchbeast")
@@ -27,6 +27,8 @@ MACHINE_LIMITS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
 }
+# What torch says when memory runs out, on a GPU and on a CPU.
+NO_MEMORY = ("out of memory", "can't allocate memory")
 # Consequences of a signal that other processes get, too: servers, ranks and readers are gone.
 SIGNAL_ERRORS = (RunError, ConnectionError, EOFError)
 
@@ -155,6 +157,15 @@ def _report(name: str, error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno in MACHINE_LIMITS:
         print_error(
             name, f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        )
+        return 1
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in NO_MEMORY)
+    ):
+        print_error(
+            name,
+            "out of memory; fewer environments, smaller batches and shorter rollouts need less "
+            f"({first_line(error)})",
         )
         return 1
     if isinstance(error, BrokenPipeError) and _has_no_reader():

@@ -62,8 +62,13 @@ class BatchGate(Generic[Part]):
     def update(self) -> Iterator[None]:
         """Makes a context in which the whole batch is learned from; the next one is admitted at
         its end.
+
+        Raises:
+            LearnerClosed: the gate was closed.
         """
         with self._turn:
+            if self._closed:  # The run may be saved already.
+                raise LearnerClosed
             yield
             self._admitted, self._delivered, self._sum = 0, 0, None
             self._turn.notify_all()

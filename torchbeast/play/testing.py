@@ -11,7 +11,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import PlayConfig
-from torchbeast.play.games import PlayedGame, play, read_actions
+from torchbeast.play.game_loop import PlayedGame, play, read_actions
 from torchbeast.play.json_output import write_json
 from torchbeast.records.scores import GameScore, normalize
 from torchbeast.runtime.progress_bar import track

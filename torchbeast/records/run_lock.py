@@ -68,6 +68,10 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
         except OSError:
             pass  # A file system without locks.
         try:
+            try:
+                os.write(descriptor, b"%d\n" % os.getpid())
+            except OSError as error:  # The disk is full, or this user's part of it.
+                raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
             yield
         finally:
             with contextlib.suppress(OSError):  # It has other files.

@@ -29,8 +29,8 @@ from torchbeast.runtime.threads import work_threads_left
 
 log = logging.getLogger("torchbeast")
 
-# How long a rank waits for another one before the run ends.
-TIMEOUT = timedelta(minutes=10)
+# How long a rank waits for another one before the run ends: longer than one waits for its servers.
+TIMEOUT = timedelta(minutes=20)
 # Between two looks whether the ranks have exchanged what they had to.
 POLL_S = 1e-4
 # What torchrun tells each process, and what Ranks calls it.

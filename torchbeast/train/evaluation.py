@@ -66,7 +66,7 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
     import torch
 
     from torchbeast.play.agents import read_agent
-    from torchbeast.play.games import play
+    from torchbeast.play.game_loop import play
     from torchbeast.play.testing import summarize
 
     torch.set_num_threads(1)

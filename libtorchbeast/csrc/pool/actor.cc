@@ -37,13 +37,13 @@ const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
 Actor::Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
              grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
     : index_(index),
-      actor_options_(options),
+      options_(options),
       listener_(listener),
       queue_(queue),
       buffers_(std::move(buffers)),
-      options_(std::move(stream)),
-      connect_tag_{this, EnvStream::Operation::kStart},
-      recovery_(options_, actor_options_) {}
+      stream_options_(std::move(stream)),
+      connect_tag_{this, ClientStream::Operation::kStart},
+      recovery_(stream_options_, options_) {}
 
 void Actor::Fail() { listener_->Fail(std::current_exception()); }
 
@@ -59,8 +59,8 @@ void Actor::Start() {
 
 void Actor::SetAddress(const std::string& address) {
   MutexLock lock(mutex_);
-  if (stopped_ || address == options_.address) return;
-  options_.address = address;
+  if (stopped_ || address == stream_options_.address) return;
+  stream_options_.address = address;
   recovery_.OnNewAddress();
   if (stream_) {
     given_up_.reset();  // Whatever else ends the stream is no failure of the new server.
@@ -94,14 +94,14 @@ void Actor::Release() {
 }
 
 void Actor::Connect() {
-  if (options_.address.empty()) {
+  if (stream_options_.address.empty()) {
     ConnectAt(std::chrono::system_clock::time_point::max());
     return;
   }
-  if (const auto path = SocketPath(options_.address)) CheckOwner(*path);
-  stream_ =
-      std::make_unique<EnvStream>(options_.address, actor_options_.tls, options_.num_environments,
-                                  actor_options_.max_message_bytes, queue_, this);
+  if (const auto path = SocketPath(stream_options_.address)) CheckOwner(*path);
+  stream_ = std::make_unique<ClientStream>(stream_options_.address, options_.tls,
+                                           stream_options_.num_environments,
+                                           options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
   deadline_ = recovery_.OnConnect();
@@ -125,13 +125,14 @@ void Actor::ConnectAt(std::chrono::system_clock::time_point time) {
 void Actor::CheckDeadline(Clock::time_point now) {
   MutexLock lock(mutex_);
   if (stopped_ || awaited_ == Awaited::kNothing || now < deadline_) return;
-  const std::string environments = std::to_string(options_.num_environments) + " environments";
+  const std::string environments =
+      std::to_string(stream_options_.num_environments) + " environments";
   if (awaited_ == Awaited::kOpening) {
     Cancel(StreamError(StreamError::Remedy::kReconnect, "it has not opened " + environments));
   } else if (awaited_ == Awaited::kStep) {
     Cancel(StreamError(StreamError::Remedy::kReconnect, "it has not answered a step of " +
                                                             environments + " for " +
-                                                            Seconds(actor_options_.step_timeout)));
+                                                            Seconds(options_.step_timeout)));
   } else {  // For gRPC the stream is open, although nothing could be read from it.
     Cancel(StreamError(StreamError::Remedy::kReconnect,
                        "it broke off without a status: perhaps it sent what cannot be parsed"));
@@ -150,7 +151,7 @@ void Actor::GiveUp(StreamError error) {
   stream_->Finish();
 }
 
-std::optional<Actor::Submission> Actor::OnCompletion(EnvStream::Operation operation, bool ok) {
+std::optional<Actor::Submission> Actor::OnCompletion(ClientStream::Operation operation, bool ok) {
   MutexLock lock(mutex_);
   if (stopped_) return std::nullopt;
   try {
@@ -172,21 +173,21 @@ std::optional<Actor::Submission> Actor::OnCompletion(EnvStream::Operation operat
   return std::nullopt;
 }
 
-std::optional<Actor::Submission> Actor::OnEvent(EnvStream::Event event) {
+std::optional<Actor::Submission> Actor::OnEvent(ClientStream::Event event) {
   switch (event) {
-    case EnvStream::Event::kNothing:
+    case ClientStream::Event::kNothing:
       break;
-    case EnvStream::Event::kReply:
+    case ClientStream::Event::kReply:
       awaited_ = Awaited::kNothing;
       if (!given_up_) return OnReply();
       stream_->Finish();
       break;
-    case EnvStream::Event::kBroken:
+    case ClientStream::Event::kBroken:
       awaited_ = Awaited::kStatus;
       deadline_ = Clock::now() + kStatusTimeout;
       stream_->Finish();
       break;
-    case EnvStream::Event::kFinished:
+    case ClientStream::Event::kFinished:
       OnFinished();
       break;
   }
@@ -219,7 +220,7 @@ std::optional<Actor::Submission> Actor::OnReply() {
   } else {
     OnFirstReply();
   }
-  if (row_ < actor_options_.unroll_length) return MakeSubmission();
+  if (row_ < options_.unroll_length) return MakeSubmission();
   DeliverRollouts();
   return std::nullopt;
 }
@@ -237,23 +238,23 @@ void Actor::OnStepReply() {
 }
 
 void Actor::OnFirstReply() {
-  auto decoder = std::make_unique<StepDecoder>(options_.num_environments);
+  auto decoder = std::make_unique<StepDecoder>(stream_options_.num_environments);
   decoder->ReadSchema(stream_->reply());
   decoder->Check(stream_->reply());
   CheckEnvironment(*decoder);
   decoder_ = std::move(decoder);
   row_ = 0;
-  for (int64_t e = 0; e < options_.num_environments; ++e) {
-    rollouts_.emplace_back(actor_options_.unroll_length, decoder_->spec(), buffers_);
+  for (int64_t e = 0; e < stream_options_.num_environments; ++e) {
+    rollouts_.emplace_back(options_.unroll_length, decoder_->spec(), buffers_);
     rollouts_.back().WriteEnvOutput(0, *decoder_, stream_->reply(), e, /*last_action=*/0);
   }
-  last_actions_.assign(options_.num_environments, 0);
-  agent_states_.assign(options_.num_environments, actor_options_.initial_agent_state.map(Shared));
+  last_actions_.assign(stream_options_.num_environments, 0);
+  agent_states_.assign(stream_options_.num_environments, options_.initial_agent_state.map(Shared));
   initial_states_ = agent_states_;
 }
 
 void Actor::CheckEnvironment(const StepDecoder& decoder) const {
-  const std::vector<std::string>& wanted = actor_options_.environments;
+  const std::vector<std::string>& wanted = options_.environments;
   if (wanted.empty()) return;
   const auto task = static_cast<size_t>(decoder.task());
   const std::string flags = "; give both sides the same flags";
@@ -289,7 +290,7 @@ void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
     if (dropped) throw AsyncError();
     TakeActions(slices);
     awaited_ = Awaited::kStep;
-    deadline_ = Clock::now() + actor_options_.step_timeout;
+    deadline_ = Clock::now() + options_.step_timeout;
     stream_->Step();
   } catch (...) {
     Fail();

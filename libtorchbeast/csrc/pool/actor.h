@@ -25,8 +25,8 @@
 #include "core/sync.h"
 #include "core/tensor.h"
 #include "pool/actor_options.h"
+#include "pool/client_stream.h"
 #include "pool/dynamic_batcher.h"
-#include "pool/env_stream.h"
 #include "pool/recovery.h"
 #include "pool/rollout.h"
 #include "wire/wire.h"
@@ -68,7 +68,7 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   void CheckDeadline(Clock::time_point now) TB_EXCLUDES(mutex_);
   // An operation of its stream completed; `ok` as gRPC says. Returns what is to be submitted for
   // inference once the calling thread holds no locks: submitting may call back.
-  std::optional<Submission> OnCompletion(EnvStream::Operation operation, bool ok)
+  std::optional<Submission> OnCompletion(ClientStream::Operation operation, bool ok)
       TB_EXCLUDES(mutex_);
   // The rollouts are in the learner queue.
   std::optional<Submission> OnDelivered() TB_EXCLUDES(mutex_);
@@ -90,7 +90,7 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   void Cancel(StreamError error) TB_REQUIRES(mutex_);
   // The same for a stream that has no operation under way.
   void GiveUp(StreamError error) TB_REQUIRES(mutex_);
-  std::optional<Submission> OnEvent(EnvStream::Event event) TB_REQUIRES(mutex_);
+  std::optional<Submission> OnEvent(ClientStream::Event event) TB_REQUIRES(mutex_);
   std::optional<Submission> OnReply() TB_REQUIRES(mutex_);
   void OnFirstReply() TB_REQUIRES(mutex_);
   // Throws StreamError if a server has other environments than this run.
@@ -107,7 +107,7 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   void Fail() TB_REQUIRES(mutex_);
 
   const size_t index_;
-  const ActorOptions& actor_options_;
+  const ActorOptions& options_;
   Listener* const listener_;
   grpc::CompletionQueue* const queue_;
   const std::shared_ptr<BufferPool> buffers_;
@@ -117,11 +117,11 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   Mutex mutex_;
   bool stopped_ TB_GUARDED_BY(mutex_) = false;
   // The address is where the next connection goes.
-  StreamOptions options_ TB_GUARDED_BY(mutex_);
+  StreamOptions stream_options_ TB_GUARDED_BY(mutex_);
   // From Start() to Stop() there is a stream or the timer runs, for ever while there is no address.
-  std::unique_ptr<EnvStream> stream_ TB_GUARDED_BY(mutex_);
+  std::unique_ptr<ClientStream> stream_ TB_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> connect_timer_ TB_GUARDED_BY(mutex_);
-  EnvStream::Tag connect_tag_;
+  ClientStream::Tag connect_tag_;
   Awaited awaited_ TB_GUARDED_BY(mutex_) = Awaited::kNothing;
   Clock::time_point deadline_ TB_GUARDED_BY(mutex_);
   // Why this side gave up the stream.

@@ -138,7 +138,7 @@ void ActorPool::EventLoop(grpc::CompletionQueue* queue) {
     std::vector<Actor::Submission> submissions;
     do {
       TB_OPERATION_COMPLETED(tag);
-      const auto* event = static_cast<EnvStream::Tag*>(tag);
+      const auto* event = static_cast<ClientStream::Tag*>(tag);
       if (auto submission = event->actor->OnCompletion(event->operation, ok)) {
         submissions.push_back(std::move(*submission));
       }

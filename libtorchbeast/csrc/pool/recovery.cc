@@ -37,7 +37,7 @@ std::string Seconds(std::chrono::milliseconds time) {
 }
 
 Recovery::Recovery(const StreamOptions& stream, const ActorOptions& options)
-    : stream_(stream),
+    : stream_options_(stream),
       options_(options),
       backoff_(kFirstBackoff),
       environment_failures_(static_cast<size_t>(stream.num_environments)) {}
@@ -92,13 +92,13 @@ StreamError Recovery::Explain(const grpc::Status& status) const {
 std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
   if (error.remedy() == StreamError::Remedy::kMove) return std::nullopt;
   const std::string reason = Tail(error.what(), kMaxReasonBytes);
-  const std::string server = "Environment server at " + stream_.address + ": ";
+  const std::string server = "Environment server at " + stream_options_.address + ": ";
   if (error.remedy() == StreamError::Remedy::kEndRun) throw ServerFailure(server + reason);
   if (deadline_ && Clock::now() >= *deadline_) {
     if (!has_worked_ || !others_answer) {
       const bool has_other = !last_reason_.empty() && last_reason_ != reason;
-      throw ServerFailure("No environment server answered at " + stream_.address + " within " +
-                          Seconds(options_.connect_timeout) + ": " + reason +
+      throw ServerFailure("No environment server answered at " + stream_options_.address +
+                          " within " + Seconds(options_.connect_timeout) + ": " + reason +
                           (has_other ? "; before that: " + last_reason_ : ""));
     }
     deadline_ = Clock::now() + options_.connect_timeout;
@@ -117,7 +117,7 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
     return std::nullopt;
   }
   logged_ = true;
-  const bool may_need_tls = !SocketPath(stream_.address);
+  const bool may_need_tls = !SocketPath(stream_options_.address);
   return server + "no answer for " + Seconds(patience) + ": " + reason + "; connecting again" +
          (may_need_tls ? ". Is it started, and do both sides use TLS?" : "");
 }
@@ -133,7 +133,7 @@ std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_
   while (now - failures.front() > kFailureWindow) failures.pop_front();
   const auto count = static_cast<int>(failures.size());
   const std::string environment = "Environment " + std::to_string(failure.environment()) + " of " +
-                                  stream_.address +
+                                  stream_options_.address +
                                   (task ? " (game " + std::to_string(*task) + ")" : "") +
                                   " failed at its step " + std::to_string(failure.step());
   const std::string text = Tail(failure.text(), kMaxTracebackBytes);

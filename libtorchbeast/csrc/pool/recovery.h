@@ -21,7 +21,7 @@ namespace torchbeast {
 
 class Recovery {
  public:
-  // Both must outlive the object.
+  // Both must outlive the object. The owner may change the address of `stream`.
   Recovery(const StreamOptions& stream, const ActorOptions& options);
 
   // Another server is to be connected to: what was wrong with the one before is over. Failures of
@@ -50,7 +50,7 @@ class Recovery {
  private:
   void EndTrouble();
 
-  const StreamOptions& stream_;
+  const StreamOptions& stream_options_;
   const ActorOptions& options_;
   // When the server must have answered a step; not set while it does.
   std::optional<Clock::time_point> deadline_;

@@ -29,7 +29,7 @@ from torchbeast.envs.games import is_atari
 from torchbeast.play.agents import Trained, check_game, choose_game, load_trained, name_apart
 from torchbeast.play.config import TrainedAgentConfig
 from torchbeast.play.films import file_name
-from torchbeast.play.games import read_actions, translate_actions, watch_game
+from torchbeast.play.game_loop import read_actions, translate_actions, watch_game
 from torchbeast.runtime.devices import choose_devices
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages, use_whole_float32
 from torchbeast.runtime.progress_bar import track

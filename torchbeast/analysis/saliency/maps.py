@@ -17,7 +17,7 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, check_game, choose_game, read_agent
-from torchbeast.play.games import agent_action_names, watch_game
+from torchbeast.play.game_loop import agent_action_names, watch_game
 
 POLICY, VALUE, ACTION, TASK = "policy", "value", "action", "task"
 CHOSEN = "action:chosen"

@@ -22,7 +22,7 @@ from torchbeast.analysis.saliency.perturbation import compute_outputs
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.preprocessing import FRAME_FORMATS
 from torchbeast.play.agents import Trained
-from torchbeast.play.games import watch_game
+from torchbeast.play.game_loop import watch_game
 from torchbeast.runtime.text import format_rows
 
 STEPS_APART = 4  # Neighbouring frames are nearly the same.

@@ -1,6 +1,6 @@
 import torch
 
-from torchbeast.analysis.filter_comp import make_untrained
+from torchbeast.analysis.filter_agents import make_untrained
 from torchbeast.models import AgentConfig, make_agent
 
 

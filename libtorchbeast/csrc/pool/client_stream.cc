@@ -1,11 +1,11 @@
-#include "pool/env_stream.h"
+#include "pool/client_stream.h"
 
 #include "core/sync.h"
 
 namespace torchbeast {
 
-EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-                     int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor)
+ClientStream::ClientStream(const std::string& address, const Tls& tls, int64_t num_environments,
+                           int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor)
     : queue_(queue) {
   for (int i = 0; i < kNumOperations; ++i) tags_[i] = {actor, static_cast<Operation>(i)};
   stub_ = rpcenv::EnvironmentService::NewStub(MakeChannel(address, tls, max_message_bytes));
@@ -14,32 +14,32 @@ EnvStream::EnvStream(const std::string& address, const Tls& tls, int64_t num_env
   open->set_num_environments(static_cast<uint32_t>(num_environments));
 }
 
-EnvStream::Tag* EnvStream::TagOf(Operation operation) {
+ClientStream::Tag* ClientStream::TagOf(Operation operation) {
   Tag* tag = &tags_[static_cast<int>(operation)];
   TB_OPERATION_STARTS(tag);
   return tag;
 }
 
-void EnvStream::Open() {
+void ClientStream::Open() {
   stream_ = stub_->PrepareAsyncStep(&context_, queue_);
   stream_->StartCall(TagOf(Operation::kStart));
 }
 
-void EnvStream::Step() {
+void ClientStream::Step() {
   request_.set_step(request_.step() + 1);
   SendAndReceive();
 }
 
-void EnvStream::SendAndReceive() {
+void ClientStream::SendAndReceive() {
   // Both before either: completions come on another thread.
   num_pending_ = 2;
   stream_->Write(request_, TagOf(Operation::kWrite));
   stream_->Read(&reply_, TagOf(Operation::kRead));
 }
 
-void EnvStream::Finish() { stream_->Finish(&status_, TagOf(Operation::kFinish)); }
+void ClientStream::Finish() { stream_->Finish(&status_, TagOf(Operation::kFinish)); }
 
-EnvStream::Event EnvStream::Advance(Operation operation, bool ok) {
+ClientStream::Event ClientStream::Advance(Operation operation, bool ok) {
   if (!ok) broken_ = true;
   switch (operation) {
     case Operation::kStart:

@@ -19,7 +19,7 @@ namespace torchbeast {
 
 class Actor;
 
-class EnvStream {
+class ClientStream {
  public:
   enum class Operation { kStart, kWrite, kRead, kFinish };
   static constexpr int kNumOperations = 4;
@@ -37,10 +37,10 @@ class EnvStream {
   };
 
   // `actor` goes into all tags.
-  EnvStream(const std::string& address, const Tls& tls, int64_t num_environments,
-            int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor);
-  EnvStream(const EnvStream&) = delete;
-  EnvStream& operator=(const EnvStream&) = delete;
+  ClientStream(const std::string& address, const Tls& tls, int64_t num_environments,
+               int max_message_bytes, grpc::CompletionQueue* queue, Actor* actor);
+  ClientStream(const ClientStream&) = delete;
+  ClientStream& operator=(const ClientStream&) = delete;
 
   // Connects and opens the environments; their first observations follow. Breaks at once if nobody
   // listens.
