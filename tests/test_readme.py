@@ -133,7 +133,8 @@ def test_saliency_and_analysis_run(savedir, monkeypatch, capsys):
         for command in commands:
             words = [*shlex.split(command)[3:], *map(str, arguments)]
             if "--objects" in words:
-                words += ["--env", BREAKOUT, "--num_games=1"]  # The game of this Pong.
+                # The game of this Pong; movement shows in more frames.
+                words += ["--env", BREAKOUT, "--num_games=1", "--num_frames=24"]
             assert import_module(f"torchbeast.{module}").main(words) == 0
             assert capsys.readouterr().out
     assert (savedir / "saliency.gif").exists()
