@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import ENV_OUTPUT_TYPES, AgentOutput, EnvOutput
 
 
 def random_rollout(
@@ -21,14 +21,7 @@ def random_rollout(
     shape = (rows, batch, 4, 84, 84)
     env = EnvOutput(
         frame=torch.randint(256, shape, dtype=torch.uint8, generator=generator),
-        reward=zeros(),
-        done=zeros(dtype=torch.bool),
-        task=zeros(dtype=torch.int32),
-        episode_step=zeros(dtype=torch.int32),
-        episode_return=zeros(),
-        truncated=zeros(dtype=torch.bool),
-        game_over=zeros(dtype=torch.bool),
-        last_action=zeros(dtype=torch.int64),
+        **{name: zeros(dtype=getattr(torch, kind)) for name, kind in ENV_OUTPUT_TYPES.items()},
     )
     actor = AgentOutput(zeros(1, dtype=torch.int64), zeros(num_actions), zeros(1), zeros(1))
     return env, actor

@@ -51,6 +51,19 @@ class EnvOutput(NamedTuple):
     """int64 ``[T, B]``: the action that led to this row; 0 before the first."""
 
 
+# The element types of what is one number per row, as torch and NumPy name them.
+ENV_OUTPUT_TYPES = {
+    "reward": "float32",
+    "done": "bool",
+    "task": "int32",
+    "episode_step": "int32",
+    "episode_return": "float32",
+    "truncated": "bool",
+    "game_over": "bool",
+    "last_action": "int64",
+}
+
+
 class EnvStep(NamedTuple):
     """One row of one environment, as plain values. The fields are those of EnvOutput."""
 

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from torchbeast.core.types import EnvOutput, UsageError
+from torchbeast.core.types import ENV_OUTPUT_TYPES, EnvOutput, UsageError
 from torchbeast.envs import EnvStream, make_env
 from torchbeast.envs.games import find_game, is_atari, is_custom, short_name
 from torchbeast.envs.specs import (
@@ -133,21 +133,14 @@ class GameLoop:
     @property
     def inputs(self) -> EnvOutput:
         """The agent's inputs of the next step, ``[1, B, ...]``."""
-
-        def leaf(name: str, dtype: torch.dtype) -> torch.Tensor:
-            return torch.tensor([[getattr(row, name) for row in self._rows]], dtype=dtype)
-
-        return EnvOutput(
-            frame=torch.from_numpy(np.stack([row.frame for row in self._rows])).unsqueeze(0),
-            reward=leaf("reward", torch.float32),
-            done=leaf("done", torch.bool),
-            task=leaf("task", torch.int32),
-            episode_step=leaf("episode_step", torch.int32),
-            episode_return=leaf("episode_return", torch.float32),
-            truncated=leaf("truncated", torch.bool),
-            game_over=leaf("game_over", torch.bool),
-            last_action=leaf("last_action", torch.int64),
-        )
+        numbers = {
+            name: torch.tensor(
+                [[getattr(row, name) for row in self._rows]], dtype=getattr(torch, t)
+            )
+            for name, t in ENV_OUTPUT_TYPES.items()
+        }
+        frames = torch.from_numpy(np.stack([row.frame for row in self._rows]))
+        return EnvOutput(frame=frames.unsqueeze(0), **numbers)
 
     def step(self, playing: np.ndarray | None = None) -> list[tuple[int, PlayedGame]]:
         """Steps the environments that are ``playing`` (bool ``[B]``; None: all).

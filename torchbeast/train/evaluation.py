@@ -143,6 +143,7 @@ class AgentEvaluator:
         # When the last evaluation was.
         self._step, self._seconds = learned, 0.0
         self._reported: set[str] = set()
+        self._newest: Evaluation | None = None
 
     def request_if_due(self, stats: StepStats) -> None:
         """Saves the agent for an evaluation if one is due after a learner step.
@@ -205,8 +206,7 @@ class AgentEvaluator:
 
     def summary(self) -> list[str]:
         """Returns lines about the newest evaluation; none if there was none."""
-        evaluation = self._recorder.evaluation
-        return [] if evaluation is None else describe(evaluation)
+        return [] if self._newest is None else describe(self._newest)
 
     @property
     def _is_busy(self) -> bool:
@@ -238,7 +238,8 @@ class AgentEvaluator:
         for failure in result.failures:
             self._report_once(failure, failure)
         if result.scores:
-            self._recorder.record_evaluation(Evaluation(self._step, result.scores), self._seconds)
+            self._newest = Evaluation(self._step, result.scores)
+            self._recorder.record_evaluation(self._newest, self._seconds)
 
     def _await(self, is_stopped: Callable[[], bool]) -> None:
         while self._is_busy and not is_stopped():

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchbeast.core.types import AgentOutput, EnvOutput, EnvStep, ObservationConfig, RunError
+from torchbeast.core.types import (
+    ENV_OUTPUT_TYPES,
+    AgentOutput,
+    EnvOutput,
+    EnvStep,
+    ObservationConfig,
+    RunError,
+)
 from torchbeast.envs import EnvStream, derive_seed, make_watched
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.allocation import actor_tasks
@@ -65,14 +72,10 @@ class RolloutBuffers:
         self._all = Rollout(
             EnvOutput(
                 frame=shared(*config.observation_shape, dtype=torch.uint8),
-                reward=shared(),
-                done=shared(dtype=torch.bool),
-                task=shared(dtype=torch.int32),
-                episode_step=shared(dtype=torch.int32),
-                episode_return=shared(),
-                truncated=shared(dtype=torch.bool),
-                game_over=shared(dtype=torch.bool),
-                last_action=shared(dtype=torch.int64),
+                **{
+                    name: shared(dtype=getattr(torch, kind))
+                    for name, kind in ENV_OUTPUT_TYPES.items()
+                },
             ),
             AgentOutput(
                 shared(1, dtype=torch.int64),

@@ -103,13 +103,9 @@ class RunOutputs:
         """Takes in the gradients of a step. The learner's threads call it."""
         self._recorder.record_gradients(self._learner)
 
-    def set_hosts(self, hosts: Callable[[], tuple[HostSnapshot, ...]]) -> None:
-        """Sets the function that says what each host has contributed."""
-        self._recorder.hosts = hosts
-
-    def update(self, queues: dict[str, int]) -> None:
+    def update(self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...]) -> None:
         """Reports, evaluates and saves if it is time. To be called twice a second."""
-        self._recorder.update(queues, self._learner)
+        self._recorder.update(queues, hosts, self._learner)
         self._evaluator.update()
         self._checkpointer.save_if_due()
 
@@ -121,12 +117,14 @@ class RunOutputs:
             StopSignals.HINT,
         )
 
-    def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
+    def save(
+        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], *, is_interrupted: bool
+    ) -> None:
         """Saves the run and writes its last records. The learner has ended."""
         if is_interrupted:
             self._evaluator.close()
         self._saved = self._checkpointer.save()
-        self._recorder.finish(queues, self._learner)
+        self._recorder.finish(queues, hosts, self._learner)
 
     def finish(self, is_interrupted: Callable[[], bool]) -> None:
         """Evaluates the final agent, unless the run was interrupted, and says how it ended.

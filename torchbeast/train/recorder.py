@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 from torchbeast.core.learner import Learner
@@ -72,10 +71,6 @@ class Recorder:
             )
         self._games = config.games
         self._names = names
-        self.hosts: Callable[[], tuple[HostSnapshot, ...]] = lambda: ()
-        """What each machine with environment servers has contributed."""
-        self.evaluation: Evaluation | None = None
-        """The newest one since the run was started or resumed."""
         self._display = make_display()
         self._logged_step = state.steps or 0
         self._detector = BottleneckDetector(config.learner_queue_size, plan.num_actors)
@@ -112,7 +107,6 @@ class Recorder:
                     f"eval/{policy}/human_normalized_mean": normalized.mean,
                 }
                 self._writer.scalars(scalars, evaluation.step)
-        self.evaluation = evaluation
         means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
         returns = tuple(means.get(game) for game in self._games)
         self.progress.record_evaluation(evaluation.step, returns)
@@ -126,8 +120,15 @@ class Recorder:
             scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
         self._writer.scalars(scalars, step)
 
-    def update(self, queues: dict[str, int], learner: Learner) -> None:
-        """Takes in the sizes of the queues; reports if it is time. To be called twice a second."""
+    def update(
+        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], learner: Learner
+    ) -> None:
+        """Reports if it is time. To be called twice a second.
+
+        Args:
+            queues: sizes of the queues.
+            hosts: what each machine with environment servers has contributed.
+        """
         self._detector.look(queues)
         if self._trace is not None and self._trace.update(learner.learner_steps):
             log.info("Trace in %s", self.path / "trace.json")
@@ -135,7 +136,7 @@ class Recorder:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_INTERVAL_S
-        snapshot = self._take_snapshot(queues, learner)
+        snapshot = self._take_snapshot(queues, hosts, learner)
         if now >= self._next_report:
             self._report(snapshot)
             # Until the first learner step there is nothing to write: look again soon.
@@ -144,11 +145,13 @@ class Recorder:
         else:
             self._display.show(snapshot, is_report=False)
 
-    def finish(self, queues: dict[str, int], learner: Learner) -> None:
+    def finish(
+        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], learner: Learner
+    ) -> None:
         """Writes the last records and ends the display."""
         if self._trace is not None:
             self._trace.close()
-        self._report(self._take_snapshot(queues, learner))
+        self._report(self._take_snapshot(queues, hosts, learner))
         self._display.close()
 
     def record_error(self, error: BaseException) -> None:
@@ -160,13 +163,15 @@ class Recorder:
         self._display.close()
         self._writer.close()
 
-    def _take_snapshot(self, queues: dict[str, int], learner: Learner) -> Snapshot:
+    def _take_snapshot(
+        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], learner: Learner
+    ) -> Snapshot:
         popart = None
         if self._has_popart:
             layer = learner.agent.baseline
             with learner.without_update():
                 popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        return self.progress.snapshot(queues, self._detector.find(), popart, self.hosts())
+        return self.progress.snapshot(queues, self._detector.find(), popart, hosts)
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""

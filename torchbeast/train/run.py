@@ -144,22 +144,21 @@ class TrainingRun:
 
         Raises the first error of any thread, unless it came beside a signal.
         """
-        self._outputs.set_hosts(hosts)
         try:
             while not self._is_over():
                 self.threads.changed.wait(timeout=0.5)
                 self.threads.changed.clear()
                 check()
-                self._outputs.update(queues())
+                self._outputs.update(queues(), hosts())
         finally:
             if self._signals.received is not None:
                 self._outputs.announce_stop(self._signals.received)
-            last_queues = queues()
+            last = queues(), hosts()
             self._make_last_step()
             self.learner.close()
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
-            self._save(last_queues)
+            self._save(*last)
         if self.threads.error is not None and self._signals.received is None:
             raise self._find_reason(self.threads.error)
 
@@ -176,11 +175,11 @@ class TrainingRun:
         if self.learner.is_stopped and self._signals.received is None:
             raise RunError("another rank stopped the run")
 
-    def _save(self, queues: dict[str, int]) -> None:
+    def _save(self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...]) -> None:
         """Saves the run. What fails then does not hide the error that ended the run."""
         ended_by = self.threads.error or sys.exc_info()[1]
         try:
-            self._outputs.save(queues, is_interrupted=self._is_interrupted())
+            self._outputs.save(queues, hosts, is_interrupted=self._is_interrupted())
         except Exception as error:
             if ended_by is None:
                 raise
