@@ -1,8 +1,14 @@
+import functools
+import itertools
+import threading
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 
+from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from tests.core.rollouts import CONFIG, make_rollout
+from torchbeast.core.types import EnvOutput
 from torchbeast.models import make_agent
 from torchbeast.train.polybeast_pipeline import inference_loop, learner_loop
 from torchbeast.train.published_weights import PublishedWeights
@@ -41,3 +47,53 @@ def test_inference_carries_the_memory_and_learning_begins_with_it(on_policy):
     ((env, actor, state, versions),) = learned
     assert versions.eq(7).all()
     on_policy(agent, env, actor, state)
+
+
+class Lives:
+    """Random frames. A life ends every five steps, every second one by a time limit."""
+
+    def __init__(self):
+        self._random = np.random.default_rng()
+        self._steps = 0
+
+    def _observe(self):
+        return self._random.integers(256, size=CONFIG.observation_shape, dtype=np.uint8)
+
+    def reset(self):
+        return self._observe(), {}
+
+    def step(self, action):
+        self._steps += 1
+        ends, is_cut = self._steps % 5 == 0, self._steps % 10 == 0
+        return self._observe(), 1.0, ends and not is_cut, is_cut, {"game_over": is_cut}
+
+
+def test_the_learner_gets_what_acted_from_servers_and_pool(on_policy, tmp_path):
+    agent = make_agent(CONFIG._replace(use_lstm=True))
+    weights = PublishedWeights(agent.inference_copy, 1)
+    weights.publish(agent, 7)
+    address = f"unix:{tmp_path}/environments"
+    server = Server(Lives, address, 1)
+    queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=2)
+    batcher = DynamicBatcher(batch_dim=1, timeout_ms=5)
+    pool = ActorPool(
+        12, queue, batcher, [address], agent.initial_state(1), environments_per_stream=[2]
+    )
+    act = functools.partial(inference_loop, batcher, weights, CPU, lambda: 7)
+    threads = [threading.Thread(target=f, daemon=True) for f in (server.run, pool.run, act)]
+    for thread in threads:
+        thread.start()
+    learned = []
+    learner = SimpleNamespace(learn=lambda *rollout: learned.append(rollout))
+    learner_loop(itertools.islice(queue, 6), learner, CPU)
+    queue.close()
+    batcher.close()
+    server.stop()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(learned) == 6
+    for env, actor, state, versions in learned:
+        assert env.done.any()
+        assert env.truncated.any()
+        assert versions[1:].eq(7).all()
+        on_policy(agent, EnvOutput(*env), actor, state)
