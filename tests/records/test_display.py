@@ -14,9 +14,40 @@ from torchbeast.records.display import (
     LineDisplay,
     make_block,
     make_display,
+    most_interesting,
+    run_parts,
 )
+from torchbeast.records.hosts import HostSnapshot
 
 GAMES = {6: SIX, 62: all_games()[:62]}
+
+
+def test_the_line_of_progress_tells_scores_hosts_and_what_holds_the_run_back(
+    make_game, make_snapshot
+):
+    games = [make_game(human=0.1, evaluated_human=0.2), make_game(human=0.3, evaluated_human=0.4)]
+    hosts = (HostSnapshot("a", 4, 1200), HostSnapshot("b", 0, 20))
+    snapshot = make_snapshot(
+        *games, stalled_s=90.0, evaluation_step=2000, bottleneck="learner", hosts=hosts
+    )
+    assert run_parts(snapshot) == [
+        "623,360 of 2,000,000 steps",
+        "1413 steps/s",
+        "16m14s left",
+        "no steps for 1m30s",
+        "median 20 % of human",
+        "evaluated at 2.00k steps: median 30 % of human",
+        "bottleneck: learner",
+        "a: 4 environments, 1.20k steps",
+        "b: away, 20 steps",
+    ]
+
+
+def test_the_games_that_change_most_are_shown_in_their_order(make_game):
+    trends = [0.0, -3.0, 1.0, None, 5.0]
+    games = [make_game(str(i), trend=trend, std_return=1.0) for i, trend in enumerate(trends)]
+    games.append(make_game("noisy", trend=40.0, std_return=100.0))
+    assert [game.name for game in most_interesting(games, 3)] == ["1", "2", "4"]
 
 
 @pytest.fixture
