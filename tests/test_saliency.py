@@ -14,7 +14,7 @@ from torchbeast.analysis.saliency import Explainer, drawing
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
 from torchbeast.play.game_loop import agent_action_names
-from torchbeast.play.movie_writer import HEADER_HEIGHT
+from torchbeast.play.pictures import HEADER_HEIGHT
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float32"]

@@ -22,7 +22,8 @@ from torchbeast.cli.parsing import positive
 from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, read_agent
 from torchbeast.play.game_loop import watch_game
-from torchbeast.play.movie_writer import MovieWriter, caption, side_by_side
+from torchbeast.play.movie_writer import MovieWriter
+from torchbeast.play.pictures import caption, side_by_side
 
 EVERY = 4  # Agent steps from one picture to the next: about four times a game's own speed.
 FPS = 15

@@ -6,7 +6,7 @@ from PIL import Image
 from tests import checkpoints
 from torchbeast.analysis import visualize_aaa
 from torchbeast.models import AgentConfig, make_agent
-from torchbeast.play.movie_writer import HEADER_HEIGHT
+from torchbeast.play.pictures import HEADER_HEIGHT
 
 
 def save(path, agent_type):

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image, ImageSequence
 
 from torchbeast.play import movie_writer
-from torchbeast.play.movie_writer import HEADER_HEIGHT, MovieWriter, caption
+from torchbeast.play.movie_writer import MovieWriter
 
 
 def write_movie(path, pictures, fps=15):
@@ -85,10 +85,3 @@ def test_a_film_that_failed_leaves_what_was_there(tmp_path):
     write(path, count=0)  # Nor does a film without pictures.
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["a.gif"]
-
-
-@pytest.mark.parametrize("text", ["Pong", "MontezumaRevenge", ""])
-def test_a_caption_fits_above_a_narrow_picture(text):
-    header = caption(np.zeros((10, 80, 3), np.uint8), text)[:HEADER_HEIGHT]
-    assert header.any() == bool(text)
-    assert not header[:, -2:].any()

@@ -303,7 +303,7 @@ def run_filter_vis(flags: argparse.Namespace) -> None:
     from torchbeast.analysis.filters import find_layer
     from torchbeast.models import from_checkpoint
     from torchbeast.models.resnet import ResNet
-    from torchbeast.play.movie_writer import magnify
+    from torchbeast.play.pictures import magnify
 
     agent = from_checkpoint(flags.load_path)
     if not isinstance(agent, ResNet):

@@ -90,7 +90,7 @@ def draw(picture: np.ndarray, maps: np.ndarray, grid: Grid, peak: float) -> np.n
         peak: the attention that is drawn brightest.
     """
     from torchbeast.analysis.overlays import YELLOW, enlarge, overlay, scale_to
-    from torchbeast.play.movie_writer import caption, magnify, side_by_side
+    from torchbeast.play.pictures import caption, magnify, side_by_side
 
     height, width = picture.shape[:2]
     panels = [caption(magnify(picture), f"brightest: {peak:.2g}")]

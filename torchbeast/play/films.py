@@ -16,7 +16,8 @@ from torchbeast.envs.games import short_name
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import PlayConfig
 from torchbeast.play.game_loop import GameLoop, PlayedGame, draw_game, open_games, read_actions
-from torchbeast.play.movie_writer import MovieWriter, caption, magnify
+from torchbeast.play.movie_writer import MovieWriter
+from torchbeast.play.pictures import caption, magnify
 from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")

@@ -13,7 +13,8 @@ from scipy.special import softmax
 from torchbeast.analysis.overlays import BLUE, ORANGE, enlarge, heat, overlay, scale_to
 from torchbeast.analysis.saliency.film import SaliencyFilm
 from torchbeast.analysis.saliency.maps import Score, Step
-from torchbeast.play.movie_writer import MovieWriter, caption, magnify, side_by_side
+from torchbeast.play.movie_writer import MovieWriter
+from torchbeast.play.pictures import caption, magnify, side_by_side
 from torchbeast.runtime.progress_bar import track
 
 # By name and unit of a score: what is drawn brightest.
