@@ -129,7 +129,7 @@ def test_parts_of_a_batch_add_up_whatever_gradients_a_custom_agent_has():
 
 def test_threads_learn_one_batch_together():
     learner, steps = make_learner(8)
-    batches, serial = threading.Barrier(4), make_learner(8)[0]
+    batches, serial = threading.Barrier(4, timeout=60), make_learner(8)[0]
 
     def work(index):
         for batch in range(3):
@@ -137,7 +137,7 @@ def test_threads_learn_one_batch_together():
                 learner.learn(*make_rollout(seed), ())
             batches.wait()
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

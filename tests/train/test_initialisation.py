@@ -124,7 +124,7 @@ def test_an_agent_that_learned_from_wrong_pictures_gives_its_encoder_alone(
 ):
     source = save_agent(num_actions=6, tasks=(PONG, AIR_RAID), emulator_gray=emulator_gray)
     agent = begin_run(make_config(f"--env={PONG},{AIR_RAID}", "--init_from=trained"))
-    assert ("saw wrong pictures of AirRaid" in caplog.text) is emulator_gray
+    assert ("saw wrong frames of AirRaid" in caplog.text) is emulator_gray
     assert agent.policy.weight.equal(source.policy.weight) is not emulator_gray
     assert agent.conv1.weight.equal(source.conv1.weight)
 

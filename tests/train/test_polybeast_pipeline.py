@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import itertools
 import threading
@@ -79,8 +80,17 @@ def test_the_learner_gets_what_acted_from_servers_and_pool(on_policy, tmp_path):
     pool = ActorPool(
         12, queue, batcher, [address], agent.initial_state(1), environments_per_stream=[2]
     )
+
+    def run(work):
+        try:
+            work()
+        finally:  # Else the test would wait for rollouts after an error.
+            with contextlib.suppress(RuntimeError):  # It is closed already.
+                queue.close()
+
     act = functools.partial(inference_loop, batcher, weights, CPU, lambda: 7)
-    threads = [threading.Thread(target=f, daemon=True) for f in (server.run, pool.run, act)]
+    works = (server.run, pool.run, act)
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     learned = []
@@ -91,6 +101,7 @@ def test_the_learner_gets_what_acted_from_servers_and_pool(on_policy, tmp_path):
     server.stop()
     for thread in threads:
         thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
     assert len(learned) == 6
     for env, actor, state, versions in learned:
         assert env.done.any()

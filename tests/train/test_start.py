@@ -130,7 +130,7 @@ def test_a_run_that_learned_from_wrong_pictures_is_not_resumed(make_config, fini
     checkpoint.save(finished_run / "model.tar", {**contents, "emulator_gray": False})
     assert resume_or_start(plan).steps == 0
     checkpoint.save(finished_run / "model.tar", {**contents, "emulator_gray": True})
-    with pytest.raises(UsageError, match=r"wrong pictures of AirRaid.*--init_from"):
+    with pytest.raises(UsageError, match=r"wrong frames of AirRaid.*--init_from"):
         resume_or_start(plan)
 
 

@@ -159,7 +159,7 @@ class Responses:
                 shows_wrong_gray(self.game, trained.observation)
                 != shows_wrong_gray(self.game, player.observation)
             ):
-                self._leave_out(saved.agent, "sees other pictures of")
+                self._leave_out(saved.agent, "sees another grayscale of")
             elif unknown and not is_untrained:
                 self._leave_out(saved.agent, "does not know")
             else:

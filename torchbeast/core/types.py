@@ -51,7 +51,7 @@ class EnvOutput(NamedTuple):
     """int64 ``[T, B]``: the action that led to this row; 0 before the first."""
 
 
-# The element types of what is one number per row, as torch and NumPy name them.
+# The names of torch's types of the fields that have one number per row.
 ENV_OUTPUT_TYPES = {
     "reward": "float32",
     "done": "bool",

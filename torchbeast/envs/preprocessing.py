@@ -67,7 +67,7 @@ FRAME_FORMATS = {
 
 
 def shows_wrong_gray(env_id: str, observation: ObservationConfig) -> bool:
-    """Whether the game ``env_id`` has wrong pictures with these settings, those of an old agent."""
+    """Whether the game ``env_id`` has wrong frames with these settings, those of an old agent."""
     is_gray = observation.emulator_gray and not FRAME_FORMATS[observation.frame_format].colour
     return is_gray and is_atari(env_id) and gymnasium.spec(env_id).kwargs["game"] in WRONG_GRAY
 

@@ -109,7 +109,7 @@ def load_source(plan: RunPlan, name: str) -> Source:
     wrong = games_in_wrong_gray(games, observation)
     if is_complete and wrong:
         log.warning(
-            "The agent of --init_from saw wrong pictures of %s: its encoder alone is taken",
+            "The agent of --init_from saw wrong frames of %s: its encoder alone is taken",
             ", ".join(wrong),
         )
     return Source(path, agent, is_complete and not wrong)

@@ -96,7 +96,7 @@ def check_resumable(
         wrong = games_in_wrong_gray(config.tasks, seen)
         if wrong:
             raise UsageError(
-                f"{path} learned from wrong pictures of {', '.join(wrong)}, with which this "
+                f"{path} learned from wrong frames of {', '.join(wrong)}, with which this "
                 f"version does not train: {other_run}"
             )
         if "optimizer_state_dict" not in contents:

@@ -49,7 +49,8 @@ struct ConvolutionProducts {
 struct FilterGradientProducts {
   int64_t inputs, outputs;  // Channels: 4 or 16 for 16, 16 or 32 for 32.
   int64_t pitch;            // Positions in a row.
-  int64_t positions;        // The number of outputs; a multiple of 32. An input is at its filter's top left.
+  // Positions of outputs; a multiple of 32. An input is at its filter's top left.
+  int64_t positions;
   // Rows of at least positions + 2 * pitch + 2 inputs, `stride` apart. With 4 inputs, 12 rows: the
   // inputs at three neighbouring positions, one below the other.
   const uint16_t* transposed;

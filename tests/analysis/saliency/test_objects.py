@@ -63,7 +63,7 @@ def test_a_cycling_background_is_no_object():
 def test_pictures_in_which_nothing_moves_are_refused():
     with pytest.raises(UsageError, match="No object was found"):
         objects.find_kinds([[make_moment()] * 3])
-    with pytest.raises(UsageError, match="fewer than 5 frames"):
+    with pytest.raises(UsageError, match="fewer than 9 frames"):
         objects.find_kinds([[], []])
 
 

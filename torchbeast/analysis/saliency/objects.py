@@ -104,10 +104,11 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
     frequent colour, and that has not stayed in its place since the moment before, as digits and
     scenery do. Its colour is the most frequent one in it. The first moment of a game has none.
     """
-    pictures = [moment.picture for game in games for moment in game]
-    if not pictures:
-        raise UsageError(f"--num_frames: fewer than {NUM_PICTURES + 1} frames show no movement")
-    median = np.median(np.stack(pictures), axis=0)
+    if max(map(len, games), default=0) < 2:
+        raise UsageError(
+            f"--num_frames: fewer than {2 * STEPS_APART + 1} frames of one life show no movement"
+        )
+    median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
     found: dict[Colour, list[list[Places]]] = {}
     counts: Counter[Colour] = Counter()
     for i, game in enumerate(games):
