@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.core.rollouts import CONFIG, T, make_rollout
+from tests.threads import start
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import MAX_SKIPPED_IN_A_ROW, Learner, rollouts_at_once
 from torchbeast.core.losses import LossConfig, rollout_losses
@@ -137,10 +138,7 @@ def test_threads_learn_one_batch_together():
                 learner.learn(*make_rollout(seed), ())
             batches.wait()
 
-    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    for thread, _ in [start(work, index) for index in range(4)]:
         thread.join()
     assert [s.steps for s in steps] == [8 * T, 16 * T, 24 * T]
     for seed in range(24):

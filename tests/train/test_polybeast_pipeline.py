@@ -1,14 +1,14 @@
 import contextlib
-import functools
 import itertools
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from libtorchbeast import Server
 from tests.core.rollouts import CONFIG, make_rollout
+from tests.libtorchbeast.pools import Pool
+from tests.threads import start
 from torchbeast.core.types import EnvOutput
 from torchbeast.models import make_agent
 from torchbeast.train.polybeast_pipeline import inference_loop, learner_loop
@@ -51,7 +51,7 @@ def test_inference_carries_the_memory_and_learning_begins_with_it(on_policy):
 
 
 class Lives:
-    """Random frames. A life ends every five steps, every second one by a time limit."""
+    """Random frames. A life ends every two steps, every second one by a time limit."""
 
     def __init__(self):
         self._random = np.random.default_rng()
@@ -65,43 +65,35 @@ class Lives:
 
     def step(self, action):
         self._steps += 1
-        ends, is_cut = self._steps % 5 == 0, self._steps % 10 == 0
+        ends, is_cut = self._steps % 2 == 0, self._steps % 4 == 0
         return self._observe(), 1.0, ends and not is_cut, is_cut, {"game_over": is_cut}
 
 
-def test_the_learner_gets_what_acted_from_servers_and_pool(on_policy, tmp_path):
-    agent = make_agent(CONFIG._replace(use_lstm=True))
-    weights = PublishedWeights(agent.inference_copy, 1)
-    weights.publish(agent, 7)
-    address = f"unix:{tmp_path}/environments"
-    server = Server(Lives, address, 1)
-    queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=2)
-    batcher = DynamicBatcher(batch_dim=1, timeout_ms=5)
-    pool = ActorPool(
-        12, queue, batcher, [address], agent.initial_state(1), environments_per_stream=[2]
-    )
+class Acting(Pool):
+    """A pool whose actions are an agent's."""
 
-    def run(work):
+    def _infer(self):
         try:
-            work()
+            inference_loop(self.batcher, self.weights, CPU, lambda: 7)
         finally:  # Else the test would wait for rollouts after an error.
             with contextlib.suppress(RuntimeError):  # It is closed already.
-                queue.close()
+                self.queue.close()
 
-    act = functools.partial(inference_loop, batcher, weights, CPU, lambda: 7)
-    works = (server.run, pool.run, act)
-    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    learned = []
-    learner = SimpleNamespace(learn=lambda *rollout: learned.append(rollout))
-    learner_loop(itertools.islice(queue, 6), learner, CPU)
-    queue.close()
-    batcher.close()
+
+def test_the_learner_gets_what_acted_from_servers_and_pool(on_policy, tmp_path):
+    agent, learned = make_agent(CONFIG._replace(use_lstm=True)), []
+    address = f"unix:{tmp_path}/environments"
+    server = Server(Lives, address, 1)
+    serving, _ = start(server.run)
+    pool = Acting([address], envs=[2], queue_size=2, state=agent.initial_state(1))
+    pool.weights = PublishedWeights(agent.inference_copy, 1)
+    pool.weights.publish(agent, 7)
+    with pool:
+        learner = SimpleNamespace(learn=lambda *rollout: learned.append(rollout))
+        learner_loop(itertools.islice(pool.queue, 6), learner, CPU)
     server.stop()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not any(thread.is_alive() for thread in threads)
+    serving.join(timeout=60)
+    assert not serving.is_alive()
     assert len(learned) == 6
     for env, actor, state, versions in learned:
         assert env.done.any()

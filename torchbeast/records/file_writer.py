@@ -55,14 +55,12 @@ class FileWriter:
         self._fields = fields
         self._failed: set[str] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
-        try:
+        with run_files.refuse_unwritable(savedir):
             self._open(last_step)
             if not is_over:
                 self._write_meta(meta)
             self._scalars = ScalarWriter(self.path, config, last_step, use_wandb=use_wandb)
             self._link_latest()
-        except OSError as error:  # The disk is full, for example.
-            raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
 
     def _open(self, last_step: int | None) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

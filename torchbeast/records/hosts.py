@@ -19,6 +19,7 @@ class HostSnapshot(NamedTuple):
     wait for the learner."""
 
 
+Hosts = tuple[HostSnapshot, ...]
 HOST_FIELDS = ["step", *HostSnapshot._fields]
 
 
@@ -39,7 +40,7 @@ class HostSteps:
         self._hosts = [""] * len(loads)
         self._counts = [0] * len(loads)
 
-    def update(self, hosts: Sequence[str], counts: Sequence[int]) -> tuple[HostSnapshot, ...]:
+    def update(self, hosts: Sequence[str], counts: Sequence[int]) -> Hosts:
         """Takes in where the servers are, and returns what each machine has contributed.
 
         Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchbeast.core.stats import FinishedGame, StepStats
-from torchbeast.records.hosts import HostSnapshot
+from torchbeast.records.hosts import Hosts
 
 
 class GameSnapshot(NamedTuple):
@@ -75,7 +75,7 @@ class Snapshot(NamedTuple):
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
 
-    hosts: tuple[HostSnapshot, ...] = ()
+    hosts: Hosts = ()
     """Machines of the environment servers; none if they are all this one."""
 
     @property
@@ -218,7 +218,7 @@ class Progress:
         queues: dict[str, int],
         bottleneck: str | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
-        hosts: tuple[HostSnapshot, ...] = (),
+        hosts: Hosts = (),
     ) -> Snapshot:
         """Says how the run stands.
 

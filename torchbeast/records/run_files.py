@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import torchbeast
+from torchbeast.core.types import UsageError
 
 # Each of these makes a directory that of a run. Without them it may have films of a shipped agent.
 RUN_FILES = ("model.tar", "intermediate", "meta.json")
@@ -20,6 +22,15 @@ SHIPPED = Path(torchbeast.__file__).resolve().parent.parent / "models"
 def run_path(savedir: str | Path, xpid: str) -> Path:
     """Returns the directory of a run."""
     return Path(savedir).expanduser() / xpid
+
+
+@contextlib.contextmanager
+def refuse_unwritable(savedir: str) -> Iterator[None]:
+    """Makes a context that raises UsageError if ``savedir`` cannot be written to."""
+    try:
+        yield
+    except OSError as error:  # The disk is full, for example.
+        raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
 
 
 def model_path(run: Path, step: int | None = None) -> Path:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.run_files import run_path
+from torchbeast.records.run_files import refuse_unwritable, run_path
 
 
 def reserve_name(savedir: str, xpid: str) -> str:
@@ -24,15 +24,13 @@ def reserve_name(savedir: str, xpid: str) -> str:
     Raises:
         UsageError: the directory cannot be made.
     """
-    try:
+    with refuse_unwritable(savedir):
         run_path(savedir, xpid).parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
             name = xpid if number == 1 else f"{xpid}-{number}"
             with contextlib.suppress(FileExistsError):
                 run_path(savedir, name).mkdir()
                 break
-    except OSError as error:
-        raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
     return name
 
 
@@ -50,12 +48,10 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     """
     path = run_path(savedir, xpid).absolute()
     lock_path = path / ".lock"
-    try:
+    with refuse_unwritable(savedir):
         path.mkdir(parents=True, exist_ok=True)
         # Not the directory: NFS locks it for one machine alone, and a file only if it is writable.
         descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,10 +64,8 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
         except OSError:
             pass  # A file system without locks.
         try:
-            try:
+            with refuse_unwritable(savedir):
                 os.write(descriptor, b"\n")  # Fails on a full disk; nobody reads it.
-            except OSError as error:
-                raise UsageError(f"Cannot write to --savedir {savedir}: {error}") from error
             yield
         finally:
             with contextlib.suppress(OSError):  # It has other files.

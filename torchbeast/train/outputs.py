@@ -15,7 +15,7 @@ from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.preprocessing import PROFILES
-from torchbeast.records.hosts import HostSnapshot
+from torchbeast.records.hosts import Hosts
 from torchbeast.runtime.text import counted, python_command
 from torchbeast.runtime.threads import StopSignals
 from torchbeast.train.checkpointer import Checkpointer
@@ -103,7 +103,7 @@ class RunOutputs:
         """Takes in the gradients of a step. The learner's threads call it."""
         self._recorder.record_gradients(self._learner)
 
-    def update(self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...]) -> None:
+    def update(self, queues: dict[str, int], hosts: Hosts) -> None:
         """Reports, evaluates and saves if it is time. To be called twice a second."""
         self._recorder.update(queues, hosts, self._learner)
         self._evaluator.update()
@@ -117,9 +117,7 @@ class RunOutputs:
             StopSignals.HINT,
         )
 
-    def save(
-        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], *, is_interrupted: bool
-    ) -> None:
+    def save(self, queues: dict[str, int], hosts: Hosts, *, is_interrupted: bool) -> None:
         """Saves the run and writes its last records. The learner has ended."""
         if is_interrupted:
             self._evaluator.close()

@@ -17,7 +17,7 @@ from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.envs import describe_environment
-from torchbeast.records.hosts import HostSnapshot, HostSteps
+from torchbeast.records.hosts import Hosts, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
 from torchbeast.runtime.workers import MAX_FAILURES
 from torchbeast.servers.sources import ServerSource
@@ -103,7 +103,7 @@ class Pipeline:
         for index, address in self._servers.changes():
             self._pool.set_address(index, address)
 
-    def hosts(self) -> tuple[HostSnapshot, ...]:
+    def hosts(self) -> Hosts:
         """Returns what each machine has contributed; nothing if the source does not tell."""
         return self._hosts.update(self._servers.hosts(), self._pool.stream_counts())
 

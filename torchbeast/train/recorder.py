@@ -12,7 +12,7 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
-from torchbeast.records.hosts import HostSnapshot
+from torchbeast.records.hosts import Hosts
 from torchbeast.records.metrics import episode_scalars, log_fields, log_row, snapshot_scalars
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import Progress, Snapshot
@@ -120,9 +120,7 @@ class Recorder:
             scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
         self._writer.scalars(scalars, step)
 
-    def update(
-        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], learner: Learner
-    ) -> None:
+    def update(self, queues: dict[str, int], hosts: Hosts, learner: Learner) -> None:
         """Reports if it is time. To be called twice a second.
 
         Args:
@@ -145,9 +143,7 @@ class Recorder:
         else:
             self._display.show(snapshot, is_report=False)
 
-    def finish(
-        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], learner: Learner
-    ) -> None:
+    def finish(self, queues: dict[str, int], hosts: Hosts, learner: Learner) -> None:
         """Writes the last records and ends the display."""
         if self._trace is not None:
             self._trace.close()
@@ -163,9 +159,7 @@ class Recorder:
         self._display.close()
         self._writer.close()
 
-    def _take_snapshot(
-        self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...], learner: Learner
-    ) -> Snapshot:
+    def _take_snapshot(self, queues: dict[str, int], hosts: Hosts, learner: Learner) -> Snapshot:
         popart = None
         if self._has_popart:
             layer = learner.agent.baseline

@@ -18,7 +18,7 @@ from torchbeast.cli.command import SIGNAL_ERRORS
 from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
-from torchbeast.records.hosts import HostSnapshot
+from torchbeast.records.hosts import Hosts
 from torchbeast.runtime.precision import keep_freed_pages, use_whole_float32
 from torchbeast.runtime.text import typed_line
 from torchbeast.runtime.threads import StopSignals, Threads
@@ -133,7 +133,7 @@ class TrainingRun:
         check: Callable[[], None],
         queues: Callable[[], dict[str, int]],
         stop: Callable[[], None],
-        hosts: Callable[[], tuple[HostSnapshot, ...]] = lambda: (),
+        hosts: Callable[[], Hosts] = lambda: (),
     ) -> None:
         """Reports and saves until all steps are done, a signal comes or something fails.
 
@@ -175,7 +175,7 @@ class TrainingRun:
         if self.learner.is_stopped and self._signals.received is None:
             raise RunError("another rank stopped the run")
 
-    def _save(self, queues: dict[str, int], hosts: tuple[HostSnapshot, ...]) -> None:
+    def _save(self, queues: dict[str, int], hosts: Hosts) -> None:
         """Saves the run. What fails then does not hide the error that ended the run."""
         ended_by = self.threads.error or sys.exc_info()[1]
         try:
