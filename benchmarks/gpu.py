@@ -34,9 +34,8 @@ from _rollouts import random_rollout
 from train import EndToEnd, end_to_end
 
 from torchbeast.core.learner import Learner
-from torchbeast.core.losses import LossConfig, rollout_losses
-from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.losses import rollout_losses
+from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig, OptimizerConfig
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.precision import choose_dtype

@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 from torch import Tensor, nn
 
-from torchbeast.core.optimizer import OptimizerConfig, make_optimizer
+from torchbeast.core.optimizer import make_optimizer
+from torchbeast.core.types import OptimizerConfig
 from torchbeast.models import AgentConfig, ResNet, kernels, make_agent
 from torchbeast.models.kernels import residual_section
 from torchbeast.models.normalization import normalize_frames

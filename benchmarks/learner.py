@@ -25,8 +25,8 @@ import torch
 from _rollouts import random_rollout
 
 from torchbeast.core.learner import Learner, rollouts_at_once
-from torchbeast.core.losses import LossConfig, rollout_losses
-from torchbeast.core.optimizer import OptimizerConfig
+from torchbeast.core.losses import rollout_losses
+from torchbeast.core.types import LossConfig, OptimizerConfig
 from torchbeast.models import Agent, AgentConfig, kernels, make_agent
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages
 from torchbeast.runtime.threads import available_cores

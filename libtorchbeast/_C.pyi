@@ -244,7 +244,7 @@ def residual_section(
             dense; D is 16 or 32.
         biases: likewise, float32 ``[D]``.
         outputs: gets the results, int16 ``[N, (H + 1) // 2, (W + 1) // 2, D]``.
-        kept: gets what the backward pass needs, five arrays of the outputs' shape: the places of
+        kept: gets what the backward pass needs, five arrays of the outputs' shape: the indices of
             the maxima in their windows (uint8, 0 to 8 row by row), what the first block gets, what
             its first convolution computes, and the same two of the second block.
 

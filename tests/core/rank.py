@@ -13,8 +13,7 @@ import torch.distributed as dist
 from tests.core.rollouts import CONFIG, make_rollout
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
-from torchbeast.core.losses import LossConfig
-from torchbeast.core.optimizer import OptimizerConfig
+from torchbeast.core.types import LossConfig, OptimizerConfig
 from torchbeast.models import make_agent
 from torchbeast.runtime.ranks import Ranks
 

@@ -8,9 +8,8 @@ from tests.core.rollouts import CONFIG, T, make_rollout
 from tests.threads import start
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import MAX_SKIPPED_IN_A_ROW, Learner, rollouts_at_once
-from torchbeast.core.losses import LossConfig, rollout_losses
-from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.types import AgentOutput, EnvOutput, RunError
+from torchbeast.core.losses import rollout_losses
+from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig, OptimizerConfig, RunError
 from torchbeast.models import AtariNet, make_agent
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from torchbeast.core import vtrace
-from torchbeast.core.losses import LossConfig, own_head, rollout_losses
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.losses import own_head, rollout_losses
+from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig
 from torchbeast.models import Agent, AgentConfig
 
 GAMMA = 0.5

@@ -14,8 +14,7 @@ from tests.core.rollouts import CONFIG, make_rollout
 from tests.learner_steps import STEP
 from torchbeast.core import learner as core_learner
 from torchbeast.core.learner import Learner
-from torchbeast.core.losses import LossConfig
-from torchbeast.core.optimizer import OptimizerConfig
+from torchbeast.core.types import LossConfig, OptimizerConfig
 from torchbeast.models import make_agent
 
 META = torch.device("meta")

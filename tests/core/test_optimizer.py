@@ -4,7 +4,8 @@ import sys
 import pytest
 import torch
 
-from torchbeast.core.optimizer import OptimizerConfig, load_optimizer_state, make_optimizer
+from torchbeast.core.optimizer import load_optimizer_state, make_optimizer
+from torchbeast.core.types import OptimizerConfig
 
 
 def make(**options):

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from torchbeast.core.losses import LossConfig, Losses
+from torchbeast.core.losses import Losses
 from torchbeast.core.stats import collect_part, join_parts, read_stats
-from torchbeast.core.types import EnvOutput
+from torchbeast.core.types import EnvOutput, LossConfig
 
 T, B = 4, 2
 TASKS = ("A", "B", "C")

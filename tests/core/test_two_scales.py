@@ -3,9 +3,7 @@
 import torch
 
 from torchbeast.core.learner import Learner
-from torchbeast.core.losses import LossConfig
-from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.types import AgentOutput, EnvOutput
+from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig, OptimizerConfig
 from torchbeast.models import Agent, AgentConfig
 
 SCALES = torch.tensor([1.0, 1000.0])

@@ -3,94 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
 
+#include "pool_run.h"
 #include "test_environments.h"
 
 namespace torchbeast {
 namespace {
-
-constexpr int kUnrollLength = 3;
-
-// A pool whose inference returns the call's number as action.
-class PoolRun {
- public:
-  explicit PoolRun(std::vector<StreamOptions> streams, ActorOptions options = {},
-                   std::optional<int64_t> queue_size = std::nullopt)
-      : queue(std::make_shared<BatchingQueue<TensorNest>>(
-            BatchingOptions{1, 1, std::nullopt, queue_size})),
-        batcher(std::make_shared<DynamicBatcher>(
-            DynamicBatcher::Options{1, {1, 64, std::chrono::milliseconds(5), {}}, true})),
-        pool(std::move(streams), WithDefaults(std::move(options)), queue, batcher,
-             [this](LogLevel, const std::string& text) {
-               MutexLock lock(mutex_);
-               log_ += text + "\n";
-             }),
-        inference_([this] { Infer(); }),
-        runner_([this] {
-          try {
-            pool.Run({});
-          } catch (const std::exception& e) {
-            MutexLock lock(mutex_);
-            error_ = e.what();
-          }
-          ended_ = true;
-        }) {}
-  ~PoolRun() { Close(); }
-
-  void Close() {
-    if (!queue->is_closed()) queue->Close();
-    if (!batcher->is_closed()) batcher->Close();
-    if (inference_.joinable()) inference_.join();
-    if (runner_.joinable()) runner_.join();
-  }
-  // The next rollout: ((environment outputs, agent outputs), initial state).
-  TensorNest Next() { return queue->DequeueMany().at(0); }
-  std::string WaitForError() {
-    WaitFor([this] { return ended_.load(); });
-    return error();
-  }
-  std::string error() {
-    MutexLock lock(mutex_);
-    return error_;
-  }
-  std::string log() {
-    MutexLock lock(mutex_);
-    return log_;
-  }
-
-  const std::shared_ptr<BatchingQueue<TensorNest>> queue;
-  const std::shared_ptr<DynamicBatcher> batcher;
-  ActorPool pool;
-
- private:
-  static ActorOptions WithDefaults(ActorOptions options) {
-    options.unroll_length = kUnrollLength;
-    return options;
-  }
-
-  void Infer() {
-    BufferPool buffers;
-    for (int64_t call = 1; auto batch = batcher->NextBatch(); ++call) {
-      batch->GetInputs();
-      Tensor action = buffers.Empty(DType::kInt64, {1, batch->size(), 1});
-      for (int64_t i = 0; i < batch->size(); ++i) std::memcpy(action.data + 8 * i, &call, 8);
-      batch->SetOutputs(TensorNest(TensorNest::Sequence{TensorNest(TensorNest::Sequence{action}),
-                                                        TensorNest(TensorNest::Sequence{})}));
-    }
-  }
-
-  Mutex mutex_;
-  std::string error_ TB_GUARDED_BY(mutex_);
-  std::string log_ TB_GUARDED_BY(mutex_);
-  std::atomic<bool> ended_{false};
-  std::thread inference_;
-  std::thread runner_;
-};
 
 #ifdef __linux__
 // The threads of this process with this name.
@@ -147,6 +69,14 @@ TEST_F(ActorPoolTest, RefusesAddressesThatItCannotUse) {
   EXPECT_THROW(run.pool.SetAddress(0, "192.0.2.1:4000"), std::invalid_argument);
 }
 
+TEST_F(ActorPoolTest, RunsOnce) {
+  CountingServer server(directory_.Address());
+  PoolRun run({{directory_.Address(), 1}});
+  run.Next();
+  run.Close();
+  EXPECT_THROW(run.pool.Run({}), std::runtime_error);
+}
+
 TEST_F(ActorPoolTest, ClosesWhileAnEnvironmentIsStuck) {
   std::atomic<bool> entered{false};
   std::atomic<bool> release{false};
@@ -193,9 +123,9 @@ TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
     auto some = [&](int most) { return 1 + static_cast<int64_t>(random() % most); };
     ActorOptions options;
     options.num_threads = static_cast<int>(some(3));
-    PoolRun run({{servers[0]->server().address(), some(4)},
-                 {servers[1]->server().address(), some(4)},
-                 {servers[1]->server().address(), 1}},
+    PoolRun run({{directory_.Address("s0"), some(4)},
+                 {directory_.Address("s1"), some(4)},
+                 {directory_.Address("s1"), 1}},
                 options, some(3));
     const int num_actions = static_cast<int>(random() % 6);
     for (int i = 0; i < num_actions; ++i) {
@@ -210,8 +140,9 @@ TEST_F(ActorPoolTest, SurvivesRandomLifeCycles) {
           std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
           break;
         case 3:  // The first stream keeps its server.
-          run.pool.SetAddress(1 + random() % 2,
-                              random() % 3 == 0 ? "" : servers[random() % 2]->server().address());
+          run.pool.SetAddress(
+              1 + random() % 2,
+              random() % 3 == 0 ? "" : directory_.Address("s" + std::to_string(random() % 2)));
           break;
       }
       for (int s = 0; s < 2; ++s) {

@@ -52,13 +52,21 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
 
   // Gives each input of `submission` the action `action`.
   void Answer(const Actor::Submission& submission, int64_t action) {
+    Answer(submission, TensorNest::Sequence{TensorNest(Action(action))});
+  }
+
+  // The same with any outputs and no state.
+  static void Answer(const Actor::Submission& submission, TensorNest::Sequence outputs) {
+    const auto result = std::make_shared<const TensorNest>(
+        TensorNest::Sequence{TensorNest(std::move(outputs)), TensorNest(TensorNest::Sequence{})});
+    submission.on_outputs(std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {result, 0}),
+                          /*dropped=*/false);
+  }
+
+  Tensor Action(int64_t action) {
     Tensor actions = buffers_.Empty(DType::kInt64, {1, 1, 1});
     std::memcpy(actions.data, &action, sizeof(action));
-    const auto outputs = std::make_shared<const TensorNest>(TensorNest::Sequence{
-        TensorNest(TensorNest::Sequence{actions}), TensorNest(TensorNest::Sequence{})});
-    submission.on_outputs(
-        std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {outputs, 0}),
-        /*dropped=*/false);
+    return actions;
   }
 
   static int32_t Observation(const TensorNest& env_output, int64_t row = 0) {
@@ -165,13 +173,14 @@ TEST_F(ActorTest, AStepThatTakesTooLongNamesTheServer) {
   CountingServer server(directory_.Address(), [&](int step) {
     if (step == 0) WaitFor([&] { return release.load(); });
   });
+  options_.step_timeout = std::chrono::seconds(10);
   Start(3);
   Answer(*NextSubmission(), 0);
-  actor_->CheckDeadline(Clock::now() + std::chrono::hours(1));
+  actor_->CheckDeadline(Clock::now() + std::chrono::seconds(20));
   release = true;
   EXPECT_TRUE(NextSubmission()) << error_;  // It connected again.
   EXPECT_NE(
-      log_.find(directory_.Address() + ": it has not answered a step of 3 environments for 300 s"),
+      log_.find(directory_.Address() + ": it has not answered a step of 3 environments for 10 s"),
       std::string::npos)
       << log_;
 }
@@ -246,12 +255,24 @@ TEST_F(ActorTest, OutputsOutOfBoundsAreAnError) {
   for (const Shape& shape : {Shape{0, 1, 1}, Shape{2, 1, 1}, Shape{1, 0, 1}}) {
     error_.clear();
     Start();
-    const auto submission = NextSubmission();
-    const auto outputs = std::make_shared<const TensorNest>(
-        TensorNest::Sequence{TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kInt64, shape)}),
-                             TensorNest(TensorNest::Sequence{})});
-    submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
+    Answer(*NextSubmission(), TensorNest::Sequence{buffers_.Empty(DType::kInt64, shape)});
     EXPECT_NE(error_.find("Agent outputs must be [1, B, ...]"), std::string::npos) << error_;
+    actor_->Stop();
+  }
+}
+
+TEST_F(ActorTest, OutputsThatChangeAreAnError) {
+  CountingServer server(directory_.Address());
+  const Tensor wide = buffers_.Empty(DType::kFloat32, {1, 1, 8});
+  for (const TensorNest::Sequence& changed :
+       {TensorNest::Sequence{Action(0), buffers_.Empty(DType::kFloat32, {1, 1, 4})},
+        TensorNest::Sequence{Action(0), buffers_.Empty(DType::kUint8, {1, 1, 8})},
+        TensorNest::Sequence{Action(0)}, TensorNest::Sequence{Action(0), wide, wide}}) {
+    error_.clear();
+    Start();
+    Answer(*NextSubmission(), TensorNest::Sequence{Action(0), wide});
+    Answer(*NextSubmission(), changed);
+    EXPECT_NE(error_.find("Agent outputs changed"), std::string::npos) << error_;
     actor_->Stop();
   }
 }
@@ -259,11 +280,7 @@ TEST_F(ActorTest, OutputsOutOfBoundsAreAnError) {
 TEST_F(ActorTest, ActionsThatAreNoIndicesAreAnError) {
   CountingServer server(directory_.Address());
   Start();
-  const auto submission = NextSubmission();
-  const auto outputs = std::make_shared<const TensorNest>(TensorNest::Sequence{
-      TensorNest(TensorNest::Sequence{buffers_.Empty(DType::kFloat32, {1, 1, 2})}),
-      TensorNest(TensorNest::Sequence{})});
-  submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
+  Answer(*NextSubmission(), TensorNest::Sequence{buffers_.Empty(DType::kFloat32, {1, 1, 2})});
   EXPECT_NE(error_.find("one int64 for each environment, got float32[1, 1, 2]"), std::string::npos)
       << error_;
 }

@@ -205,5 +205,17 @@ TEST_F(EnvServerTest, AnEnvironmentThatCannotBeMadeEndsTheStreamWithItsText) {
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::INTERNAL);
 }
 
+TEST_F(EnvServerTest, ASecondServerOnAPortIsRefused) {
+  const EnvironmentFactory factory = [] { return std::unique_ptr<Environment>(); };
+  EnvServer first(factory, ServerOptions{"127.0.0.1:0"});
+  std::thread runner([&] { first.Run({}); });
+  WaitFor([&] { return first.port() != 0; });
+  EnvServer second(factory, ServerOptions{"127.0.0.1:" + std::to_string(first.port())});
+  EXPECT_THROW(second.Run({}), std::runtime_error);
+  first.Stop();
+  runner.join();
+  EXPECT_THROW(first.Run({}), std::runtime_error);  // It ran already.
+}
+
 }  // namespace
 }  // namespace torchbeast

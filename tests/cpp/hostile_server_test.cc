@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "pool/actor_pool.h"
+#include "pool_run.h"
 #include "rpcenv.grpc.pb.h"
 #include "test_environments.h"
 
@@ -79,10 +79,7 @@ HostileServer::Behaviour Answer(std::function<void(rpcenv::Reply* reply, bool fi
 
 class HostileServerTest : public ::testing::Test {
  protected:
-  HostileServerTest() {
-    options_.unroll_length = 2;
-    options_.connect_timeout = options_.step_timeout = kLongEnough;
-  }
+  HostileServerTest() { options_.connect_timeout = options_.step_timeout = kLongEnough; }
 
   // Runs a pool against `behaviour` until it fails; returns why.
   std::string Run(HostileServer::Behaviour behaviour) {
@@ -92,33 +89,10 @@ class HostileServerTest : public ::testing::Test {
 
   // The same against a server that listens already.
   std::string Run() {
-    auto queue = std::make_shared<BatchingQueue<TensorNest>>(BatchingOptions{});
-    auto batcher = std::make_shared<DynamicBatcher>(DynamicBatcher::Options{});
-    std::thread learner([&] {
-      while (!queue->DequeueMany().empty()) {
-      }
-    });
-    std::thread inference([&] {
-      BufferPool buffers;
-      while (auto batch = batcher->NextBatch()) {
-        Tensor action = buffers.Empty(DType::kInt64, {1, batch->size(), 1});
-        std::memset(action.data, 0, action.NumBytes());
-        batch->SetOutputs(TensorNest(TensorNest::Sequence{TensorNest(TensorNest::Sequence{action}),
-                                                          TensorNest(TensorNest::Sequence{})}));
-      }
-    });
-    ActorPool pool({{directory_.Address(), 1}}, options_, queue, batcher,
-                   [](LogLevel, const std::string&) {});
-    std::string error;
-    try {
-      pool.Run({});
-    } catch (const std::exception& e) {
-      error = e.what();
+    PoolRun run({{directory_.Address(), 1}}, options_);
+    while (!run.queue->DequeueMany().empty()) {
     }
-    queue->Close();
-    batcher->Close();
-    learner.join();
-    inference.join();
+    const std::string error = run.WaitForError();
     EXPECT_NE(error.find(directory_.Address()), std::string::npos) << error;
     return error;
   }

@@ -32,24 +32,24 @@ TEST_P(MaxPoolTest, AgreesWithPlainLoops) {
   const std::vector<uint16_t> inputs = Pictures(s, s.height, s.width);
   const std::vector<uint16_t> gradients = Pictures(s, rows, columns);
   std::vector<uint16_t> outputs(gradients.size()), result(inputs.size());
-  std::vector<uint8_t> places(gradients.size());
-  MaxPool(inputs.data(), outputs.data(), places.data(), s);
-  MaxPoolBackward(gradients.data(), places.data(), result.data(), s);
+  std::vector<uint8_t> indices(gradients.size());
+  MaxPool(inputs.data(), outputs.data(), indices.data(), s);
+  MaxPoolBackward(gradients.data(), indices.data(), result.data(), s);
 
   std::vector<float> expected(inputs.size(), 0);
   for (int64_t i = 0; i < static_cast<int64_t>(outputs.size()); ++i) {
     const int64_t c = i % s.channels, column = i / s.channels % columns;
     const int64_t row = i / s.channels / columns % rows, n = i / s.channels / columns / rows;
     int64_t best = -1;
-    int place = 0;
+    int index = 0;
     for (int k = 0; k < 9; ++k) {
       const int64_t y = 2 * row - 1 + k / 3, x = 2 * column - 1 + k % 3;
       if (y < 0 || y >= s.height || x < 0 || x >= s.width) continue;
       const int64_t at = ((n * s.height + y) * s.width + x) * s.channels + c;
-      if (best < 0 || ToFloat(inputs[at]) > ToFloat(inputs[best])) best = at, place = k;
+      if (best < 0 || ToFloat(inputs[at]) > ToFloat(inputs[best])) best = at, index = k;
     }
     ASSERT_EQ(outputs[i], inputs[best]);
-    ASSERT_EQ(places[i], place);
+    ASSERT_EQ(indices[i], index);
     expected[best] += ToFloat(gradients[i]);
   }
   for (size_t i = 0; i < result.size(); ++i) ASSERT_EQ(ToFloat(result[i]), expected[i]);

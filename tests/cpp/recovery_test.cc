@@ -5,19 +5,33 @@
 namespace torchbeast {
 namespace {
 
+using namespace std::chrono_literals;
 using Remedy = StreamError::Remedy;
 
 class RecoveryTest : public ::testing::Test {
  protected:
-  // The server is gone; returns what is logged.
-  std::string Lose(bool others_answer = false) {
-    recovery_.OnConnect();
-    return recovery_.Apply({Remedy::kReconnect, "gone"}, others_answer).value_or("");
+  RecoveryTest() { options_.connect_timeout = 600s; }
+
+  // A stream begins and ends `after` later; returns what is logged.
+  std::string Lose(std::chrono::seconds after = 0s, bool others_answer = false,
+                   const std::string& reason = "gone") {
+    recovery_.OnConnect(now_);
+    now_ += after;
+    return recovery_.Apply({Remedy::kReconnect, reason}, others_answer, now_).value_or("");
+  }
+
+  // Environment 1 fails `after` the last failure.
+  std::string Count(std::chrono::seconds after) {
+    rpcenv::Failure failure;
+    failure.set_environment(1);
+    now_ += after;
+    return recovery_.Count(failure, /*task=*/3, now_);
   }
 
   const StreamOptions stream_{"unix:/tmp/server", 2};
   ActorOptions options_;
   Recovery recovery_{stream_, options_};
+  Clock::time_point now_ = Clock::now();
 };
 
 TEST_F(RecoveryTest, OnlyAServerThatRefusesEndsTheRun) {
@@ -49,26 +63,58 @@ TEST_F(RecoveryTest, WaitsLongerFromAttemptToAttempt) {
 TEST_F(RecoveryTest, TroubleIsLoggedOnce) {
   for (int trouble = 0; trouble < 2; ++trouble) {
     recovery_.OnProgress();
-    recovery_.OnConnect();
+    recovery_.OnConnect(now_);
     recovery_.OnAnswer();
-    const auto logged = recovery_.Apply({Remedy::kReconnect, "gone"}, false);
+    const auto logged = recovery_.Apply({Remedy::kReconnect, "gone"}, false, now_);
     EXPECT_EQ(logged, "Environment server at unix:/tmp/server: gone; connecting again");
     EXPECT_EQ(Lose(), "");
   }
 }
 
+TEST_F(RecoveryTest, AServerThatHasNotAnsweredYetIsLoggedAfterAWhile) {
+  EXPECT_EQ(Lose(29s), "");
+  EXPECT_EQ(Lose(1s),
+            "Environment server at unix:/tmp/server: no answer for 30 s: gone; connecting again");
+}
+
 TEST_F(RecoveryTest, OnlyAServerThatHasWorkedMayStayAwayAndOnlyWhileOthersAnswer) {
-  options_.connect_timeout = std::chrono::milliseconds(0);
-  EXPECT_THROW(Lose(/*others_answer=*/true), ServerFailure);
+  EXPECT_THROW(Lose(600s, /*others_answer=*/true), ServerFailure);
   recovery_.OnProgress();
-  EXPECT_NE(Lose(/*others_answer=*/true).find("still away: gone"), std::string::npos);
-  EXPECT_THROW(Lose(/*others_answer=*/false), ServerFailure);
+  EXPECT_NE(Lose(600s, /*others_answer=*/true).find("still away: gone"), std::string::npos);
+  EXPECT_THROW(Lose(600s, /*others_answer=*/false), ServerFailure);
+}
+
+TEST_F(RecoveryTest, TheEndNamesTheReasonBefore) {
+  EXPECT_EQ(Lose(1s, false, "refused"), "");
+  try {
+    Lose(599s);
+    FAIL();
+  } catch (const ServerFailure& failure) {
+    EXPECT_STREQ(failure.what(),
+                 "No environment server answered at unix:/tmp/server within 600 s: gone; before "
+                 "that: refused");
+  }
 }
 
 TEST_F(RecoveryTest, AMoveIsNoTrouble) {
-  options_.connect_timeout = std::chrono::milliseconds(0);
-  recovery_.OnConnect();
-  EXPECT_EQ(recovery_.Apply({Remedy::kMove, ""}, false), std::nullopt);
+  recovery_.OnConnect(now_);
+  EXPECT_EQ(recovery_.Apply({Remedy::kMove, ""}, false, now_ + 600s), std::nullopt);
+}
+
+TEST_F(RecoveryTest, TheTimeBeforeANewAddressDoesNotCount) {
+  EXPECT_EQ(recovery_.OnConnect(now_), now_ + 600s);
+  EXPECT_EQ(recovery_.OnConnect(now_ + 10s), now_ + 600s);
+  recovery_.OnNewAddress();
+  EXPECT_EQ(recovery_.OnConnect(now_ + 20s), now_ + 620s);
+}
+
+TEST_F(RecoveryTest, OnlyFailuresOfTheLastTenMinutesCount) {
+  options_.max_environment_failures = 3;
+  EXPECT_NE(Count(0s).find("(1 of 3 failures within 600 s)"), std::string::npos);
+  EXPECT_NE(Count(300s).find("(2 of 3 failures"), std::string::npos);
+  // The first one was 601 seconds ago.
+  EXPECT_NE(Count(301s).find("(2 of 3 failures"), std::string::npos);
+  EXPECT_THROW(Count(1s), ServerFailure);
 }
 
 }  // namespace

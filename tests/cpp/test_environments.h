@@ -104,7 +104,7 @@ class TestServer {
  public:
   TestServer(EnvironmentFactory factory, const ServerOptions& options)
       : server_(std::move(factory), options), thread_([this] { server_.Run({}); }) {
-    const std::string path = server_.address().substr(std::strlen("unix:"));
+    const std::string path = options.address.substr(std::strlen("unix:"));
     WaitFor([&] { return access(path.c_str(), F_OK) == 0; });
   }
   ~TestServer() {

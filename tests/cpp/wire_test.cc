@@ -36,10 +36,7 @@ void AddResult(rpcenv::Reply* reply) {
 class WireTest : public ::testing::Test {
  protected:
   rpcenv::Reply Send(const std::vector<Tensor>& observations, bool start) {
-    if (!encoder_) {
-      encoder_ = std::make_unique<StepEncoder>(observations.size());
-      decoder_ = std::make_unique<StepDecoder>(observations.size());
-    }
+    if (!encoder_) encoder_ = std::make_unique<StepEncoder>(observations.size());
     encoder_->Begin(&reply_);
     for (const Tensor& observation : observations) {
       encoder_->Check(observation);
@@ -47,15 +44,13 @@ class WireTest : public ::testing::Test {
       AddResult(&reply_);
     }
     rpcenv::Reply received;
-    if (first_) *reply_.mutable_schema()->mutable_observation() = EncodeSpec(encoder_->spec());
+    if (!decoder_) *reply_.mutable_schema()->mutable_observation() = EncodeSpec(encoder_->spec());
     EXPECT_TRUE(received.ParseFromString(reply_.SerializeAsString()));
-    if (first_) decoder_->ReadSchema(received);
-    first_ = false;
+    if (!decoder_) decoder_ = std::make_unique<StepDecoder>(observations.size(), received);
     decoder_->Check(received);
     return received;
   }
 
-  bool first_ = true;
   BufferPool pool_;
   rpcenv::Reply reply_;
   std::unique_ptr<StepEncoder> encoder_;
@@ -111,19 +106,51 @@ TEST_F(WireTest, RandomEpisodesOfSeveralEnvironmentsArriveExactly) {
 }
 
 TEST_F(WireTest, RefusesRepliesWhoseSizesDisagree) {
-  const rpcenv::Reply good = Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  Send({Stack(pool_, {1, 1, 1, 1}), Stack(pool_, {1, 1, 1, 1})}, true);
+  const rpcenv::Reply good = Send({Stack(pool_, {1, 1, 1, 2}), Stack(pool_, {1, 1, 1, 3})}, false);
   auto broken = [&](auto&& damage) {
     rpcenv::Reply reply = good;
     damage(&reply);
-    EXPECT_THROW(decoder_->Check(reply), WireError);
+    EXPECT_THROW(decoder_->Check(reply), WireError) << reply.ShortDebugString();
   };
   broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->mutable_data()->pop_back(); });
-  broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->set_newest_only("\1"); });
-  broken([](rpcenv::Reply* r) { r->mutable_leaves(0)->set_newest_only("\1\1"); });
   broken([](rpcenv::Reply* r) { r->clear_leaves(); });
   broken([](rpcenv::Reply* r) { r->clear_reward(); });
+  broken([](rpcenv::Reply* r) { r->clear_done(); });
   broken([](rpcenv::Reply* r) { r->add_done(true); });
+  broken([](rpcenv::Reply* r) { r->clear_truncated(); });
+  broken([](rpcenv::Reply* r) { r->clear_game_over(); });
+  broken([](rpcenv::Reply* r) { r->clear_episode_step(); });
   broken([](rpcenv::Reply* r) { r->clear_episode_return(); });
+  // One flag, or three, for two environments, whose planes have as many bytes as the flags say.
+  broken([](rpcenv::Reply* r) {
+    r->mutable_leaves(0)->set_newest_only("\1");
+    r->mutable_leaves(0)->set_data(std::string((2 * 4 - 3) * kPlane, 'x'));
+  });
+  broken([](rpcenv::Reply* r) {
+    r->mutable_leaves(0)->set_newest_only(std::string("\1\1\0", 3));
+    r->mutable_leaves(0)->set_data(std::string((2 * 4 - 6) * kPlane, 'x'));
+  });
+}
+
+TEST_F(WireTest, RefusesTheNewestPlaneOfWhatHasNoPlanes) {
+  for (const Shape& shape : {Shape{}, Shape{0, 2, 3}}) {
+    encoder_.reset();
+    decoder_.reset();
+    const Tensor observation = pool_.Empty(DType::kUint8, shape);
+    std::memset(observation.data, 0, observation.NumBytes());
+    rpcenv::Reply reply = Send({observation}, true);
+    reply.mutable_leaves(0)->set_newest_only("\1");
+    EXPECT_THROW(decoder_->Check(reply), WireError) << shape.ToString();
+  }
+}
+
+TEST_F(WireTest, RefusesTheNewestPlaneOfAFirstReply) {
+  rpcenv::Reply reply = Send({Stack(pool_, {1, 1, 1, 1})}, true);
+  reply.mutable_leaves(0)->set_newest_only("\1");
+  reply.mutable_leaves(0)->set_data(std::string(kPlane, 'x'));
+  Rollout rollout(2, decoder_->spec(), std::make_shared<BufferPool>());
+  EXPECT_THROW(rollout.WriteEnvOutput(0, *decoder_, reply, 0, 0), WireError);
 }
 
 TEST_F(WireTest, RefusesNumbersThatAreNotFinite) {
@@ -164,6 +191,14 @@ TEST_F(WireTest, RefusesObservationsThatChange) {
   EXPECT_THROW(encoder_->Check(pool_.Empty(DType::kInt8, {4, 2, 3})), WireError);
   const TensorNest pair(TensorNest::Sequence{Stack(pool_, {1}), Stack(pool_, {1})});
   EXPECT_THROW(encoder_->Check(pair), WireError);
+}
+
+TEST_F(WireTest, RefusesAnObservationThatLosesAnArray) {
+  const TensorNest leaf(Stack(pool_, {1}));
+  StepEncoder encoder(/*num_environments=*/1);
+  encoder.Check(TensorNest(TensorNest::Sequence{leaf, leaf}));
+  EXPECT_THROW(encoder.Check(TensorNest(TensorNest::Sequence{leaf})), WireError);
+  EXPECT_THROW(encoder.Check(TensorNest(TensorNest::Sequence{leaf, leaf, leaf})), WireError);
 }
 
 TEST(SpecTest, RoundTripsNests) {

@@ -134,8 +134,8 @@ def test_a_server_of_other_environments_is_refused(start_server, environments, m
     silent, _ = start_server(task=0, name="silent")
     with Pool([address, silent], environments=environments) as pool:
         if message is None:
-            while {int(next(pool.queue)[0][0][3][0, 0]) for _ in range(4)} != {0, 1}:
-                pass
+            wait_for_task(pool, 0)
+            wait_for_task(pool, 1)
         else:
             wait_until(lambda: pool.error is not None)
     assert message is None or f"{address}: {message}" in str(pool.error)
@@ -149,7 +149,7 @@ def test_an_environment_that_exits_ends_its_server(start_server):
 
 
 def wait_for_task(pool, task):
-    """Waits for a rollout of a server's."""
+    """Waits for a rollout of the game ``task``."""
     wait_until(lambda: next(pool.queue)[0][0][3][0, 0] == task, 60)
 
 

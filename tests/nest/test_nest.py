@@ -41,6 +41,9 @@ def test_map_many_passes_the_leaves_as_one_list_and_map_many2_one_by_one():
     [
         ((1, {"x": (2,)}), r"\['x'\]: a leaf against a sequence of 1"),
         ((1, {"y": 2}), r"at \[1\]: expected mappings to have same keys but found 'x' vs 'y'"),
+        ((1, {}), r"at \[1\]: .*same length"),
+        ((1, {"x": 2, "y": 3}), r"at \[1\]: .*same length"),
+        ((1,), "same length"),
     ],
 )
 def test_mismatch_is_a_value_error_that_names_the_place(other, place):

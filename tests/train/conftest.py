@@ -10,7 +10,8 @@ import torch
 from tests.conftest import ROOT
 from torchbeast import polybeast
 from torchbeast.core import vtrace
-from torchbeast.core.losses import LossConfig, rollout_losses
+from torchbeast.core.losses import rollout_losses
+from torchbeast.core.types import LossConfig
 from torchbeast.runtime.workers import fork_context
 from torchbeast.train import TrainingConfig
 

@@ -15,8 +15,10 @@ from torchbeast.cli.parsing import (
     positive,
     positive_amount,
 )
-from torchbeast.core.types import AgentConfig
+from torchbeast.core.types import AgentConfig, LossConfig, OptimizerConfig
 from torchbeast.runtime.allocation import DEFAULT_NUM_ACTORS, default_num_actors
+
+AGENT, LOSS, OPTIMIZER = AgentConfig(), LossConfig(), OptimizerConfig()
 
 # Flags without effect where there is no PopArt.
 POPART_FLAGS = {"beta", "beta_per", "sigma_floor", "unit_statistics"}
@@ -43,7 +45,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--agent_type",
         type=agent_type,
-        default="resnet",
+        default=AGENT.agent_type,
         help="resnet: the IMPALA ResNet. atari: a shallow CNN, several times as fast. aaa: the "
         "attention-augmented agent. package.module:Class: a custom agent. (default: %(default)s)",
     )
@@ -62,7 +64,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--value_heads",
         choices=["one", "game"],
-        default="one",
+        default=AGENT.value_heads,
         help="Without --use_popart: one value head for all games, or one for each game. "
         "(default: %(default)s)",
     )
@@ -89,7 +91,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--total_steps",
         type=positive,
-        default=3_000_000,
+        default=OPTIMIZER.total_steps,
         help="Agent steps to train for, in all games together. (default: %(default)s)",
     )
     add(
@@ -107,17 +109,20 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--entropy_cost",
         type=amount,
-        default=0.0006,
+        default=LOSS.entropy_cost,
         help="Weight of the entropy bonus. (default: %(default)s)",
     )
     add(
         "--baseline_cost",
         type=amount,
-        default=0.5,
+        default=LOSS.baseline_cost,
         help="Weight of the value loss. (default: %(default)s)",
     )
     add(
-        "--discounting", type=fraction, default=0.99, help="Discount factor. (default: %(default)s)"
+        "--discounting",
+        type=fraction,
+        default=LOSS.discounting,
+        help="Discount factor. (default: %(default)s)",
     )
     add(
         "--reward_clipping",
@@ -128,14 +133,14 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--beta",
         type=fraction,
-        default=AgentConfig().beta,
+        default=AGENT.beta,
         help="PopArt's step size, per value target. (default: %(default)s)",
     )
-    add("--beta_per", choices=["target", "batch"], default="target", help=argparse.SUPPRESS)
+    add("--beta_per", choices=["target", "batch"], default=AGENT.beta_per, help=argparse.SUPPRESS)
     add(
         "--sigma_floor",
         type=fraction,
-        default=AgentConfig().sigma_floor,
+        default=AGENT.sigma_floor,
         help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
         "(default: %(default)s)",
     )
@@ -153,27 +158,32 @@ def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--learning_rate",
         type=amount,
-        default=0.00048,
+        default=OPTIMIZER.learning_rate,
         help="Learning rate at the start; it falls linearly to 0 at --total_steps. "
         "(default: %(default)s)",
     )
     add(
         "--alpha",
         type=fraction,
-        default=0.99,
+        default=OPTIMIZER.alpha,
         help="RMSProp's smoothing constant. (default: %(default)s)",
     )
-    add("--momentum", type=amount, default=0.0, help="RMSProp's momentum. (default: %(default)s)")
+    add(
+        "--momentum",
+        type=amount,
+        default=OPTIMIZER.momentum,
+        help="RMSProp's momentum. (default: %(default)s)",
+    )
     add(
         "--epsilon",
         type=positive_amount,
-        default=0.01,
+        default=OPTIMIZER.epsilon,
         help="RMSProp's epsilon. (default: %(default)s)",
     )
     add(
         "--grad_norm_clipping",
         type=positive_amount,
-        default=40.0,
+        default=OPTIMIZER.grad_norm_clipping,
         help="A gradient with a larger norm is scaled to this norm. (default: %(default)s)",
     )
 

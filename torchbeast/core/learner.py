@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from torchbeast.core.batch_gate import BatchGate
-from torchbeast.core.losses import LossConfig, Losses, rollout_losses
-from torchbeast.core.optimizer import OptimizerConfig, load_optimizer_state, make_optimizer
+from torchbeast.core.losses import Losses, rollout_losses
+from torchbeast.core.optimizer import load_optimizer_state, make_optimizer
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums, add_sums
 from torchbeast.core.stats import PartStats, StepStats, collect_part, join_parts, read_stats
-from torchbeast.core.types import AgentOutput, EnvOutput, RunError
+from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig, OptimizerConfig, RunError
 from torchbeast.runtime.ranks import Ranks
 
 # A run ends after so many updates in a row that are not finite.

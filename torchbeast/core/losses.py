@@ -9,16 +9,7 @@ from torch import Tensor
 
 from torchbeast.core import vtrace
 from torchbeast.core.popart import Moments, PopArtLayer, TargetSums
-from torchbeast.core.types import AgentOutput, EnvOutput
-
-
-class LossConfig(NamedTuple):
-    """Weights of the losses, discount, and whether rewards are clipped to [-1, 1]."""
-
-    discounting: float = 0.99
-    baseline_cost: float = 0.5
-    entropy_cost: float = 0.0006
-    clip_rewards: bool = True
+from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig
 
 
 class Losses(NamedTuple):

@@ -1,28 +1,15 @@
-"""The optimizer and its options."""
+"""The optimizer."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-
-class OptimizerConfig(NamedTuple):
-    """RMSProp with IMPALA's constants; the learning rate falls linearly to 0 over ``total_steps``.
-
-    It is torch's: ``epsilon`` is added to the root of the mean square, which starts at 0. IMPALA
-    used TensorFlow's, with ``epsilon`` under the root and a start at 1.
-    """
-
-    learning_rate: float = 0.00048
-    alpha: float = 0.99
-    momentum: float = 0.0
-    epsilon: float = 0.01
-    grad_norm_clipping: float = 40.0
-    total_steps: int = 3_000_000
+from torchbeast.core.types import OptimizerConfig
 
 
 class RMSprop(torch.optim.RMSprop):

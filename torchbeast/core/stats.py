@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchbeast.core.losses import LossConfig, Losses
-from torchbeast.core.types import EnvOutput
+from torchbeast.core.losses import Losses
+from torchbeast.core.types import EnvOutput, LossConfig
 
 
 class FinishedGame(NamedTuple):

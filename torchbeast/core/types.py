@@ -1,5 +1,5 @@
-"""The records that travel between actors, inference and the learner, what describes an agent, and
-the errors users see.
+"""The records that travel between actors, inference and the learner, what describes an agent and
+how it learns, and the errors users see.
 
 Everything is time-major. ``T`` is time, ``B`` the batch, ``A`` the number of actions, ``K`` the
 number of value heads. A rollout has ``unroll_length + 1`` rows; its last row is the first of the
@@ -159,6 +159,30 @@ class AgentConfig(NamedTuple):
     def num_heads(self) -> int:
         """Value heads; with more than one each game has the head of its index."""
         return len(self.tasks) if self.use_popart or self.value_heads == "game" else 1
+
+
+class LossConfig(NamedTuple):
+    """Weights of the losses, discount, and whether rewards are clipped to [-1, 1]."""
+
+    discounting: float = 0.99
+    baseline_cost: float = 0.5
+    entropy_cost: float = 0.0006
+    clip_rewards: bool = True
+
+
+class OptimizerConfig(NamedTuple):
+    """RMSProp with IMPALA's constants; the learning rate falls linearly to 0 over ``total_steps``.
+
+    It is torch's: ``epsilon`` is added to the root of the mean square, which starts at 0. IMPALA
+    used TensorFlow's, with ``epsilon`` under the root and a start at 1.
+    """
+
+    learning_rate: float = 0.00048
+    alpha: float = 0.99
+    momentum: float = 0.0
+    epsilon: float = 0.01
+    grad_norm_clipping: float = 40.0
+    total_steps: int = 3_000_000
 
 
 class ShapeError(ValueError, RuntimeError):

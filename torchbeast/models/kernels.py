@@ -101,17 +101,17 @@ class _SectionFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: ModuleType, x: Tensor, *parameters: Tensor) -> Tensor:
         outputs = empty_pooled(x, len(parameters[0]))
-        places = torch.empty_like(outputs, dtype=torch.uint8)
+        indices = torch.empty_like(outputs, dtype=torch.uint8)
         kept = [torch.empty_like(outputs) for _ in range(4)]
-        kernel.residual_section(bits(x), *_filters(parameters), bits(outputs), _kept(places, kept))
-        ctx.save_for_backward(x, places, *kept, *parameters)
+        kernel.residual_section(bits(x), *_filters(parameters), bits(outputs), _kept(indices, kept))
+        ctx.save_for_backward(x, indices, *kept, *parameters)
         ctx.kernel = kernel
         return outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, places, *rest = ctx.saved_tensors
+        x, indices, *rest = ctx.saved_tensors
         kept, parameters = rest[:4], rest[4:]
         gradients = gradients.contiguous(memory_format=torch.channels_last)
         x_gradients = torch.empty_like(x) if ctx.needs_input_grad[1] else None
@@ -119,7 +119,7 @@ class _SectionFunction(torch.autograd.Function):
         ctx.kernel.residual_section_backward(
             bits(x),
             *_filters(parameters),
-            _kept(places, kept),
+            _kept(indices, kept),
             bits(gradients),
             None if x_gradients is None else bits(x_gradients),
             results[::2],
@@ -160,8 +160,8 @@ def _filters(parameters: Any) -> tuple[list[Tensor], list[Tensor]]:
     return dense[::2], dense[1::2]
 
 
-def _kept(places: Tensor, kept: list[Tensor]) -> tuple[Tensor, ...]:
-    return channels_last(places), *map(bits, kept)
+def _kept(indices: Tensor, kept: list[Tensor]) -> tuple[Tensor, ...]:
+    return channels_last(indices), *map(bits, kept)
 
 
 def _rows(parameter: Tensor) -> Tensor:

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 from torchbeast.cli.config import build
 from torchbeast.cli.flags import DEFAULT_ENV
 from torchbeast.cli.training_flags import resolve_flags
-from torchbeast.core.losses import LossConfig
-from torchbeast.core.optimizer import OptimizerConfig
-from torchbeast.core.types import ObservationConfig
+from torchbeast.core.types import LossConfig, ObservationConfig, OptimizerConfig
 from torchbeast.envs import parse_games
 
 

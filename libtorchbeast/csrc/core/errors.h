@@ -1,5 +1,4 @@
-// What can go wrong: the exceptions that cross into Python under the same names, and the end of a
-// stream.
+// What can go wrong. ClosedBatchingQueue and AsyncError have the same names in Python.
 #pragma once
 
 #include <stdexcept>

@@ -28,7 +28,7 @@ AVX512 Bfloats Round(const float* numbers, int64_t size) {
 }
 
 // Writes `size` outputs from `first` on, from their sums; `bias` [16] or [32].
-template <bool kHasGate, bool kHasAdded>
+template <bool kHasReluInput, bool kHasResidual>
 AVX512 void FinishNeighbours(const float* sums, const std::vector<float>& bias, int64_t first,
                              int64_t size, const Convolution::Outputs& outputs) {
   const size_t last_group = bias.size() - kGroup;
@@ -36,14 +36,17 @@ AVX512 void FinishNeighbours(const float* sums, const std::vector<float>& bias, 
     const float* of_group = bias.data() + (static_cast<size_t>(i) & last_group);
     __m512 numbers = _mm512_add_ps(_mm512_load_ps(sums + i), _mm512_loadu_ps(of_group));
     const int64_t at = first + i;
-    if constexpr (kHasGate) {
-      const __m256i gate = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outputs.gate + at));
-      numbers = _mm512_maskz_mov_ps(_mm256_cmpgt_epi16_mask(gate, _mm256_setzero_si256()), numbers);
+    if constexpr (kHasReluInput) {
+      const __m256i relu_input =
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outputs.relu_input + at));
+      numbers =
+          _mm512_maskz_mov_ps(_mm256_cmpgt_epi16_mask(relu_input, _mm256_setzero_si256()), numbers);
     }
-    if constexpr (kHasAdded) {
-      const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outputs.added + at));
-      const __m512i added = _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
-      numbers = _mm512_add_ps(numbers, _mm512_castsi512_ps(added));
+    if constexpr (kHasResidual) {
+      const __m256i bits =
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outputs.residual + at));
+      const __m512i residual = _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
+      numbers = _mm512_add_ps(numbers, _mm512_castsi512_ps(residual));
     }
     const __m256bh rounded = _mm512_cvtneps_pbh(numbers);
     std::memcpy(outputs.numbers + at, &rounded, sizeof rounded);
@@ -86,7 +89,7 @@ void Convolution::Pack(const float* weight, bool for_gradients) {
   for (int64_t tap = 0; tap < kTaps; ++tap) {
     for (int64_t o = 0; o < outputs; ++o) {
       for (int64_t c = 0; c < inputs; ++c) {
-        // The filter of a gradient: inputs and outputs change places, and it is turned round.
+        // The filter of a gradient is rotated by 180 degrees, its inputs and outputs exchanged.
         const int64_t source = for_gradients ? (c * kTaps + kTaps - 1 - tap) * outputs + o
                                              : (o * kTaps + tap) * inputs + c;
         const int64_t number = tap % kFilterSide * inputs + c;
@@ -101,9 +104,9 @@ void Convolution::Pack(const float* weight, bool for_gradients) {
 void Convolution::Finish(const float* sums, int64_t position, int64_t count,
                          const Outputs& outputs) const {
   const auto finish = [&] {
-    if (outputs.gate && outputs.added) return FinishNeighbours<true, true>;
-    if (outputs.gate) return FinishNeighbours<true, false>;
-    return outputs.added ? FinishNeighbours<false, true> : FinishNeighbours<false, false>;
+    if (outputs.relu_input && outputs.residual) return FinishNeighbours<true, true>;
+    if (outputs.relu_input) return FinishNeighbours<true, false>;
+    return outputs.residual ? FinishNeighbours<false, true> : FinishNeighbours<false, false>;
   }();
   const int64_t end = std::min(position + count, picture_.size());
   while (position < end) {

@@ -37,16 +37,17 @@ class Convolution {
  public:
   // What becomes of the sums.
   struct Outputs {
-    uint16_t* numbers;                // [H, W, outputs]
-    const uint16_t* gate = nullptr;   // Likewise; sums count as 0 where it is not positive.
-    const uint16_t* added = nullptr;  // Likewise; added behind the gate.
+    uint16_t* numbers;  // [H, W, outputs]
+    // Likewise: the input of a ReLU whose derivative multiplies the sums.
+    const uint16_t* relu_input = nullptr;
+    const uint16_t* residual = nullptr;  // Likewise: added to the result.
   };
 
   Convolution(const Filters& filters, const ConvolutionShape& shape,
               const ConvolutionBackend& backend = ConvolutionBackend::Best());
 
   // The gradients of the inputs from those of the outputs: a convolution, too, with each filter
-  // turned round.
+  // rotated by 180 degrees.
   static Convolution ForInputGradients(
       const Filters& filters, const ConvolutionShape& shape,
       const ConvolutionBackend& backend = ConvolutionBackend::Best());

@@ -14,7 +14,7 @@ namespace {
 // A vector of one number per channel.
 static_assert(kPoolChannels == kVectorFloats);
 
-// A place that no maximum has.
+// An index that no maximum has.
 constexpr char kNowhere = -1;
 
 // Bits of bfloat16 numbers as integers of the same order; NaN, of either sign, is the largest.
@@ -36,9 +36,9 @@ AVX512 inline __mmask32 FirstLanes(int64_t count) {
 }
 
 // The largest of the three numbers above each other in the windows of a row, [W, C] as ordered
-// integers, and the place of the first of them in a window's first column: 0, 3 or 6.
+// integers, and the index of the first of them in a window's first column: 0, 3 or 6.
 struct Columns {
-  std::vector<int16_t> best, place;
+  std::vector<int16_t> best, index;
 };
 
 AVX512 void PoolColumns(const uint16_t* picture, const PoolShape& shape, int64_t row,
@@ -48,45 +48,45 @@ AVX512 void PoolColumns(const uint16_t* picture, const PoolShape& shape, int64_t
   for (int64_t i = 0; i < size; i += kVectorBfloats) {
     const __mmask32 lanes = FirstLanes(size - i);
     __m512i best = ToOrdered(_mm512_maskz_loadu_epi16(lanes, picture + start * size + i));
-    __m512i place = _mm512_set1_epi16(static_cast<int16_t>((start - top) * 3));
+    __m512i index = _mm512_set1_epi16(static_cast<int16_t>((start - top) * 3));
     for (int64_t y = start + 1; y < end; ++y) {
       const __m512i values = ToOrdered(_mm512_maskz_loadu_epi16(lanes, picture + y * size + i));
       const __mmask32 larger = _mm512_cmpgt_epi16_mask(values, best);
       best = _mm512_mask_mov_epi16(best, larger, values);
-      place = _mm512_mask_mov_epi16(place, larger,
+      index = _mm512_mask_mov_epi16(index, larger,
                                     _mm512_set1_epi16(static_cast<int16_t>((y - top) * 3)));
     }
     _mm512_mask_storeu_epi16(columns.best.data() + i, lanes, best);
-    _mm512_mask_storeu_epi16(columns.place.data() + i, lanes, place);
+    _mm512_mask_storeu_epi16(columns.index.data() + i, lanes, index);
   }
 }
 
 // The maximum of the window at `column` at one block of channels, from its three columns.
 AVX512 inline void PoolWindow(const Columns& columns, const PoolShape& shape, int64_t column,
-                              int64_t channel, uint16_t* output, uint8_t* place_of_output) {
+                              int64_t channel, uint16_t* output, uint8_t* index_of_output) {
   const int64_t left = 2 * column - 1;
   const int64_t start = std::max<int64_t>(0, left), end = std::min(shape.width, left + 3);
-  __m256i best{}, place{};
+  __m256i best{}, index{};
   for (int64_t x = start; x < end; ++x) {
-    __m256i values, places;
+    __m256i values, indices;
     Load(columns.best.data() + x * shape.channels + channel, values);
-    Load(columns.place.data() + x * shape.channels + channel, places);
-    places = _mm256_add_epi16(places, _mm256_set1_epi16(static_cast<int16_t>(x - left)));
+    Load(columns.index.data() + x * shape.channels + channel, indices);
+    indices = _mm256_add_epi16(indices, _mm256_set1_epi16(static_cast<int16_t>(x - left)));
     // Among equal ones the first counts, row by row.
     const __mmask16 is_before =
-        _mm256_cmpeq_epi16_mask(values, best) & _mm256_cmplt_epi16_mask(places, place);
+        _mm256_cmpeq_epi16_mask(values, best) & _mm256_cmplt_epi16_mask(indices, index);
     const __mmask16 is_better =
         x == start ? ~__mmask16{0} : _mm256_cmpgt_epi16_mask(values, best) | is_before;
     best = _mm256_mask_mov_epi16(best, is_better, values);
-    place = _mm256_mask_mov_epi16(place, is_better, places);
+    index = _mm256_mask_mov_epi16(index, is_better, indices);
   }
   Store(FromOrdered(best), output);
-  if (place_of_output) Store(_mm256_cvtepi16_epi8(place), place_of_output);
+  if (index_of_output) Store(_mm256_cvtepi16_epi8(index), index_of_output);
 }
 
 }  // namespace
 
-AVX512 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
+AVX512 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* indices,
                     const PoolShape& shape) {
   const auto row_size = static_cast<size_t>(shape.width * shape.channels);
   Columns columns{std::vector<int16_t>(row_size), std::vector<int16_t>(row_size)};
@@ -98,7 +98,7 @@ AVX512 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
       for (int64_t column = 0; column < shape.pooled_width(); ++column) {
         for (int64_t c = 0; c < shape.channels; c += kPoolChannels, output += kPoolChannels) {
           PoolWindow(columns, shape, column, c, outputs + output,
-                     places ? places + output : nullptr);
+                     indices ? indices + output : nullptr);
         }
       }
     }
@@ -107,26 +107,26 @@ AVX512 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* places,
 
 namespace {
 
-// One window's gradients and places, at one block of channels.
+// One window's gradients and indices, at one block of channels.
 struct Window {
   __m512 gradients;
-  __m128i places;
+  __m128i indices;
 };
 
-AVX512 inline void LoadWindow(const uint16_t* gradients, const uint8_t* places, bool exists,
+AVX512 inline void LoadWindow(const uint16_t* gradients, const uint8_t* indices, bool exists,
                               Window& window) {
   window.gradients = _mm512_setzero_ps();
-  window.places = _mm_set1_epi8(kNowhere);
+  window.indices = _mm_set1_epi8(kNowhere);
   if (!exists) return;
   __m256i bits;
   Load(gradients, bits);
-  Load(places, window.places);
+  Load(indices, window.indices);
   window.gradients = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-// Adds the gradients of those channels whose maximum is at `place`.
-AVX512 inline void AddWhere(const Window& window, char place, __m512& sum) {
-  const __mmask16 is_here = _mm_cmpeq_epi8_mask(window.places, _mm_set1_epi8(place));
+// Adds the gradients of those channels whose maximum is at `index`.
+AVX512 inline void AddWhere(const Window& window, char index, __m512& sum) {
+  const __mmask16 is_here = _mm_cmpeq_epi8_mask(window.indices, _mm_set1_epi8(index));
   sum = _mm512_mask_add_ps(sum, is_here, sum, window.gradients);
 }
 
@@ -139,22 +139,22 @@ AVX512 inline void StoreSum(const __m512& sum, uint16_t* target) {
 // A window's centre is an input of even row and column. The input below belongs to this window and
 // the next one down, the input to the right likewise: four inputs at a time see at most four
 // windows.
-AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* places, uint16_t* input_gradients,
-                        int64_t row, const PoolShape& shape) {
+AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* indices,
+                        uint16_t* input_gradients, int64_t row, const PoolShape& shape) {
   const int64_t columns = shape.pooled_width(), channels = shape.channels;
   const int64_t below = columns * channels, input_row = shape.width * channels;
   const bool has_row = row + 1 < shape.pooled_height(), has_odd_row = 2 * row + 1 < shape.height;
   Window here, next, under, diagonal;
-  LoadWindow(gradients, places, true, next);
-  LoadWindow(gradients + below, places + below, has_row, diagonal);
+  LoadWindow(gradients, indices, true, next);
+  LoadWindow(gradients + below, indices + below, has_row, diagonal);
   for (int64_t column = 0; column < columns; ++column) {
     here = next;
     under = diagonal;
     gradients += channels;
-    places += channels;
+    indices += channels;
     const bool has_column = column + 1 < columns;
-    LoadWindow(gradients, places, has_column, next);
-    LoadWindow(gradients + below, places + below, has_row && has_column, diagonal);
+    LoadWindow(gradients, indices, has_column, next);
+    LoadWindow(gradients + below, indices + below, has_row && has_column, diagonal);
     uint16_t* target = input_gradients + 2 * column * channels;
     const bool has_odd_column = 2 * column + 1 < shape.width;
     __m512 sum = _mm512_setzero_ps();
@@ -184,7 +184,7 @@ AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* places, uint16
 
 }  // namespace
 
-AVX512 void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places,
+AVX512 void MaxPoolBackward(const uint16_t* gradients, const uint8_t* indices,
                             uint16_t* input_gradients, const PoolShape& shape) {
   const int64_t rows = shape.pooled_height(), size = shape.pooled_width() * shape.channels;
   for (int64_t n = 0; n < shape.count; ++n) {
@@ -193,7 +193,7 @@ AVX512 void MaxPoolBackward(const uint16_t* gradients, const uint8_t* places,
       uint16_t* target =
           input_gradients + (n * shape.height + 2 * row) * shape.width * shape.channels;
       for (int64_t c = 0; c < shape.channels; c += kPoolChannels) {
-        BackwardRow(gradients + at + c, places + at + c, target + c, row, shape);
+        BackwardRow(gradients + at + c, indices + at + c, target + c, row, shape);
       }
     }
   }

@@ -42,7 +42,7 @@ struct BlockBackward {
 }  // namespace
 
 void ResidualSection(const std::array<Filters, kSectionConvolutions>& filters,
-                     const SectionNumbers<uint16_t, uint8_t>& numbers, uint16_t* outputs,
+                     const SectionActivations<uint16_t, uint8_t>& activations, uint16_t* outputs,
                      const SectionShape& shape) {
   const ConvolutionShape block = shape.block();
   Convolution first(filters[0], shape.first()), a(filters[1], block), b(filters[2], block),
@@ -50,24 +50,25 @@ void ResidualSection(const std::array<Filters, kSectionConvolutions>& filters,
   const int64_t input_size = shape.height * shape.width * shape.inputs;
   const int64_t size = block.height * block.width * block.outputs;
   const Bfloats convolved = MakeZeros(shape.height * shape.width * shape.outputs);
-  const bool is_kept = numbers.pooled != nullptr;
-  // Room for one picture, if the numbers are not kept.
+  const bool is_kept = activations.pooled != nullptr;
+  // Room for one picture, if the activations are not kept.
   const Bfloats scratch = MakeZeros(is_kept ? 0 : 3 * size);
   for (int64_t n = 0; n < shape.count; ++n) {
     const auto of_picture = [&](uint16_t* kept, int64_t place) {
       return is_kept ? kept + n * size : scratch.get() + place * size;
     };
-    uint16_t* pooled = of_picture(numbers.pooled, 0);
-    uint16_t* middle = of_picture(numbers.middle, 1);
-    first.Run(numbers.inputs + n * input_size, false, {convolved.get()});
-    MaxPool(convolved.get(), pooled, is_kept ? numbers.places + n * size : nullptr, shape.pool());
-    RunBlock(a, b, pooled, of_picture(numbers.hidden1, 2), middle);
-    RunBlock(c, d, middle, of_picture(numbers.hidden2, 2), outputs + n * size);
+    uint16_t* pooled = of_picture(activations.pooled, 0);
+    uint16_t* middle = of_picture(activations.middle, 1);
+    first.Run(activations.inputs + n * input_size, false, {convolved.get()});
+    MaxPool(convolved.get(), pooled, is_kept ? activations.indices + n * size : nullptr,
+            shape.pool());
+    RunBlock(a, b, pooled, of_picture(activations.hidden1, 2), middle);
+    RunBlock(c, d, middle, of_picture(activations.hidden2, 2), outputs + n * size);
   }
 }
 
 void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>& filters,
-                             const SectionNumbers<const uint16_t, const uint8_t>& numbers,
+                             const SectionActivations<const uint16_t, const uint8_t>& activations,
                              const uint16_t* gradients, uint16_t* input_gradients,
                              const std::array<FilterGradients, kSectionConvolutions>& results,
                              const SectionShape& shape) {
@@ -84,10 +85,10 @@ void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>& fi
   const Bfloats convolved = MakeZeros(shape.height * shape.width * shape.outputs);
   for (int64_t n = 0; n < shape.count; ++n) {
     const int64_t at = n * size;
-    block2.Run(numbers.middle + at, numbers.hidden2 + at, gradients + at, middle.get());
-    block1.Run(numbers.pooled + at, numbers.hidden1 + at, middle.get(), pooled.get());
-    MaxPoolBackward(pooled.get(), numbers.places + at, convolved.get(), shape.pool());
-    first.Add(numbers.inputs + n * input_size, false, convolved.get());
+    block2.Run(activations.middle + at, activations.hidden2 + at, gradients + at, middle.get());
+    block1.Run(activations.pooled + at, activations.hidden1 + at, middle.get(), pooled.get());
+    MaxPoolBackward(pooled.get(), activations.indices + at, convolved.get(), shape.pool());
+    first.Add(activations.inputs + n * input_size, false, convolved.get());
     if (to_inputs) {
       to_inputs->Run(convolved.get(), false, {input_gradients + n * input_size});
     }

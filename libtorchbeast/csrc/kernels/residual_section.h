@@ -28,21 +28,21 @@ struct SectionShape {
 // The first, then two of each block.
 constexpr size_t kSectionConvolutions = 5;
 
-// Numbers between the layers, bits of bfloat16. All but the first have the outputs' shape.
-template <typename Number, typename Place>
-struct SectionNumbers {
+// What the layers pass on, as bits of bfloat16. All but the first have the outputs' shape.
+template <typename Number, typename Index>
+struct SectionActivations {
   const uint16_t* inputs;
-  Place* places;   // The places of the maxima, see max_pool.h.
+  Index* indices;  // The indices of the maxima, see max_pool.h.
   Number* pooled;  // What the first block gets.
   Number* hidden1;
   Number* middle;  // What the second block gets.
   Number* hidden2;
 };
 
-// Computes the section's `outputs`, and writes all of `numbers` but the inputs, for the backward
-// pass. If the pointers to them are null, nothing is kept.
+// Computes the section's `outputs`, and writes all of `activations` but the inputs, for the
+// backward pass. If the pointers to them are null, nothing is kept.
 void ResidualSection(const std::array<Filters, kSectionConvolutions>& filters,
-                     const SectionNumbers<uint16_t, uint8_t>& numbers, uint16_t* outputs,
+                     const SectionActivations<uint16_t, uint8_t>& activations, uint16_t* outputs,
                      const SectionShape& shape);
 
 // Where gradients of filters go.
@@ -54,7 +54,7 @@ struct FilterGradients {
 // Computes gradients from those of the outputs. `input_gradients` may be null, and must be if there
 // are 4 inputs.
 void ResidualSectionBackward(const std::array<Filters, kSectionConvolutions>& filters,
-                             const SectionNumbers<const uint16_t, const uint8_t>& numbers,
+                             const SectionActivations<const uint16_t, const uint8_t>& activations,
                              const uint16_t* gradients, uint16_t* input_gradients,
                              const std::array<FilterGradients, kSectionConvolutions>& results,
                              const SectionShape& shape);

@@ -7,7 +7,6 @@
 
 #include "core/errors.h"
 #include "wire/socket_path.h"
-#include "wire/transport.h"
 
 namespace torchbeast {
 
@@ -104,7 +103,7 @@ void Actor::Connect() {
                                            options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
-  deadline_ = recovery_.OnConnect();
+  deadline_ = recovery_.OnConnect(Clock::now());
   stream_->Open();
 }
 
@@ -196,7 +195,8 @@ std::optional<Actor::Submission> Actor::OnEvent(ClientStream::Event event) {
 
 void Actor::OnFinished() {
   const StreamError error = given_up_ ? *given_up_ : recovery_.Explain(stream_->status());
-  if (const std::optional<std::string> text = recovery_.Apply(error, listener_->HasProgress())) {
+  if (const std::optional<std::string> text =
+          recovery_.Apply(error, listener_->HasProgress(), Clock::now())) {
     listener_->Log(LogLevel::kWarning, *text);
   }
   Reconnect();
@@ -204,17 +204,17 @@ void Actor::OnFinished() {
 
 void Actor::CountFailure(const rpcenv::Failure& failure) {
   const auto task = decoder_ ? std::optional<int32_t>(decoder_->task()) : std::nullopt;
-  listener_->Log(LogLevel::kError, recovery_.Count(failure, task));
+  listener_->Log(LogLevel::kError, recovery_.Count(failure, task, Clock::now()));
 }
 
 std::optional<Actor::Submission> Actor::OnReply() {
   const rpcenv::Reply& reply = stream_->reply();
+  recovery_.OnAnswer();
   if (reply.has_fatal()) {
     CountFailure(reply.fatal());
     GiveUp(StreamError(StreamError::Remedy::kReconnect, "its environment failed"));
     return std::nullopt;
   }
-  recovery_.OnAnswer();
   if (decoder_) {
     OnStepReply();
   } else {
@@ -238,8 +238,7 @@ void Actor::OnStepReply() {
 }
 
 void Actor::OnFirstReply() {
-  auto decoder = std::make_unique<StepDecoder>(stream_options_.num_environments);
-  decoder->ReadSchema(stream_->reply());
+  auto decoder = std::make_unique<StepDecoder>(stream_options_.num_environments, stream_->reply());
   decoder->Check(stream_->reply());
   CheckEnvironment(*decoder);
   decoder_ = std::move(decoder);

@@ -2,10 +2,10 @@
 //
 // Opens a stream, then alternates between inference and stepping; after `unroll_length` steps each
 // environment's rollout is delivered. What happens when the stream ends is StreamError's remedy: it
-// reconnects and starts its rollouts anew, or the run ends. Events come from
-// different threads, one at a time: completions from the pool's thread for this stream, outputs
-// from inference threads, OnDelivered from the thread that delivers rollouts, CheckDeadline from
-// the thread that runs the pool, and SetAddress from any.
+// reconnects and starts its rollouts anew, or the run ends. Events come from different threads, one
+// at a time: completions from the pool's thread for this stream, outputs from inference threads,
+// OnDelivered from the thread that delivers rollouts, CheckDeadline from the thread that runs the
+// pool, and SetAddress from any.
 #pragma once
 
 #include <grpcpp/alarm.h>

@@ -91,7 +91,7 @@ class DynamicBatcher {
   // ClosedBatchingQueue if the batcher is closed, having dropped them.
   void Submit(std::vector<Submission> submissions);
   // Submits `inputs`, waits, and returns a copy of the row that answers them. AsyncError if they
-  // were dropped, ClosedBatchingQueue if that was because the batcher was closed.
+  // were dropped, ClosedBatchingQueue if the batcher is closed by then, too.
   TensorNest Compute(TensorNest inputs, const Poll& poll = {});
   // The next batch; null when closed.
   std::unique_ptr<Batch> NextBatch(const Poll& poll = {});

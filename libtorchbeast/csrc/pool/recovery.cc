@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "wire/transport.h"
+#include "wire/socket_path.h"
 #include "wire/wire.h"
 
 namespace torchbeast {
@@ -16,8 +16,8 @@ constexpr std::chrono::milliseconds kLastBackoff{1000};
 // What is kept of a status' message; tracebacks may be longer.
 constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxTracebackBytes = 128 << 10;
-// The part of the connect timeout after which a server that has not answered yet is logged.
-constexpr int kPatience = 20;
+// A server that has not answered yet is logged after this fraction of the connect timeout.
+constexpr int kWarnFraction = 20;
 
 // In which failures of an environment are counted. As FAILURE_WINDOW_S of
 // torchbeast/runtime/workers.py, but without the time of hangs: these end the server's process.
@@ -49,9 +49,9 @@ void Recovery::EndTrouble() {
   logged_ = false;
 }
 
-Clock::time_point Recovery::OnConnect() {
+Clock::time_point Recovery::OnConnect(Clock::time_point now) {
   answered_ = false;
-  if (!deadline_) deadline_ = Clock::now() + options_.connect_timeout;
+  if (!deadline_) deadline_ = now + options_.connect_timeout;
   return *deadline_;
 }
 
@@ -89,19 +89,20 @@ StreamError Recovery::Explain(const grpc::Status& status) const {
   }
 }
 
-std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer) {
+std::optional<std::string> Recovery::Apply(const StreamError& error, bool others_answer,
+                                           Clock::time_point now) {
   if (error.remedy() == StreamError::Remedy::kMove) return std::nullopt;
   const std::string reason = Tail(error.what(), kMaxReasonBytes);
   const std::string server = "Environment server at " + stream_options_.address + ": ";
   if (error.remedy() == StreamError::Remedy::kEndRun) throw ServerFailure(server + reason);
-  if (deadline_ && Clock::now() >= *deadline_) {
+  if (deadline_ && now >= *deadline_) {
     if (!has_worked_ || !others_answer) {
       const bool has_other = !last_reason_.empty() && last_reason_ != reason;
       throw ServerFailure("No environment server answered at " + stream_options_.address +
                           " within " + Seconds(options_.connect_timeout) + ": " + reason +
                           (has_other ? "; before that: " + last_reason_ : ""));
     }
-    deadline_ = Clock::now() + options_.connect_timeout;
+    deadline_ = now + options_.connect_timeout;
     logged_ = true;
     return server + "still away: " + reason + "; the run continues without it, connecting again";
   }
@@ -112,23 +113,23 @@ std::optional<std::string> Recovery::Apply(const StreamError& error, bool others
     return server + reason + "; connecting again";
   }
   // Not logged yet: the server may still be starting.
-  const std::chrono::milliseconds patience = options_.connect_timeout / kPatience;
-  if (!deadline_ || Clock::now() < *deadline_ - options_.connect_timeout + patience) {
+  const std::chrono::milliseconds warn_after = options_.connect_timeout / kWarnFraction;
+  if (!deadline_ || now < *deadline_ - options_.connect_timeout + warn_after) {
     return std::nullopt;
   }
   logged_ = true;
   const bool may_need_tls = !SocketPath(stream_options_.address);
-  return server + "no answer for " + Seconds(patience) + ": " + reason + "; connecting again" +
+  return server + "no answer for " + Seconds(warn_after) + ": " + reason + "; connecting again" +
          (may_need_tls ? ". Is it started, and do both sides use TLS?" : "");
 }
 
-std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_t> task) {
+std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_t> task,
+                            Clock::time_point now) {
   if (failure.environment() >= environment_failures_.size()) {
     throw WireError("failure of environment " + std::to_string(failure.environment()) + " of " +
                     std::to_string(environment_failures_.size()));
   }
   std::deque<Clock::time_point>& failures = environment_failures_[failure.environment()];
-  const Clock::time_point now = Clock::now();
   failures.push_back(now);
   while (now - failures.front() > kFailureWindow) failures.pop_front();
   const auto count = static_cast<int>(failures.size());

@@ -1,6 +1,6 @@
 // What an actor does about a server in trouble: it waits, logs, or ends the run.
 //
-// Not thread-safe.
+// The caller says what time it is. Not thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,7 +28,7 @@ class Recovery {
   // environments still count, since the next server has the same game.
   void OnNewAddress() { EndTrouble(); }
   // A stream begins. Returns until when it must be open.
-  Clock::time_point OnConnect();
+  Clock::time_point OnConnect(Clock::time_point now);
   // The server answered anything.
   void OnAnswer() { answered_ = true; }
   // The server answered a step: what was wrong with it is over.
@@ -40,10 +40,12 @@ class Recovery {
   // before the next attempt. Throws ServerFailure if the run is to end.
   // `others_answer`: whether other streams go on. A server that has answered steps before may then
   // stay away as long as it likes.
-  std::optional<std::string> Apply(const StreamError& error, bool others_answer);
+  std::optional<std::string> Apply(const StreamError& error, bool others_answer,
+                                   Clock::time_point now);
   // Counts the failure of an environment of game `task`, if that is known; returns what to log.
   // Throws WireError if there is no such environment, ServerFailure if it failed too often.
-  std::string Count(const rpcenv::Failure& failure, std::optional<int32_t> task);
+  std::string Count(const rpcenv::Failure& failure, std::optional<int32_t> task,
+                    Clock::time_point now);
   // How long to wait before the next attempt.
   std::chrono::milliseconds NextBackoff();
 

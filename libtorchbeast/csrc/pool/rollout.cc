@@ -30,14 +30,14 @@ LeafSpec WithoutTimeAndBatch(const Tensor& tensor) {
 Rollout::Rollout(int64_t unroll_length, const SpecNest& observation,
                  std::shared_ptr<BufferPool> buffers)
     : num_rows_(unroll_length + 1), observation_(observation), buffers_(std::move(buffers)) {
-  env_specs_ = observation_.flatten();
-  num_observation_leaves_ = env_specs_.size();
+  std::vector<LeafSpec> specs = observation_.flatten();
+  num_observation_leaves_ = specs.size();
   static constexpr DType kFieldTypes[kNumFields] = {
       DType::kFloat32, DType::kBool, DType::kInt32, DType::kInt32,
       DType::kFloat32, DType::kBool, DType::kBool,  DType::kInt64,
   };
-  for (DType dtype : kFieldTypes) env_specs_.push_back(LeafSpec{dtype, {}});
-  env_buffers_ = Allocate(env_specs_);
+  for (DType dtype : kFieldTypes) specs.push_back(LeafSpec{dtype, {}});
+  env_buffers_ = Allocate(specs);
 }
 
 std::vector<Tensor> Rollout::Allocate(const std::vector<LeafSpec>& specs) const {
@@ -74,8 +74,7 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
   const bool first = agent_buffers_.empty();
   if (first) {
     agent_ = outputs.map(WithoutTimeAndBatch);
-    agent_specs_ = agent_.flatten();
-    agent_buffers_ = Allocate(agent_specs_);
+    agent_buffers_ = Allocate(agent_.flatten());
   }
   try {
     agent_.check_same_structure(outputs);
@@ -84,18 +83,18 @@ void Rollout::WriteAgentOutput(int64_t row, const TensorNest& outputs, int64_t o
   }
   size_t index = 0;
   outputs.for_each([&](const Tensor& tensor) {
-    if (!(WithoutTimeAndBatch(tensor) == agent_specs_[index])) {
+    const Tensor& buffer = agent_buffers_[index++];
+    if (!(WithoutTimeAndBatch(tensor) == WithoutTimeAndBatch(buffer))) {
       throw std::invalid_argument("Agent outputs changed their type or shape");
     }
     if (tensor.shape[0] != 1 || offset < 0 || offset >= tensor.shape[1]) {
       throw std::invalid_argument("Agent outputs must be [1, B, ...] with B > " +
                                   std::to_string(offset) + ", got " + tensor.shape.ToString());
     }
-    const int64_t bytes = agent_specs_[index].NumBytes();
+    const int64_t bytes = buffer.NumBytes() / num_rows_;
     const std::byte* source = tensor.data + offset * bytes;
-    std::memcpy(Row(agent_buffers_[index], row), source, bytes);
-    if (first) std::memcpy(Row(agent_buffers_[index], 0), source, bytes);
-    ++index;
+    std::memcpy(Row(buffer, row), source, bytes);
+    if (first) std::memcpy(Row(buffer, 0), source, bytes);
   });
 }
 
@@ -131,15 +130,12 @@ TensorNest Rollout::Finish() const {
 }
 
 void Rollout::StartNext() {
-  const std::vector<Tensor> old_env = std::exchange(env_buffers_, Allocate(env_specs_));
-  const std::vector<Tensor> old_agent = std::exchange(agent_buffers_, Allocate(agent_specs_));
-  auto carry_over = [this](const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
-    for (size_t i = 0; i < from.size(); ++i) {
-      std::memcpy(Row(to[i], 0), Row(from[i], num_rows_ - 1), from[i].NumBytes() / num_rows_);
+  for (std::vector<Tensor>* buffers : {&env_buffers_, &agent_buffers_}) {
+    for (Tensor& buffer : *buffers) {
+      const Tensor old = std::exchange(buffer, buffers_->Empty(buffer.dtype, buffer.shape));
+      std::memcpy(Row(buffer, 0), Row(old, num_rows_ - 1), old.NumBytes() / num_rows_);
     }
-  };
-  carry_over(old_env, env_buffers_);
-  carry_over(old_agent, agent_buffers_);
+  }
 }
 
 }  // namespace torchbeast

@@ -57,10 +57,8 @@ class Rollout {
   const SpecNest observation_;
   const std::shared_ptr<BufferPool> buffers_;
   size_t num_observation_leaves_ = 0;
-  std::vector<LeafSpec> env_specs_;
   std::vector<Tensor> env_buffers_;
   SpecNest agent_;
-  std::vector<LeafSpec> agent_specs_;
   std::vector<Tensor> agent_buffers_;
 };
 

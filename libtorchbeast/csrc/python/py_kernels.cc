@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -34,49 +35,50 @@ using Array = nb::ndarray<Number, nb::ndim<kAxes>, nb::c_contig, nb::device::cpu
 template <typename Number>
 using Pictures = Array<Number, 4>;
 
+template <typename Number, size_t kAxes>
+bool HasShape(const Array<Number, kAxes>& array, const int64_t (&expected)[kAxes]) {
+  return std::equal(expected, expected + kAxes, array.shape_ptr());
+}
+
 template <typename Number>
 void CheckPooled(const Pictures<Number>& pooled, const PoolShape& shape) {
-  const int64_t expected[] = {shape.count, shape.pooled_height(), shape.pooled_width(),
-                              shape.channels};
-  for (size_t axis = 0; axis < 4; ++axis) {
-    if (static_cast<int64_t>(pooled.shape(axis)) != expected[axis]) {
-      throw std::invalid_argument("pooled pictures must be [N, (H + 1) / 2, (W + 1) / 2, C]");
-    }
+  if (!HasShape(pooled,
+                {shape.count, shape.pooled_height(), shape.pooled_width(), shape.channels})) {
+    throw std::invalid_argument("pooled pictures must be [N, (H + 1) / 2, (W + 1) / 2, C]");
   }
 }
 
 void PyNormalizeFrames(const Array<const uint8_t, 4>& stacks, const Array<const float, 4>& means,
                        const Array<const float, 1>& scales, const Array<const int32_t, 1>& games,
                        const Array<int16_t, 4>& outputs) {
-  const size_t count = stacks.shape(0), height = stacks.shape(2), width = stacks.shape(3);
-  const auto has_shape = [&](const auto& array, size_t first) {
-    return array.shape(0) == first && array.shape(1) == height && array.shape(2) == width &&
-           array.shape(3) == kStackedFrames;
-  };
-  if (stacks.shape(1) != kStackedFrames || !has_shape(means, scales.shape(0)) ||
-      !has_shape(outputs, count) || games.shape(0) != count) {
+  const auto count = static_cast<int64_t>(stacks.shape(0));
+  const auto height = static_cast<int64_t>(stacks.shape(2));
+  const auto width = static_cast<int64_t>(stacks.shape(3));
+  const auto num_games = static_cast<int64_t>(scales.shape(0));
+  if (!HasShape(stacks, {count, kStackedFrames, height, width}) ||
+      !HasShape(means, {num_games, height, width, kStackedFrames}) ||
+      !HasShape(outputs, {count, height, width, kStackedFrames}) || !HasShape(games, {count})) {
     throw std::invalid_argument(
         "normalize_frames needs stacks [N, 4, H, W], means [K, H, W, 4], scales [K], games [N] and "
         "outputs [N, H, W, 4]");
   }
-  for (size_t n = 0; n < count; ++n) {
-    if (games.data()[n] < 0 || static_cast<size_t>(games.data()[n]) >= scales.shape(0)) {
+  for (int64_t n = 0; n < count; ++n) {
+    if (games.data()[n] < 0 || games.data()[n] >= num_games) {
       throw nb::index_error("normalize_frames: no such game");
     }
   }
   BlockingCall no_gil;
   NormalizeFrames(stacks.data(), means.data(), scales.data(), games.data(),
-                  reinterpret_cast<uint16_t*>(outputs.data()),
-                  {static_cast<int64_t>(count), static_cast<int64_t>(height * width)});
+                  reinterpret_cast<uint16_t*>(outputs.data()), {count, height * width});
 }
 
 template <typename Number>
 using Weights = std::array<Array<Number, 4>, kSectionConvolutions>;
 template <typename Number>
 using Biases = std::array<Array<Number, 1>, kSectionConvolutions>;
-// Places, pooled, hidden1, middle, hidden2: as SectionNumbers has them.
-template <typename Number, typename Place>
-using Kept = std::tuple<Pictures<Place>, Pictures<Number>, Pictures<Number>, Pictures<Number>,
+// Indices, pooled, hidden1, middle, hidden2: as SectionActivations has them.
+template <typename Number, typename Index>
+using Kept = std::tuple<Pictures<Index>, Pictures<Number>, Pictures<Number>, Pictures<Number>,
                         Pictures<Number>>;
 
 template <typename Inputs, typename Outputs>
@@ -99,11 +101,9 @@ template <typename Number>
 void CheckFilters(const Weights<Number>& weights, const Biases<Number>& biases,
                   const SectionShape& shape) {
   for (size_t i = 0; i < kSectionConvolutions; ++i) {
-    const auto inputs = static_cast<size_t>(i == 0 ? shape.inputs : shape.outputs);
-    const auto outputs = static_cast<size_t>(shape.outputs);
-    const auto& weight = weights[i];
-    if (weight.shape(0) != outputs || weight.shape(1) != 3 || weight.shape(2) != 3 ||
-        weight.shape(3) != inputs || biases[i].shape(0) != outputs) {
+    const int64_t inputs = i == 0 ? shape.inputs : shape.outputs;
+    if (!HasShape(weights[i], {shape.outputs, 3, 3, inputs}) ||
+        !HasShape(biases[i], {shape.outputs})) {
       throw std::invalid_argument("filters must be [outputs, 3, 3, inputs], biases [outputs]");
     }
   }
@@ -123,9 +123,10 @@ To* BitsOf(const Pictures<From>& pictures) {
   return reinterpret_cast<To*>(pictures.data());
 }
 
-template <typename To, typename Number, typename Place>
-SectionNumbers<To, Place> ToNumbers(const Pictures<const int16_t>& inputs,
-                                    const Kept<Number, Place>& kept, const SectionShape& shape) {
+template <typename To, typename Number, typename Index>
+SectionActivations<To, Index> ToActivations(const Pictures<const int16_t>& inputs,
+                                            const Kept<Number, Index>& kept,
+                                            const SectionShape& shape) {
   const PoolShape pool = shape.pool(shape.count);
   std::apply([&](const auto&... pictures) { (CheckPooled(pictures, pool), ...); }, kept);
   return {BitsOf<const uint16_t>(inputs), std::get<0>(kept).data(),
@@ -138,10 +139,10 @@ void PyResidualSection(const Pictures<const int16_t>& inputs, const Weights<cons
                        const std::optional<Kept<int16_t, uint8_t>>& kept) {
   const SectionShape shape = SectionShapeOf(inputs, outputs);
   CheckFilters(weights, biases, shape);
-  SectionNumbers<uint16_t, uint8_t> numbers{BitsOf<const uint16_t>(inputs)};
-  if (kept) numbers = ToNumbers<uint16_t>(inputs, *kept, shape);
+  SectionActivations<uint16_t, uint8_t> activations{BitsOf<const uint16_t>(inputs)};
+  if (kept) activations = ToActivations<uint16_t>(inputs, *kept, shape);
   BlockingCall no_gil;
-  ResidualSection(ToFilters(weights, biases), numbers, BitsOf<uint16_t>(outputs), shape);
+  ResidualSection(ToFilters(weights, biases), activations, BitsOf<uint16_t>(outputs), shape);
 }
 
 void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
@@ -155,22 +156,20 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
   const SectionShape shape = SectionShapeOf(inputs, gradients);
   CheckFilters(weights, biases, shape);
   CheckFilters(weight_gradients, bias_gradients, shape);
-  if (input_gradients) {
-    for (size_t axis = 0; axis < 4; ++axis) {
-      if (input_gradients->shape(axis) != inputs.shape(axis) || shape.inputs < kPoolChannels) {
-        throw std::invalid_argument("input_gradients must be as the inputs, of 16 or 32 channels");
-      }
-    }
+  if (input_gradients &&
+      (shape.inputs < kPoolChannels ||
+       !HasShape(*input_gradients, {shape.count, shape.height, shape.width, shape.inputs}))) {
+    throw std::invalid_argument("input_gradients must be as the inputs, of 16 or 32 channels");
   }
   std::array<FilterGradients, kSectionConvolutions> results;
   for (size_t i = 0; i < kSectionConvolutions; ++i) {
     results[i] = {weight_gradients[i].data(), bias_gradients[i].data()};
   }
-  const auto numbers = ToNumbers<const uint16_t>(inputs, kept, shape);
+  const auto activations = ToActivations<const uint16_t>(inputs, kept, shape);
   BlockingCall no_gil;
-  ResidualSectionBackward(ToFilters(weights, biases), numbers, BitsOf<const uint16_t>(gradients),
-                          input_gradients ? BitsOf<uint16_t>(*input_gradients) : nullptr, results,
-                          shape);
+  ResidualSectionBackward(
+      ToFilters(weights, biases), activations, BitsOf<const uint16_t>(gradients),
+      input_gradients ? BitsOf<uint16_t>(*input_gradients) : nullptr, results, shape);
 }
 
 }  // namespace

@@ -48,7 +48,6 @@ class EnvServer {
   // environment's code. Idempotent; thread-safe.
   void Stop() { stopped_ = true; }
 
-  const std::string& address() const { return options_.address; }
   // Where the server listens; 0 before that, and for a socket path. Thread-safe.
   int port() const { return port_; }
 

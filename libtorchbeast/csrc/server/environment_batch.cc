@@ -31,10 +31,9 @@ void EnvironmentBatch::Open(rpcenv::Reply* reply) {
   }
   *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
   if (reply->ByteSizeLong() > kMaxMessageBytes) {
-    throw EnvironmentFailure(MakeFailure(
-        0, "the observations of " + std::to_string(slots_.size()) + " environments have " +
-               std::to_string(reply->ByteSizeLong()) + " bytes; a message may have " +
-               std::to_string(kMaxMessageBytes) + ": start more servers"));
+    throw WireError("the observations of " + std::to_string(slots_.size()) + " environments have " +
+                    std::to_string(reply->ByteSizeLong()) + " bytes; a message may have " +
+                    std::to_string(kMaxMessageBytes) + ": start more servers");
   }
 }
 

@@ -12,6 +12,37 @@
 
 namespace torchbeast {
 
+namespace {
+
+const char kUnixPrefix[] = "unix:";
+
+// Whether gRPC might take a socket path for another one. It reads a URI: it decodes %41, ends a
+// path at ? or #, and takes //NAME for an authority.
+bool IsReadOtherwise(const std::string& path) {
+  return path.find_first_of("%?#") != std::string::npos ||
+         (path.rfind("//", 0) == 0 && path.rfind("///", 0) != 0);
+}
+
+}  // namespace
+
+std::optional<std::string> SocketPath(const std::string& address) {
+  if (address.rfind(kUnixPrefix, 0) != 0) return std::nullopt;
+  std::string path = address.substr(std::strlen(kUnixPrefix));
+  constexpr size_t kLimit = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.empty()) throw std::invalid_argument("Socket address without a path: " + address);
+  if (path.size() > kLimit) {
+    throw std::invalid_argument("Socket path of " + std::to_string(path.size()) +
+                                " characters, the system allows " + std::to_string(kLimit) + ": " +
+                                path);
+  }
+  if (IsReadOtherwise(path)) {
+    throw std::invalid_argument(
+        "Socket path that gRPC may take for another one (%, ? or # in it, or // at its start): " +
+        path);
+  }
+  return path;
+}
+
 bool SomebodyListens(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   if (fd < 0) {

@@ -1,11 +1,16 @@
-// Who listens on the path of a Unix socket.
+// The path of a Unix socket, and who listens there.
 //
 // gRPC silently takes a socket file over from a living server, so a server looks before it binds.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace torchbeast {
+
+// The path in "unix:PATH"; none for other addresses. std::invalid_argument if the path is empty,
+// longer than the system allows, or one that gRPC would take for another path.
+std::optional<std::string> SocketPath(const std::string& address);
 
 // Whether a server listens on `path`, even one that is stopped. Throws std::runtime_error if this
 // process may not open a socket to look.

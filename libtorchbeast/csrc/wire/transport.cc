@@ -2,16 +2,14 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/un.h>
 
-#include <cstring>
 #include <stdexcept>
+
+#include "wire/socket_path.h"
 
 namespace torchbeast {
 
 namespace {
-
-const char kUnixPrefix[] = "unix:";
 
 // 127.0.0.0/8 or ::1. A name, even one that begins with 127, is none.
 bool IsLoopback(const std::string& host) {
@@ -21,13 +19,6 @@ bool IsLoopback(const std::string& host) {
   in6_addr v6;
   return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1 &&
          IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-// Whether gRPC might take a socket path for another one. It reads a URI: it decodes %41, ends a
-// path at ? or #, and takes //NAME for an authority.
-bool IsReadOtherwise(const std::string& path) {
-  return path.find_first_of("%?#") != std::string::npos ||
-         (path.rfind("//", 0) == 0 && path.rfind("///", 0) != 0);
 }
 
 ChannelSettings CommonSettings(int max_message_bytes) {
@@ -71,27 +62,8 @@ std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const Tls& tls)
 
 }  // namespace
 
-std::optional<std::string> SocketPath(const std::string& address) {
-  if (address.rfind(kUnixPrefix, 0) != 0) return std::nullopt;
-  return address.substr(std::strlen(kUnixPrefix));
-}
-
 bool IsLocal(const std::string& address) {
-  if (const std::optional<std::string> path = SocketPath(address)) {
-    constexpr size_t kLimit = sizeof(sockaddr_un::sun_path) - 1;
-    if (path->empty()) throw std::invalid_argument("Socket address without a path: " + address);
-    if (path->size() > kLimit) {
-      throw std::invalid_argument("Socket path of " + std::to_string(path->size()) +
-                                  " characters, the system allows " + std::to_string(kLimit) +
-                                  ": " + *path);
-    }
-    if (IsReadOtherwise(*path)) {
-      throw std::invalid_argument(
-          "Socket path that gRPC may take for another one (%, ? or # in it, or // at its start): " +
-          *path);
-    }
-    return true;
-  }
+  if (SocketPath(address)) return true;
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
       address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {

@@ -4,7 +4,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,11 +28,8 @@ struct Tls {
 
 // Whether `address` ("unix:PATH" or "HOST:PORT") cannot be reached from other machines: a socket
 // path, "localhost", or a literal loopback address. std::invalid_argument if it is neither form, or
-// a socket path longer than the system allows or one that gRPC would decode.
+// as SocketPath().
 bool IsLocal(const std::string& address);
-
-// The path in "unix:PATH"; none for other addresses.
-std::optional<std::string> SocketPath(const std::string& address);
 
 using ChannelSettings = std::vector<std::pair<std::string, int>>;
 // A server's settings, as (name, value) pairs for channel arguments. Messages of more than

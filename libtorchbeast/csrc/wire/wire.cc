@@ -19,6 +19,11 @@ bool MayBeFrameStack(const LeafSpec& spec) {
          spec.shape[0] <= kMaxPlanes && spec.NumBytes() > 0;
 }
 
+const rpcenv::Schema& SchemaOf(const rpcenv::Reply& reply) {
+  if (!reply.has_schema()) throw WireError("first reply without schema");
+  return reply.schema();
+}
+
 }  // namespace
 
 void StepEncoder::Begin(rpcenv::Reply* reply) {
@@ -41,13 +46,13 @@ void StepEncoder::FixSchema(const TensorNest& observation) {
 
 bool StepEncoder::ReplacePlanes(LeafState::Planes* previous, const char* data, int64_t num_planes,
                                 int64_t plane_bytes) {
-  bool moved_up = !previous->data.empty();
-  for (int64_t i = 0; moved_up && i + 1 < num_planes; ++i) {
+  bool is_shifted = !previous->data.empty();
+  for (int64_t i = 0; is_shifted && i + 1 < num_planes; ++i) {
     const int64_t same = (previous->oldest + 1 + i) % num_planes;
-    moved_up = std::memcmp(previous->data.data() + same * plane_bytes, data + i * plane_bytes,
-                           plane_bytes) == 0;
+    is_shifted = std::memcmp(previous->data.data() + same * plane_bytes, data + i * plane_bytes,
+                             plane_bytes) == 0;
   }
-  if (moved_up) {  // The newest takes the place of the oldest.
+  if (is_shifted) {  // The newest takes the place of the oldest.
     std::memcpy(previous->data.data() + previous->oldest * plane_bytes,
                 data + (num_planes - 1) * plane_bytes, plane_bytes);
     previous->oldest = (previous->oldest + 1) % num_planes;
@@ -55,7 +60,7 @@ bool StepEncoder::ReplacePlanes(LeafState::Planes* previous, const char* data, i
     previous->data.assign(data, num_planes * plane_bytes);
     previous->oldest = 0;
   }
-  return moved_up;
+  return is_shifted;
 }
 
 void StepEncoder::Check(const TensorNest& observation) {
@@ -109,13 +114,13 @@ void StepEncoder::Append(const TensorNest& observation, bool episode_start, rpce
   ++next_environment_;
 }
 
-void StepDecoder::ReadSchema(const rpcenv::Reply& reply) {
-  if (!reply.has_schema()) throw WireError("first reply without schema");
-  spec_ = DecodeSpec(reply.schema().observation());
-  leaf_specs_ = spec_.flatten();
-  task_ = reply.schema().task();
+StepDecoder::StepDecoder(int64_t num_environments, const rpcenv::Reply& first)
+    : num_environments_(num_environments),
+      spec_(DecodeSpec(SchemaOf(first).observation())),
+      leaf_specs_(spec_.flatten()),
+      task_(first.schema().task()),
+      environment_(first.schema().environment()) {
   if (task_ < 0) throw WireError("negative task");
-  environment_ = reply.schema().environment();
 }
 
 void StepDecoder::Check(const rpcenv::Reply& reply) const {
@@ -148,7 +153,6 @@ void StepDecoder::Check(const rpcenv::Reply& reply) const {
     if (!leaf.newest_only().empty()) {
       expect(static_cast<int64_t>(leaf.newest_only().size()), "newest_only");
       if (!MayBeFrameStack(spec)) throw WireError("newest plane of an array that has no planes");
-      if (reply.has_schema()) throw WireError("newest plane without earlier planes");
       newest_only =
           static_cast<int64_t>(std::count_if(leaf.newest_only().begin(), leaf.newest_only().end(),
                                              [](char flag) { return flag != 0; }));

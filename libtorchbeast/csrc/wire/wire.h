@@ -2,7 +2,7 @@
 //
 // StepEncoder (server) and StepDecoder (client) hold the two ends of one stream. A frame stack is
 // sent as its newest plane only: the encoder compares each array with the last one and leaves out
-// planes only if they are the last one's, moved up by one, to the byte.
+// planes only if they are the last one's, shifted by one, to the byte.
 // Neither class is thread-safe.
 #pragma once
 
@@ -46,7 +46,7 @@ class StepEncoder {
     std::vector<Planes> previous;
   };
   void FixSchema(const TensorNest& observation);
-  // Makes `data` the previous stack. Returns whether it is the old one moved up by one plane.
+  // Makes `data` the previous stack. Returns whether it is the old one shifted by one plane.
   static bool ReplacePlanes(LeafState::Planes* previous, const char* data, int64_t num_planes,
                             int64_t plane_bytes);
 
@@ -59,10 +59,9 @@ class StepEncoder {
 
 class StepDecoder {
  public:
-  explicit StepDecoder(int64_t num_environments) : num_environments_(num_environments) {}
-
   // Takes the schema of a stream's first reply. WireError if there is none.
-  void ReadSchema(const rpcenv::Reply& reply);
+  StepDecoder(int64_t num_environments, const rpcenv::Reply& first);
+
   // WireError if a size in `reply` disagrees with the schema, or a reward or an array is not
   // finite.
   void Check(const rpcenv::Reply& reply) const;
@@ -77,10 +76,10 @@ class StepDecoder {
 
  private:
   const int64_t num_environments_;
-  SpecNest spec_;
-  std::vector<LeafSpec> leaf_specs_;
-  int32_t task_ = 0;
-  std::string environment_;
+  const SpecNest spec_;
+  const std::vector<LeafSpec> leaf_specs_;
+  const int32_t task_;
+  const std::string environment_;
 };
 
 }  // namespace torchbeast

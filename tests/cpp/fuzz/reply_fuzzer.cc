@@ -76,8 +76,7 @@ void Run(FuzzedDataProvider* data) {
   const auto num_environments = data->ConsumeIntegralInRange<int64_t>(1, 4);
   rpcenv::Reply reply;
   MakeSpec(data, /*depth=*/3, reply.mutable_schema()->mutable_observation());
-  StepDecoder decoder(num_environments);
-  decoder.ReadSchema(reply);
+  const StepDecoder decoder(num_environments, reply);
   int64_t row_bytes = 0;
   for (const LeafSpec& leaf : decoder.spec().flatten()) row_bytes += leaf.NumBytes();
   if (row_bytes > kMaxRowBytes) return;
