@@ -41,6 +41,13 @@ def test_a_run_without_records_does_not_hide_the_others(savedir, caplog, assert_
     assert find_runs([]) == []
 
 
+def test_what_cannot_be_drawn_is_misuse(savedir, assert_misuse):
+    write_run(savedir / "short", ["10,60,,,0,1"])
+    assert_misuse(plot_runs.main, [str(savedir / "short")], "The runs have no scores yet")
+    picture = str(savedir / "curves.png")
+    assert_misuse(plot_runs.main, [str(savedir), "--output", picture], "must be a directory")
+
+
 def test_draws_against_steps_and_hours_and_popart(savedir, capsys):
     assert plot_runs.main([str(savedir), "--output", str(savedir / "plots")]) == 0
     paths = capsys.readouterr().out.split()

@@ -24,6 +24,7 @@ class RecoveryTest : public ::testing::Test {
   std::string Count(std::chrono::seconds after) {
     rpcenv::Failure failure;
     failure.set_environment(1);
+    failure.set_text("Traceback:\n  a.py\nKeyError: 'x'\n");
     now_ += after;
     return recovery_.Count(failure, /*task=*/3, now_);
   }
@@ -114,7 +115,14 @@ TEST_F(RecoveryTest, OnlyFailuresOfTheLastTenMinutesCount) {
   EXPECT_NE(Count(300s).find("(2 of 3 failures"), std::string::npos);
   // The first one was 601 seconds ago.
   EXPECT_NE(Count(301s).find("(2 of 3 failures"), std::string::npos);
-  EXPECT_THROW(Count(1s), ServerFailure);
+  try {
+    Count(1s);
+    FAIL();
+  } catch (const ServerFailure& failure) {
+    EXPECT_STREQ(failure.what(),
+                 "Environment 1 of unix:/tmp/server (game 3) failed at its step 0, 3 times within "
+                 "600 s: KeyError: 'x'\nTraceback:\n  a.py\nKeyError: 'x'\n");
+  }
 }
 
 }  // namespace

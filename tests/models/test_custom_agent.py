@@ -1,6 +1,7 @@
 """The examples in docs/networks.md."""
 
 import re
+import sys
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.conftest import ROOT
 from torchbeast.core.types import UsageError
 from torchbeast.envs import make_env, plan_envs
 from torchbeast.models import AgentConfig, from_checkpoint, make_agent
+from torchbeast.models.loading import try_agent
 from torchbeast.records import checkpoint
 
 DOCUMENT = ROOT / "docs" / "networks.md"
@@ -42,6 +44,65 @@ def test_the_documented_agent_does_all_that_others_do(example, tmp_path, use_lst
     path = tmp_path / "model.tar"
     checkpoints.save_agent(path, agent)
     assert from_checkpoint(path, TYPE).config == config
+
+
+AGENTS = """
+import torch
+from torch import nn
+from torchbeast.models import Agent
+
+class Small(Agent):
+    def __init__(self, config):
+        super().__init__(config)
+        self.layers = self.make_layers()
+        self.build_heads(4, 0, 1)
+
+    def make_layers(self):
+        return nn.Sequential(nn.Conv2d(4, 4, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def encode(self, frames):
+        return self.layers(frames)
+
+class Normalised(Small):
+    def make_layers(self):
+        return nn.Sequential(nn.BatchNorm2d(4), *super().make_layers())
+
+class WrongSize(Small):
+    def encode(self, frames):
+        return self.layers(frames)[:, :3]
+
+class Fails(Small):
+    def encode(self, frames):
+        raise KeyError("frames")
+
+class NoHeads(Small):
+    def build_heads(self, *_):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Small", None),
+        ("Normalised", "changes its buffer layers.0.running_var in the forward pass"),
+        ("WrongSize", "fails: RuntimeError: mat1 and mat2"),
+        ("Fails", "fails at own_agents.py:28: KeyError: 'frames'"),
+        ("NoHeads", "fails: AttributeError: 'NoHeads' object has no attribute 'policy'"),
+        ("Missing", "Cannot find --agent_type own_agents:Missing"),
+    ],
+)
+def test_a_custom_agent_that_does_not_work_is_refused_in_one_line(
+    tmp_path, monkeypatch, name, message
+):
+    (tmp_path / "own_agents.py").write_text(AGENTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_agents", raising=False)
+    config = AgentConfig(agent_type=f"own_agents:{name}", tasks=("a", "b"))
+    if message is None:
+        return try_agent(config)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        try_agent(config)
 
 
 def test_the_documented_environment_pays_who_catches_the_ball(example):

@@ -3,6 +3,7 @@ import torch
 
 from tests import checkpoints
 from torchbeast import monobeast, polybeast, polybeast_learner, saliency
+from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import (
     Trained,
@@ -88,6 +89,15 @@ def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     (tmp_path / "latest").symlink_to("run")
     found = load_trained(TrainedAgentConfig(str(tmp_path), None, None, None))
     assert (found.xpid, found.directory) == ("run", tmp_path / "run")
+
+
+def test_a_newest_run_without_checkpoint_is_named(tmp_path):
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "latest").symlink_to("killed")
+    with pytest.raises(
+        UsageError, match=r"The newest run, killed, has no model\.tar: name another"
+    ):
+        load_trained(TrainedAgentConfig(str(tmp_path), None, None, None))
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_the_trained_agent_may_be_an_intermediate_copy(make_config, save_agent):
     ("arguments", "message"),
     [
         (["--init_from=trained:9"], "No checkpoint at .*model.000000009.tar"),
-        (["--init_from=trained", "--use_lstm"], "cannot be used: it is of another network"),
+        (["--init_from=trained", "--use_lstm"], "this run has --agent_type atari with --use_lstm"),
         (
             ["--init_from=trained", "--env=Pong", "--frame_height=42"],
             r"looks at pictures \(4, 84, 84\), these games show \(4, 42, 84\)",

@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_one_line_and_nothing_is_written(make_config, ch
     [
         (
             remove("optimizer_state_dict"),
-            "has no optimizer state, because it is a checkpoint from intermediate/",
+            "has no optimizer state, as shipped agents and checkpoints in intermediate/",
         ),
         (make_like_2019, "of the program of 2019; its optimizer state has another format"),
     ],

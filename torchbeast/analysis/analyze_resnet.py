@@ -168,7 +168,7 @@ def add_plot_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Draw heat maps, with layers as rows, instead of lines.",
     )
-    add("--save_figures", action="store_true", help="Write PNG files.")
+    add("--save_figures", action="store_true", help="Write PNG files, also where a window opens.")
     add("--hide_plots", action="store_true", help="Open no window.")
 
 

@@ -53,7 +53,10 @@ class RunAgent(NamedTuple):
 def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
     """Finds the ResNet agents in ``directory``, or those that ``models`` names as ``name=dir,...``.
 
-    What cannot be used is named in a warning and left out. Raises UsageError if nothing is left.
+    What cannot be used of a directory is named in a warning and left out.
+
+    Raises:
+        UsageError: an agent that ``models`` names cannot be used, or ``directory`` has none.
     """
     if models:
         named = [part.partition("=") for part in models.split(",")]
@@ -69,13 +72,15 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
         places = [
             (p.name, p)
             for p in sorted(directory.iterdir())
-            if p.is_dir() and not p.is_symlink() and not (p / "filter_comp.csv").exists()
+            if p.is_dir() and p.name != "latest" and not (p / "filter_comp.csv").exists()
         ]
     agents = []
     for name, path in places:
         try:
             agents.append(_read_agent(name, path))
         except UsageError as error:
+            if models:
+                raise UsageError(f"--models: {name}: {error}") from error
             log.warning("%s is left out: %s", name, error)
     if not agents:
         raise UsageError(

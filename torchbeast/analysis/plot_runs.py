@@ -160,6 +160,8 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     runs = read_runs(flags.runs)
     references = read_references([path.expanduser() for path in flags.reference or ()])
     games = list(dict.fromkeys(game for run in runs for game in run.games))
+    if not any(len(run.curve(game).steps) for run in runs for game in run.games):
+        raise UsageError("The runs have no scores yet")
     if flags.games:
         chosen = [game.strip() for game in flags.games.split(",")]
         missing = [game for game in chosen if game not in games]
@@ -167,6 +169,8 @@ def plot(flags: argparse.Namespace) -> list[Path]:
             raise UsageError(f"No run has {', '.join(missing)}; there are {', '.join(games)}")
         games = chosen
     output = (flags.output or flags.runs[0].paths[0]).expanduser()
+    if output.suffix == ".png" and not output.is_dir():
+        raise UsageError(f"--output {output} must be a directory: there are several pictures")
     make_directory(output, "--output")
     has_several = any(len(run.games) > 1 for run in runs)
     written = [

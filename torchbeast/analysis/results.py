@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import UsageError
-from torchbeast.records.run_files import replace_file
+from torchbeast.records.run_files import file_name, replace_file
 
 
 def make_directory(directory: Path, flag: str = "--save_dir") -> None:
@@ -37,7 +37,8 @@ def checkpoint_directory(root: Path, intermediate_id: int | None, game: str) -> 
         intermediate_id: each intermediate checkpoint has a separate directory, with the name of its
             file; None for the last checkpoint.
     """
-    return (root if intermediate_id is None else root / f"model.{intermediate_id:09d}") / game
+    directory = root if intermediate_id is None else root / f"model.{intermediate_id:09d}"
+    return directory / file_name(game)
 
 
 def remove_earlier(directory: Path) -> None:

@@ -189,7 +189,7 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
         if path in named:
             directories.append(path)
             continue
-        inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if not p.parent.is_symlink()]
+        inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if p.parent.name != "latest"]
         if not inside:
             what = "has no logs.csv, and contains no run" if path.is_dir() else "is no directory"
             raise UsageError(f"{path} is no run: it {what}")

@@ -17,6 +17,7 @@ from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
+from torchbeast.runtime.text import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +140,8 @@ def visualize(flags: argparse.Namespace) -> None:
             Image.fromarray(drawn).save(directory / f"{step:06d}.png")
             if movie is not None:
                 movie.append(drawn)
-    print(f"{len(frames)} frames in {directory}" + (f"; {flags.movie}" if flags.movie else ""))
+    movie_name = f"; {flags.movie}" if flags.movie else ""
+    print(f"{counted(len(frames), 'frame')} in {directory}{movie_name}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -147,7 +147,7 @@ def find_game(name: str) -> str:
     plain = re.sub(r"(Deterministic|-ram|-ramDeterministic)$", "", short_name(name))
     near = difflib.get_close_matches(plain.lower(), ids, n=3, cutoff=0.6)
     hint = (
-        "did you mean " + " or ".join(short_name(ids[match]) for match in near)
+        f"did you mean {' or '.join(short_name(ids[match]) for match in near)}?"
         if near
         else "games are named like Pong, PongNoFrameskip-v4 or ALE/Pong-v5, groups three, six, "
         "atari57, all; an environment of your own, whose observations are pictures, is "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchbeast.core.types import UsageError
+from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.games import GROUPS
 from torchbeast.models.agent import Agent, AgentConfig
 from torchbeast.models.atari_net import AtariNet
@@ -18,7 +19,7 @@ from torchbeast.models.resnet import ResNet
 from torchbeast.records import checkpoint
 from torchbeast.records.run_files import checkpoint_at, run_of
 from torchbeast.records.validation import read
-from torchbeast.runtime.text import explain_import, first_line
+from torchbeast.runtime.text import explain_import, first_line, typed_line
 
 AGENTS: dict[str, type[Agent]] = {"resnet": ResNet, "atari": AtariNet, "aaa": AttentionNet}
 
@@ -48,6 +49,50 @@ def find_agent_type(agent_type: str) -> type[Agent]:
     if inspect.isabstract(found):
         raise UsageError(f"--agent_type {agent_type} does not define encode()")
     return found
+
+
+def try_agent(config: AgentConfig) -> None:
+    """Makes a custom agent and runs it once, in training mode, on a rollout of two blank rows.
+
+    Raises:
+        UsageError: it cannot be made, its forward pass fails, or it changes a buffer.
+    """
+    if config.agent_type in AGENTS:
+        return
+    agent_type = find_agent_type(config.agent_type)
+    try:
+        agent = agent_type(config)
+        before = {name: buffer.clone() for name, buffer in agent.named_buffers()}
+        agent(_blank_rows(config), agent.initial_state(1), sample=False)
+    except Exception as error:
+        source = inspect.getfile(agent_type)
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == source]
+        place = f" at {Path(source).name}:{own[-1].lineno}" if own else ""
+        raise UsageError(
+            f"--agent_type {config.agent_type} fails{place}: {typed_line(error)}"
+        ) from error
+    for name, buffer in agent.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            raise UsageError(
+                f"--agent_type {config.agent_type} changes its buffer {name} in the forward pass, "
+                "as batch normalisation does: each learner thread and rank would have another one"
+            )
+
+
+def _blank_rows(config: AgentConfig) -> EnvOutput:
+    rows = (2, 1)
+    number, flag = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows, dtype=torch.bool)
+    return EnvOutput(
+        frame=torch.zeros(*rows, *config.observation_shape, dtype=torch.uint8),
+        reward=torch.zeros(rows),
+        done=flag,
+        task=number,
+        episode_step=number,
+        episode_return=torch.zeros(rows),
+        truncated=flag,
+        game_over=flag,
+        last_action=number.long(),
+    )
 
 
 def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:

@@ -57,6 +57,9 @@ def load_trained(config: TrainedAgentConfig) -> Trained:
     xpid = "latest" if config.xpid is None else config.xpid
     path = run_files.find_checkpoint(config.savedir, xpid, config.intermediate_model_id)
     directory = run_files.run_of(path)
+    if config.xpid is None and directory.is_symlink() and not path.exists():
+        name = directory.resolve().name
+        raise UsageError(f"The newest run, {name}, has no {path.name}: name another with --xpid")
     shipped = run_files.SHIPPED / xpid / "model.tar"
     if (
         path.name == "model.tar"

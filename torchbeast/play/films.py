@@ -18,6 +18,7 @@ from torchbeast.play.config import PlayConfig
 from torchbeast.play.game_loop import GameLoop, PlayedGame, draw_game, open_games, read_actions
 from torchbeast.play.movie_writer import MovieWriter
 from torchbeast.play.pictures import caption, magnify
+from torchbeast.records.run_files import file_name
 from torchbeast.runtime.threads import StopSignals
 
 log = logging.getLogger("torchbeast")
@@ -61,15 +62,6 @@ def frames_per_second(env: gymnasium.Env) -> float:
 def movie_name(trained: Trained, game: str) -> str:
     """Returns the default file name of a film: ``<xpid>_<step>_<env>.gif``."""
     return f"{trained.xpid}_{trained.model_id}_{file_name(game)}.gif"
-
-
-def file_name(name: str) -> str:
-    """Returns a game's or an agent's name without characters that a file's name cannot have.
-
-    >>> file_name("ALE/Pong-v5")
-    'ALE-Pong-v5'
-    """
-    return name.replace("/", "-").replace(":", "-")
 
 
 def movie_path(config: PlayConfig, trained: Trained, game: str, num_games: int) -> Path:

@@ -77,7 +77,7 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
             return
         rows = complete_lines(text)
         if not rows or last_step is None or header not in (None, rows[0]):
-            _rename(path)
+            log.info("%s is of an earlier attempt: renamed to %s", path, _rename(path).name)
             return
         # A killed run may have written half of its last row.
         width = _num_cells(rows[0])

@@ -136,6 +136,15 @@ def resume_copies(run: Path, last_step: int | None) -> None:
         path.rename(path.with_name(f"{path.name}.{int(path.stat().st_mtime)}"))
 
 
+def file_name(name: str) -> str:
+    """Returns a game's or an agent's name without characters that a file's name cannot have.
+
+    >>> file_name("ALE/Pong-v5")
+    'ALE-Pong-v5'
+    """
+    return name.replace("/", "-").replace(":", "-")
+
+
 def replace_file(path: Path, data: bytes | memoryview) -> None:
     """Writes the whole file ``path``, or leaves what was there.
 

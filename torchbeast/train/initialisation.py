@@ -91,10 +91,11 @@ def load_source(plan: RunPlan, name: str) -> Source:
     old, new, games = agent.config, plan.agent, plan.config.games
     refusal = f"--init_from {name} cannot be used: it"
     if (old.agent_type, old.use_lstm) != (new.agent_type, new.use_lstm):
-        memory = "with --use_lstm" if old.use_lstm else "without --use_lstm"
-        raise UsageError(
-            f"{refusal} is of another network: --agent_type {old.agent_type}, {memory}"
-        )
+        networks = [
+            f"--agent_type {agent.agent_type} {'with' if agent.use_lstm else 'without'} --use_lstm"
+            for agent in (old, new)
+        ]
+        raise UsageError(f"{refusal} has {networks[0]}, this run has {networks[1]}")
     if old.observation_shape != new.observation_shape:
         raise UsageError(
             f"{refusal} looks at pictures {old.observation_shape}, these games show "

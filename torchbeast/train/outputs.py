@@ -84,7 +84,7 @@ class RunOutputs:
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
             log.info("Unequal numbers of environments per game: %s", counts)
         if any(map(is_custom, config.games)):
-            log.info("Observations: %d channels of %d x %d", *plan.agent.observation_shape)
+            log.info("Observations: channels, height and width %s", plan.agent.observation_shape)
         profile = config.observation.preprocessing
         has_sticky_actions = PROFILES[profile].sticky_action_probability > 0
         game = next((game for game in config.games if game.startswith("ALE/")), None)

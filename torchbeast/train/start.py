@@ -20,6 +20,7 @@ from torchbeast.core.stats import StepStats
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs.preprocessing import games_in_wrong_gray
 from torchbeast.models import Agent, AgentConfig, make_agent
+from torchbeast.models.loading import try_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
 from torchbeast.runtime.precision import choose_dtype
@@ -101,8 +102,8 @@ def check_resumable(
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
-                f"{path} has no optimizer state, because it is a checkpoint from intermediate/: "
-                f"{other_run}"
+                f"{path} has no optimizer state, as shipped agents and checkpoints in "
+                f"intermediate/: {other_run}"
             )
         missing = {"steps", "learner_steps", "task_steps"} - contents.keys()
         if missing:
@@ -166,7 +167,7 @@ def resume_or_start(plan: RunPlan) -> RunState:
     config = plan.config
     path = run_files.model_path(plan.directory)
     if not path.exists():
-        make_agent(plan.agent)  # If a custom agent cannot be made, there is no run.
+        try_agent(plan.agent)  # If a custom agent does not work, there is no run.
         seed = _choose_seed(config, None)
         return RunState(seed, initialisation=plan_initialisation(plan, seed))
     if config.output.disable_checkpoint:

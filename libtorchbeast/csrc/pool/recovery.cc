@@ -23,6 +23,14 @@ constexpr int kWarnFraction = 20;
 // torchbeast/runtime/workers.py, but without the time of hangs: these end the server's process.
 constexpr std::chrono::seconds kFailureWindow{600};
 
+// The last line of `text`: of a traceback that of the exception.
+std::string LastLine(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return "";
+  const size_t before = text.rfind('\n', end);
+  return text.substr(before == std::string::npos ? 0 : before + 1, end - before);
+}
+
 // The end of `text`, if it is longer than `max_bytes`.
 std::string Tail(const std::string& text, size_t max_bytes) {
   return text.size() <= max_bytes ? text : "..." + text.substr(text.size() - max_bytes);
@@ -140,8 +148,8 @@ std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_
   const std::string text = Tail(failure.text(), kMaxTracebackBytes);
   const std::string within = " within " + Seconds(kFailureWindow);
   if (count >= options_.max_environment_failures) {
-    throw ServerFailure(environment + "; it failed " + std::to_string(count) + " times" + within +
-                        ":\n" + text);
+    throw ServerFailure(environment + ", " + std::to_string(count) + " times" + within + ": " +
+                        LastLine(text) + "\n" + text);
   }
   return environment + "; starting it again (" + std::to_string(count) + " of " +
          std::to_string(options_.max_environment_failures) + " failures" + within + "):\n" + text;

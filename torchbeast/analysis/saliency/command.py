@@ -28,11 +28,12 @@ from torchbeast.core.types import UsageError
 from torchbeast.envs.games import is_atari
 from torchbeast.play.agents import Trained, check_game, choose_game, load_trained, name_apart
 from torchbeast.play.config import TrainedAgentConfig
-from torchbeast.play.films import file_name
 from torchbeast.play.game_loop import read_actions, translate_actions, watch_game
+from torchbeast.records.run_files import file_name
 from torchbeast.runtime.devices import choose_devices
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages, use_whole_float32
 from torchbeast.runtime.progress_bar import track
+from torchbeast.runtime.text import counted
 from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
 log = logging.getLogger("torchbeast")
@@ -205,7 +206,7 @@ def save(
         remove_earlier(directory)
         save_scores(directory / "scores.npz", film, {**explainer.describe(), "seed": flags.seed})
         drawing.save_pictures(directory, film, peaks)
-        print(f"{len(film.steps)} frames in {directory}")
+        print(f"{counted(len(film.steps), 'frame')} in {directory}")
         checks.append(check_maps(explainer, film, directory, signals) if flags.check else [])
     if flags.movie:
         drawing.write_movie(flags.movie, films, peaks)
