@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
-from tests.processes import family, kill_family
+from tests.processes import family, kill_family, wait_until
+from torchbeast.runtime.workers import fork_context
 
 ROOT = Path(__file__).parent.parent
 # nohup and background jobs have these ignored, and what the tests start would inherit it.
@@ -16,6 +18,10 @@ for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
 # Small networks everywhere: more threads only wait for each other.
 torch.set_num_threads(1)
+threadpool_limits(1, user_api="blas")
+# Whichever test starts the first child process, the fork server has what actors and evaluations
+# import: else each of them would import torch anew.
+fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_process")
 
 
 class Run:
@@ -37,6 +43,16 @@ class Run:
         """Waits for the end; returns exit code, standard output and standard error."""
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
+
+    def wait_until(self, condition):
+        """Waits for something that the command does; fails if it ends before."""
+
+        def is_so_or_ended():
+            return condition() or self.process.poll() is not None
+
+        wait_until(is_so_or_ended)
+        if not condition():
+            pytest.fail(f"It ended: {self.finish()}")
 
     def family(self):
         """The process and all its descendants."""

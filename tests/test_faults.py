@@ -56,8 +56,8 @@ def test_a_killed_learner_takes_all_along_and_leaves_a_checkpoint(start, tmp_pat
         program, *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
         "--evaluate_every=100", "--checkpoint_interval_s=1",
     )  # fmt: skip
-    wait_until(lambda: is_evaluating(run.family()))
-    wait_until((tmp_path / "run" / "model.tar").exists)
+    run.wait_until(lambda: is_evaluating(run.family()))
+    run.wait_until((tmp_path / "run" / "model.tar").exists)
     family = run.family()
     run.process.kill()
     all_end(family)

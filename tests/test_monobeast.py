@@ -36,7 +36,7 @@ def test_trains_several_games_with_popart(start, tmp_path):
 def test_a_signal_ends_everything_and_saves_a_run_that_both_programs_resume(start, tmp_path):
     options = ["--savedir", tmp_path, "--xpid=run", *MOCK]
     run = start("monobeast", *options, "--total_steps=1e9")
-    wait_until(lambda: read_logs(tmp_path / "run"))
+    run.wait_until(lambda: read_logs(tmp_path / "run"))
     family = run.family()
     run.process.send_signal(signal.SIGTERM)
     code, _, err = run.finish(timeout=120)
@@ -54,7 +54,7 @@ def test_a_signal_ends_everything_and_saves_a_run_that_both_programs_resume(star
 
 def test_a_killed_actor_is_replaced(start, tmp_path):
     run = start("monobeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", "--num_buffers=3")
-    wait_until(lambda: read_logs(tmp_path / "run"))
+    run.wait_until(lambda: read_logs(tmp_path / "run"))
     # The fork server's children are the actors.
     servers = psutil.Process(run.process.pid).children()
     actors = [actor for server in servers for actor in server.children()]

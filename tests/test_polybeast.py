@@ -76,7 +76,7 @@ def test_a_stopped_run_resumes_where_it_was(start, tmp_path):
         "--unit_statistics",
     ]  # fmt: skip
     first = start("polybeast", *options, "--total_steps=100000", "--seed=3")
-    wait_until(lambda: read_logs(run))
+    first.wait_until(lambda: read_logs(run))
     family = first.family()
     first.process.send_signal(signal.SIGHUP)
     code, _, err = first.finish()
@@ -139,7 +139,7 @@ def test_signal_during_imports_ends_the_process(start, tmp_path):
 
 def test_signal_while_servers_start_ends_everything_in_order(start, tmp_path):
     run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
-    wait_until(lambda: find(run, "multiprocessing.forkserver"))
+    run.wait_until(lambda: find(run, "multiprocessing.forkserver"))
     family = run.family()
     run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish()
@@ -151,7 +151,7 @@ def test_signal_while_servers_start_ends_everything_in_order(start, tmp_path):
 def test_servers_started_apart_serve_only_what_they_were_started_for(start, tmp_path):
     basename = f"--pipes_basename=unix:{tmp_path}/pipe"
     servers = start("polybeast_env", "--env=Mock", "--num_servers=2", basename)
-    wait_until((tmp_path / "pipe.1").exists)
+    servers.wait_until((tmp_path / "pipe.1").exists)
 
     def train(*flags):
         return start(
@@ -184,8 +184,8 @@ def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp
     make_certificates(tmp_path / "tls")
     port = free_port()
     shared = [f"--tls_dir={tmp_path}/tls", f"--pipes_basename=localhost:{port}", "--num_servers=1"]
-    start("polybeast_env", "--env=Mock", *shared)
-    wait_until(lambda: is_open(port))
+    servers = start("polybeast_env", "--env=Mock", *shared)
+    servers.wait_until(lambda: is_open(port))
     _, error = run_pool(f"localhost:{port}", None, connect_timeout_s=2)
     assert "No environment server answered" in str(error)
     options = [*shared, "--no_start_servers", "--savedir", tmp_path, "--total_steps=200"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import libtorchbeast
-from tests.processes import nothing_left, wait_until
+from tests.processes import nothing_left
 from torchbeast.core.types import ObservationConfig
 from torchbeast.polybeast_env import main, make_parser, plan_servers
 from torchbeast.runtime import threads
@@ -68,7 +68,7 @@ def test_a_signal_ends_it_while_it_waits_for_an_environment_at_the_start(
         "polybeast_env", "--env=tests.hostile:HangsWhenMade-v0",
         f"--pipes_basename=unix:{tmp_path}/pipe",
     )  # fmt: skip
-    wait_until((tmp_path / "hanging").exists)
+    run.wait_until((tmp_path / "hanging").exists)
     family = run.family()
     run.process.send_signal(signal.SIGTERM)
     assert run.finish(timeout=60) == (-signal.SIGTERM, "", "")

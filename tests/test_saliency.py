@@ -191,7 +191,7 @@ def test_objects_are_taken_away_from_several_agents_in_the_same_frames(
     make_run("one", tasks=(PONG,), num_actions=6)
     make_run("six", tasks=(PONG, BREAKOUT), num_actions=18, use_popart=True)
     assert run(tmp_path, "--xpid=one", "--compare=six", f"--env={PONG}", "--num_games=2",
-               "--first_frame=40", "--num_frames=60", "--objects=objects.png") == 0  # fmt: skip
+               "--first_frame=40", "--num_frames=24", "--objects=objects.png") == 0  # fmt: skip
     out = capsys.readouterr().out
     assert "one, policy" in out
     assert "six, value" in out
@@ -199,7 +199,7 @@ def test_objects_are_taken_away_from_several_agents_in_the_same_frames(
     with Image.open(tmp_path / "objects.png") as picture:
         assert np.asarray(picture.convert("L")).std() > 5
     shorter = ["--first_frame=100000", "--objects=none.png"]
-    assert run(tmp_path, "--xpid=one", f"--env={PONG}", "--num_games=1", *shorter) == 2
+    assert run(tmp_path, "--xpid=six", f"--env={BREAKOUT}", "--num_games=1", *shorter) == 2
     assert "no game lasts so long" in caplog.text + capsys.readouterr().err
     missing = "--compare=nobody"
     assert run(tmp_path, "--xpid=one", f"--objects={tmp_path}/a.png", "--html=b.html", missing) == 2

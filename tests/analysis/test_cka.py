@@ -4,6 +4,7 @@ import torch
 
 from tests import checkpoints
 from tests.analysis.permuted import permute_agent, random_permutations
+from torchbeast.analysis import cka
 from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
 from torchbeast.analysis.filter_agents import UNTRAINED, AgentCheckpoint, RunAgent
 from torchbeast.analysis.filter_comp import Pair
@@ -49,6 +50,14 @@ def save(directory, name, **config):
     path = directory / name / "model.tar"
     checkpoints.save_agent(path, make_agent(AgentConfig(**config)))
     return RunAgent(name, "multi", {0: path}), AgentCheckpoint(name, 0, path, {})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_games():
+    """Opens two games at a time, not eight: making a game takes longer than its few frames."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cka, "PARALLEL_GAMES", 2)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -43,11 +43,18 @@ def log_of_a_pool(address, tls, caplog, **options):
     return caplog.text
 
 
+def assert_serves(address, tls):
+    """Checks that the server is there: else a refusal would say nothing."""
+    rollout, error = run_pool(address, tls)
+    assert rollout is not None, error
+
+
 def test_a_server_of_another_root_is_refused(server, tmp_path, caplog):
     address, tls = server
     others = make_certificates(tmp_path / "others")
     log = log_of_a_pool(address, [*tls[:2], others[2]], caplog)
     assert "certificate verify failed" in log.lower().replace("_", " ")
+    assert_serves(address, tls)
 
 
 def test_the_name_to_verify_may_be_another_one_than_the_address(server, caplog):
@@ -62,11 +69,13 @@ def test_a_client_of_another_root_is_refused(server, tmp_path, caplog):
     address, tls = server
     others = make_certificates(tmp_path / "others")
     log_of_a_pool(address, [*others[:2], tls[2]], caplog)
+    assert_serves(address, tls)
 
 
 def test_plain_clients_are_refused(server, caplog):
-    address, _ = server
+    address, tls = server
     log_of_a_pool(address, None, caplog)
+    assert_serves(address, tls)
 
 
 def test_plain_servers_are_refused(tmp_path, caplog):

@@ -37,3 +37,4 @@ def test_a_learner_of_another_run_is_refused(tls, address, knows_the_server):
     shown = [certificate, key, tls[2] if knows_the_server else root]
     error = take_rollout(address, shown, connect_timeout_s=3)
     assert "No environment server answered" in error
+    assert not isinstance(take_rollout(address, tls), str)  # The server is there.

@@ -12,7 +12,6 @@ from torchbeast import polybeast
 from torchbeast.core import vtrace
 from torchbeast.core.losses import rollout_losses
 from torchbeast.core.types import LossConfig
-from torchbeast.runtime.workers import fork_context
 from torchbeast.train import TrainingConfig
 
 FLAGS = [
@@ -25,7 +24,6 @@ FLAGS = [
 @pytest.fixture(scope="session")
 def _fork_server():
     """Lets actors and evaluations start as forks of one process that has torch."""
-    fork_context("torchbeast.play.testing", "torchbeast.train.monobeast_process")
     forkserver.ensure_running()
 
 

@@ -42,6 +42,8 @@ def test_encoders_of_the_same_seed_begin_alike_whatever_the_games(make_config, n
     flags = [["--env=Pong"], ["--env=Pong,Breakout"], ["--env=Pong,Breakout", "--use_popart"]]
     if network != "aaa":  # It always has a memory.
         flags += [["--env=Pong", "--use_lstm"], ["--env=Pong,Breakout", "--use_lstm"]]
+    if network != "atari":  # Measuring the games takes seconds.
+        flags[2].append("--unit_statistics")
     setups = [make_plan(make_config(*games, f"--agent_type={network}")) for games in flags]
     agents = [make(plan, resume_or_start(plan)).agent for plan in setups]
     encoders = [
