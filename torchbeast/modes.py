@@ -73,7 +73,7 @@ def play(mode: str, config: PlayConfig, signals: StopSignals) -> None:
     if mode == "test":
         from torchbeast.play.testing import run_test
 
-        run_test(config)
+        run_test(config, signals)
     elif mode == "record":
         from torchbeast.play.films import record
 

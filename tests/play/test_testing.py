@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torchbeast.play.config import PlayConfig
 from torchbeast.play.game_loop import PlayedGame
 from torchbeast.play.testing import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
+from torchbeast.runtime.threads import StopSignals
 
 PONG = "PongNoFrameskip-v4"
 CARNIVAL = "ALE/Carnival-v5"
@@ -53,12 +56,27 @@ def test_table_has_a_row_per_game_and_says_where_no_human_score_is_published():
 
 
 def test_json_replaces_the_table_or_goes_into_a_file_beside_it(config, capsys, tmp_path):
-    run_test(config("--num_episodes=2", "--json"))
+    run_test(config("--num_episodes=2", "--json"), StopSignals())
     document = json.loads(capsys.readouterr().out)
-    run_test(config("--num_episodes=2", "--json", str(tmp_path / "scores.json")))
+    run_test(config("--num_episodes=2", "--json", str(tmp_path / "scores.json")), StopSignals())
     assert "MovingTarget" in capsys.readouterr().out.splitlines()[-2]
     assert json.loads((tmp_path / "scores.json").read_text()) == document
     assert document["model"] == "640"
     assert document["human_normalized"] is None
     (game,) = document["games"]
     assert (game["env"], game["episodes"], game["mean_steps"]) == (TARGET, 2, 3.0)
+
+
+def test_a_signal_ends_the_games_and_those_that_ended_are_scored(
+    config, capsys, caplog, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(PlayedGame, "print_line", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    caplog.set_level("INFO", "torchbeast")
+    signals = StopSignals()
+    run_test(config("--num_episodes=50", "--json", str(tmp_path / "scores.json")), signals)
+    assert signals.received == signal.SIGINT
+    (score,) = json.loads((tmp_path / "scores.json").read_text())["games"]
+    assert 1 <= score["episodes"] < 50
+    stopped = f"Stopped after {score['episodes']} of 50 full games of MovingTarget"
+    assert stopped in caplog.text
+    assert "MovingTarget" in capsys.readouterr().out.splitlines()[-2]

@@ -16,6 +16,7 @@ from torchbeast.play.json_output import write_json
 from torchbeast.records.scores import GameScore, normalize
 from torchbeast.runtime.progress_bar import track
 from torchbeast.runtime.text import counted, format_rows
+from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
 log = logging.getLogger("torchbeast")
 
@@ -40,39 +41,69 @@ def summarize(episodes: Sequence[PlayedGame], *, greedy: bool = True) -> GameSco
     )
 
 
-def run_test(config: PlayConfig) -> None:
+def run_test(config: PlayConfig, signals: StopSignals) -> None:
     """Runs ``--mode test``: plays full games with a trained agent, by default on the games it
     knows.
 
     Prints a line per episode, ``xpid,model id,env,steps,return``, and a table. ``--json`` prints
     one JSON document instead; ``--json FILE`` writes it to a file besides. An agent with PopArt has
     no value head for other games, but its policy is one for all, so those can be played, too.
+
+    A signal ends the games; the scores are then those of the games that have ended.
     """
     trained = load_trained(config.trained)
     games = choose_games(trained, config.env)
     actions = read_actions(config.actions, trained.agent.config.num_actions)
     scores = []
-    for game in games:
-        warn_of_unknown(trained, game)
-        log.info("Playing %s of %s", counted(config.num_episodes, "full game"), short_name(game))
-        episodes = []
-        games_as_they_end = play(
-            trained,
-            game,
-            config.num_episodes,
-            greedy=config.greedy,
-            seed=config.seed,
-            actions=actions,
-        )
-        for episode in track(games_as_they_end, total=config.num_episodes, unit="games"):
-            episodes.append(episode)
-            if config.json != "-":
-                episode.print_line(trained)
-        scores.append(summarize(episodes, greedy=config.greedy))
+    with signals:
+        for game in games:
+            episodes = _play_game(config, trained, game, actions, signals)
+            if episodes:
+                scores.append(summarize(episodes, greedy=config.greedy))
+            if signals.received is not None:
+                break
+    if not scores:
+        return
     if config.json != "-":
         print(format_table(scores))
     if config.json is not None:
         write_json(describe(config, trained, scores), config.json)
+
+
+def _play_game(
+    config: PlayConfig,
+    trained: Trained,
+    game: str,
+    actions: list[int],
+    signals: StopSignals,
+) -> list[PlayedGame]:
+    """Plays full games of one game, and returns those that end before a signal comes."""
+    warn_of_unknown(trained, game)
+    number = counted(config.num_episodes, "full game")
+    log.info("Playing %s of %s", number, short_name(game))
+    episodes = []
+    games_as_they_end = play(
+        trained,
+        game,
+        config.num_episodes,
+        greedy=config.greedy,
+        seed=config.seed,
+        actions=actions,
+        after_step=signals.check,
+    )
+    try:
+        for episode in track(games_as_they_end, total=config.num_episodes, unit="games"):
+            episodes.append(episode)
+            if config.json != "-":
+                episode.print_line(trained)
+    except StopRequestedError:
+        log.warning(
+            "Stopped after %d of %s of %s: the long ones are missing",
+            len(episodes),
+            number,
+            short_name(game),
+        )
+    return episodes
 
 
 def describe(config: PlayConfig, trained: Trained, scores: Sequence[GameScore]) -> dict[str, Any]:
