@@ -45,6 +45,14 @@ def test_what_fails_before_the_first_step_is_in_out_log(make_config, tmp_path):
     assert "ERROR torchbeast: no shared memory is left" in log
 
 
+def test_a_finished_run_says_that_it_is(make_config, finished_run, caplog):
+    caplog.set_level("INFO", "torchbeast")
+    with TrainingRun(make_plan(make_config()), StopSignals(), SharedWeights) as run:
+        run.supervise(lambda: None, lambda: {"learner": 0, "inference": 0}, lambda: None)
+        run.finish()
+    assert "All steps are done: a larger --total_steps continues the run" in caplog.text
+
+
 def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monkeypatch):
     shared, seeds, draws = [], [], []
     monkeypatch.setattr(Ranks, "broadcast", lambda _, c: shared.append(c) or shared[0])

@@ -70,6 +70,8 @@ class RunOutputs:
             log.info("Resuming at step %s from %s", step, self._checkpointer.path)
             for change in self._state.changes:
                 log.info("Changed since then: %s", change)
+            if learner.is_over:
+                log.info("All steps are done: a larger --total_steps continues the run")
 
     def start(self) -> None:
         """Logs where the run is, what it runs on and what to expect."""
