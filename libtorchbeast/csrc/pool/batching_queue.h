@@ -1,4 +1,4 @@
-// Thread-safe, closable queue, with a capacity if wanted, that hands its items out in batches.
+// Thread-safe, closable queue, optionally bounded, that hands its items out in batches.
 //
 // Enqueue blocks while the queue is full, DequeueMany until a batch is there. Close() refuses
 // further items and wakes everybody; what is already inside can still be dequeued.
