@@ -44,15 +44,11 @@ class Run:
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
 
-    def wait_until(self, condition):
-        """Waits for something that the command does; fails if it ends before."""
-
-        def is_so_or_ended():
-            return condition() or self.process.poll() is not None
-
-        wait_until(is_so_or_ended)
-        if not condition():
-            pytest.fail(f"It ended: {self.finish()}")
+    def wait_until(self, condition, timeout=300):
+        """Waits for something that the command does; fails if the command ends."""
+        wait_until(lambda: self.process.poll() is not None or condition(), timeout)
+        if self.process.poll() is not None:
+            pytest.fail(self.finish()[2])
 
     def family(self):
         """The process and all its descendants."""

@@ -17,7 +17,6 @@ from tests.processes import (
     is_evaluating,
     last_step,
     nothing_left,
-    wait_until,
 )
 from torchbeast.records import checkpoint
 
@@ -28,9 +27,7 @@ MOCK = ["--env=Mock", "--fixed_input_scale", "--agent_type=atari"]
 def wait_for_steps(run, directory, more=1):
     """Waits until the run has learned from so many steps more."""
     before = last_step(directory)
-    wait_until(lambda: run.process.poll() is not None or last_step(directory) >= before + more, 120)
-    if run.process.poll() is not None:
-        pytest.fail(run.finish()[2])
+    run.wait_until(lambda: last_step(directory) >= before + more, 120)
 
 
 @pytest.mark.parametrize("program", ["polybeast", "monobeast"])

@@ -12,7 +12,7 @@ ENV = "tests.moving_target:MovingTarget-v0"
 def test_learns_a_moving_target(start, tmp_path):
     code, out, err = start(
         "polybeast", "--env", ENV, "--agent_type=atari", "--savedir", tmp_path, "--xpid=run",
-        "--total_steps=12000", "--num_actors=8", "--unroll_length=20", "--batch_size=4",
+        "--total_steps=40000", "--num_actors=8", "--unroll_length=20", "--batch_size=4",
         "--learning_rate=0.002", "--entropy_cost=0.005", "--discounting=0.9", "--seed=1",
     ).finish()  # fmt: skip
     assert code == 0, err

@@ -2,11 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
+
 namespace torchbeast {
 namespace {
 
 using namespace std::chrono_literals;
 using Remedy = StreamError::Remedy;
+
+// The text of the ServerFailure that `function` throws; empty if it throws none.
+std::string FailureOf(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const ServerFailure& failure) {
+    return failure.what();
+  }
+  return "";
+}
 
 class RecoveryTest : public ::testing::Test {
  protected:
@@ -87,14 +100,9 @@ TEST_F(RecoveryTest, OnlyAServerThatHasWorkedMayStayAwayAndOnlyWhileOthersAnswer
 
 TEST_F(RecoveryTest, TheEndNamesTheReasonBefore) {
   EXPECT_EQ(Lose(1s, false, "refused"), "");
-  try {
-    Lose(599s);
-    FAIL();
-  } catch (const ServerFailure& failure) {
-    EXPECT_STREQ(failure.what(),
-                 "No environment server answered at unix:/tmp/server within 600 s: gone; before "
-                 "that: refused");
-  }
+  EXPECT_EQ(FailureOf([&] { Lose(599s); }),
+            "No environment server answered at unix:/tmp/server within 600 s: gone; before that: "
+            "refused");
 }
 
 TEST_F(RecoveryTest, AMoveIsNoTrouble) {
@@ -115,14 +123,9 @@ TEST_F(RecoveryTest, OnlyFailuresOfTheLastTenMinutesCount) {
   EXPECT_NE(Count(300s).find("(2 of 3 failures"), std::string::npos);
   // The first one was 601 seconds ago.
   EXPECT_NE(Count(301s).find("(2 of 3 failures"), std::string::npos);
-  try {
-    Count(1s);
-    FAIL();
-  } catch (const ServerFailure& failure) {
-    EXPECT_STREQ(failure.what(),
-                 "Environment 1 of unix:/tmp/server (game 3) failed at its step 0, 3 times within "
-                 "600 s: KeyError: 'x'\nTraceback:\n  a.py\nKeyError: 'x'\n");
-  }
+  EXPECT_EQ(FailureOf([&] { Count(1s); }),
+            "Environment 1 of unix:/tmp/server (game 3) failed at its step 0, 3 times within 600 "
+            "s: KeyError: 'x'\nTraceback:\n  a.py\nKeyError: 'x'\n");
 }
 
 }  // namespace

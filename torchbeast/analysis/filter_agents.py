@@ -72,7 +72,7 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
         places = [
             (p.name, p)
             for p in sorted(directory.iterdir())
-            if p.is_dir() and p.name != "latest" and not (p / "filter_comp.csv").exists()
+            if p.is_dir() and p.name != run_files.LATEST and not (p / "filter_comp.csv").exists()
         ]
     agents = []
     for name, path in places:

@@ -14,6 +14,7 @@ import numpy as np
 
 from torchbeast.core.types import UsageError
 from torchbeast.records.csv_tables import Table
+from torchbeast.records.run_files import LATEST
 from torchbeast.records.scores import SCORE_FIELDS
 
 log = logging.getLogger("torchbeast")
@@ -189,7 +190,7 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
         if path in named:
             directories.append(path)
             continue
-        inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if p.parent.name != "latest"]
+        inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if p.parent.name != LATEST]
         if not inside:
             what = "has no logs.csv, and contains no run" if path.is_dir() else "is no directory"
             raise UsageError(f"{path} is no run: it {what}")

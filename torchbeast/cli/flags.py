@@ -15,8 +15,10 @@ from torchbeast.cli.training_flags import (
     add_learner_flags,
     add_machine_flags,
 )
+from torchbeast.core.types import ObservationConfig
 
 DEFAULT_SAVEDIR = "~/logs/torchbeast"
+OBSERVATION = ObservationConfig()
 
 # What --help of the trainers shows, by --mode: in all modes but train what the mode reads.
 _PLAYING = (
@@ -150,7 +152,7 @@ def add_env_flags(
     group.add_argument(
         "--preprocessing",
         choices=["deepmind", "machado"],
-        default="deepmind",
+        default=OBSERVATION.preprocessing,
         help="deepmind: a random number of no-op actions at the start; a lost life ends the "
         "training episode. machado: sticky actions, all 18 actions; only the end of the game ends "
         "the episode. (default: %(default)s)",
@@ -159,20 +161,20 @@ def add_env_flags(
         "--frame_format",
         "--aaa_input_format",
         choices=["gray_stack", "rgb_last", "rgb_stack"],
-        default="gray_stack",
+        default=OBSERVATION.frame_format,
         help="What the agent sees. gray_stack: the last four frames in gray. rgb_last: the newest "
         "frame in colour. rgb_stack: the last four frames in colour. (default: %(default)s)",
     )
     group.add_argument(
         "--frame_height",
         type=positive,
-        default=84,
+        default=OBSERVATION.frame_height,
         help="Rows of a frame; the emulator draws 210. (default: %(default)s)",
     )
     group.add_argument(
         "--frame_width",
         type=positive,
-        default=84,
+        default=OBSERVATION.frame_width,
         help="Columns of a frame; the emulator draws 160. (default: %(default)s)",
     )
     group.add_argument(

@@ -33,7 +33,7 @@ def resolve_flags(flags: Mapping[str, Any], num_games: int) -> dict[str, Any]:
     """
     default_clipping = "none" if flags.get("use_popart") else "abs_one"
     return {
-        "lstm_reset": flags.get("lstm_reset") or "life",
+        "lstm_reset": flags.get("lstm_reset") or AGENT.lstm_reset,
         "reward_clipping": flags.get("reward_clipping") or default_clipping,
         "num_actors": flags.get("num_actors") or default_num_actors(num_games),
     }

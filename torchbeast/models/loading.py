@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchbeast.core.types import EnvOutput, UsageError
+from torchbeast.core.types import ENV_OUTPUT_TYPES, EnvOutput, UsageError
 from torchbeast.envs.games import GROUPS
 from torchbeast.models.agent import Agent, AgentConfig
 from torchbeast.models.atari_net import AtariNet
@@ -63,7 +63,12 @@ def try_agent(config: AgentConfig) -> None:
     try:
         agent = agent_type(config)
         before = {name: buffer.clone() for name, buffer in agent.named_buffers()}
-        agent(_blank_rows(config), agent.initial_state(1), sample=False)
+        frame = torch.zeros(2, 1, *config.observation_shape, dtype=torch.uint8)
+        numbers = {
+            name: torch.zeros(2, 1, dtype=getattr(torch, kind))
+            for name, kind in ENV_OUTPUT_TYPES.items()
+        }
+        agent(EnvOutput(frame=frame, **numbers), agent.initial_state(1), sample=False)
     except Exception as error:
         source = inspect.getfile(agent_type)
         own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == source]
@@ -77,22 +82,6 @@ def try_agent(config: AgentConfig) -> None:
                 f"--agent_type {config.agent_type} changes its buffer {name} in the forward pass, "
                 "as batch normalisation does: each learner thread and rank would have another one"
             )
-
-
-def _blank_rows(config: AgentConfig) -> EnvOutput:
-    rows = (2, 1)
-    number, flag = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows, dtype=torch.bool)
-    return EnvOutput(
-        frame=torch.zeros(*rows, *config.observation_shape, dtype=torch.uint8),
-        reward=torch.zeros(rows),
-        done=flag,
-        task=number,
-        episode_step=number,
-        episode_return=torch.zeros(rows),
-        truncated=flag,
-        game_over=flag,
-        last_action=number.long(),
-    )
 
 
 def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:

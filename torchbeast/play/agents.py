@@ -54,7 +54,7 @@ def load_trained(config: TrainedAgentConfig) -> Trained:
 
     A shipped agent is found by its name alone, any checkpoint by its path. Raises UsageError.
     """
-    xpid = "latest" if config.xpid is None else config.xpid
+    xpid = run_files.LATEST if config.xpid is None else config.xpid
     path = run_files.find_checkpoint(config.savedir, xpid, config.intermediate_model_id)
     directory = run_files.run_of(path)
     if config.xpid is None and directory.is_symlink() and not path.exists():
@@ -68,7 +68,7 @@ def load_trained(config: TrainedAgentConfig) -> Trained:
         and not path.samefile(shipped)
     ):
         log.info("%s is your run in %s; the shipped agent is --xpid %s", xpid, directory, shipped)
-    if xpid == "latest" or "/" in xpid or xpid.endswith(".tar"):
+    if xpid == run_files.LATEST or "/" in xpid or xpid.endswith(".tar"):
         if directory.is_symlink():
             directory = directory.resolve()
         xpid = directory.resolve().name

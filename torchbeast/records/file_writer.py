@@ -148,7 +148,7 @@ class FileWriter:
         run_files.replace_file(self.path / "meta.json", (text + "\n").encode())
 
     def _link_latest(self) -> None:
-        link = self.path.parent / "latest"
+        link = self.path.parent / run_files.LATEST
         temporary = self.path.parent / f".latest.{os.getpid()}"
         try:
             temporary.symlink_to(self.path.name)  # Relative: the savedir may move.

@@ -15,6 +15,8 @@ from torchbeast.core.types import UsageError
 RUN_FILES = ("model.tar", "intermediate", "meta.json")
 # Ends the names of files that are being written.
 TEMPORARY = ".tmp"
+# The link in a directory of runs to the newest one.
+LATEST = "latest"
 # Agents that come with a checkout; an installed wheel has none.
 SHIPPED = Path(torchbeast.__file__).resolve().parent.parent / "models"
 

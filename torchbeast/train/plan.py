@@ -18,7 +18,7 @@ from torchbeast.envs import EnvSpec, plan_envs
 from torchbeast.envs.games import short_name
 from torchbeast.models import Agent, AgentConfig
 from torchbeast.models.loading import find_agent_type
-from torchbeast.records.run_files import run_path
+from torchbeast.records.run_files import LATEST, run_path
 from torchbeast.records.scalars import check_logger
 from torchbeast.records.validation import read
 from torchbeast.runtime.allocation import (
@@ -43,7 +43,7 @@ MAX_UNROLL_LENGTH = 2**20
 MAX_ACTORS = 2**16
 # Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
 MAX_TMPDIR = 72
-RESERVED_NAMES = ("", ".", "..", "latest")
+RESERVED_NAMES = ("", ".", "..", LATEST)
 
 
 class RunPlan(NamedTuple):
