@@ -50,8 +50,9 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--xpid",
         type=not_empty,
-        help="Name of the run. Except in --mode train also a shipped agent, or the path of a "
-        "model.tar. (default: torchbeast-<date>-<time>; except in --mode train: the newest run)",
+        help="Name of the run. In other modes than train also a shipped agent, or the path of a "
+        "run or a model.tar. (default: torchbeast-<date>-<time>; in other modes the run that was "
+        "started or resumed last)",
     )
     add(
         "--savedir",
@@ -118,9 +119,9 @@ def add_training_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
     )
     add_env_flags(
         parser,
-        f"{DEFAULT_ENV}; except in --mode train: the agent's games",
+        f"{DEFAULT_ENV}; in other modes than train the agent's games",
         "Seed of environments, weights and actions. (default: a new one, or that of the run that "
-        "is resumed; except in --mode train: 0)",
+        "is resumed; in other modes than train 0)",
     )
     add_run_flags(parser)
     add_agent_flags(parser)
@@ -214,7 +215,8 @@ def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--xpid",
         type=not_empty,
-        help="Name of a run or shipped agent, or path of a model.tar. (default: the newest run)",
+        help="Name of a run or shipped agent, or path of a run or a model.tar. (default: the run "
+        "that was started or resumed last)",
     )
     add_intermediate_flag(parser)
     add(

@@ -54,7 +54,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         "--lstm_reset",
         choices=["life", "game"],
         help="When the memory is emptied: at the start of each life, or of each game. Saved with "
-        "the agent. (default: life; except in --mode train: as in training)",
+        "the agent. (default: life; in other modes than train as in training)",
     )
     add(
         "--use_popart",
