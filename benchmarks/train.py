@@ -49,7 +49,8 @@ from _rollouts import random_rollout
 from torchbeast import polybeast
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.envs import make_env
-from torchbeast.runtime.threads import StopSignals, available_cores
+from torchbeast.runtime.signals import StopSignals
+from torchbeast.runtime.threads import available_cores
 from torchbeast.train import TrainingConfig, TrainingRun, make_plan
 from torchbeast.train.published_weights import PublishedWeights
 

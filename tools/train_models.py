@@ -28,7 +28,7 @@ from torchbeast.cli.parsing import directory
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.csv_tables import complete_lines
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_DIRECTORY = "~/.local/share/torchbeast/models"

@@ -12,7 +12,7 @@ from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.play.config import AGENT_FLAGS, PlayConfig
 from torchbeast.play.json_output import check_json_target, write_json
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 log = logging.getLogger("torchbeast")
 

@@ -14,7 +14,7 @@ from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.parsing import Parser, positive
 from torchbeast.core.types import UsageError
 from torchbeast.modes import run_mode
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 if TYPE_CHECKING:
     from torchbeast.train import RunPlan

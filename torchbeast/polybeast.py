@@ -17,7 +17,7 @@ from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_pool_flags, add_server_flags
 from torchbeast.core.types import UsageError
 from torchbeast.modes import run_mode
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 if TYPE_CHECKING:
     from torchbeast.models import Agent

@@ -16,8 +16,8 @@ from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_server_flags
 from torchbeast.core.types import UsageError
 from torchbeast.runtime.allocation import default_num_servers, task_of
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import counted
-from torchbeast.runtime.threads import StopSignals
 from torchbeast.runtime.workers import raise_file_limit
 from torchbeast.servers import addresses as servers_lib
 from torchbeast.servers.supervisor import OwnServers, ServedGames

@@ -8,7 +8,7 @@ import sys
 from torchbeast.cli import flags as flags_lib
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, file, positive
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 
 def make_parser() -> Parser:

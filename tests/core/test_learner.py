@@ -64,7 +64,7 @@ def test_the_first_reward_of_a_game_makes_no_large_gradient_in_parts_without_it(
     rollouts = [make_rollout(i, task=0) for i in range(4)]
     rollouts = [(env._replace(reward=0 * env.reward), actor) for env, actor in rollouts]
     rollouts[0][0].reward[2] = 2000.0
-    loss = LossConfig(clip_rewards=False)
+    loss = LossConfig(reward_clipping="none")
     norms = [
         learn_in_parts(parts, 4, use_popart=True, loss=loss)[1].grad_norm
         for parts in ([rollouts], [[rollout] for rollout in rollouts])
@@ -76,7 +76,7 @@ def test_a_batch_is_normalised_by_statistics_that_contain_it():
     """The step with PopArt, from its published order: statistics, then head, then the gradient."""
     env, actor = make_rollout(0)
     env = env._replace(reward=env.reward * 1000)
-    loss = LossConfig(clip_rewards=False, entropy_cost=0.0)
+    loss = LossConfig(reward_clipping="none", entropy_cost=0.0)
     learner, steps = make_learner(
         1, use_popart=True, loss=loss, learning_rate=0.1, grad_norm_clipping=1e9
     )
@@ -209,7 +209,7 @@ def test_a_thread_takes_about_as_many_rows_as_the_agent_likes(
 @pytest.mark.parametrize(("use_popart", "reward"), [(False, float("nan")), (True, 3e38)])
 def test_an_update_that_is_not_finite_changes_nothing(use_popart, reward):
     learner, steps = make_learner(
-        1, use_popart=use_popart, loss=LossConfig(clip_rewards=False, baseline_cost=1e5)
+        1, use_popart=use_popart, loss=LossConfig(reward_clipping="none", baseline_cost=1e5)
     )
     learner.learn(*make_rollout(0, task=1), ())
     before = copy.deepcopy(learner.state_dict())

@@ -72,7 +72,7 @@ def losses(agent, env, actor, **config):
 def test_targets_of_an_on_policy_rollout(rewards, done, truncated, vs):
     agent = Table([[0.0, 0.0]] * 3, [0.25, 0.5, 8.0])
     env, actor = rollout(rewards, [1, 0, 1], done=done, truncated=truncated)
-    result = losses(agent, env, actor, clip_rewards=False)
+    result = losses(agent, env, actor, reward_clipping="none")
     assert result.vs.flatten().tolist() == vs
     result.total.backward()
     # Neither policy nor value learn from a transition into another episode.
@@ -116,7 +116,7 @@ def test_each_episode_learns_as_it_would_alone():
     logits, v = draw[0, ..., :3], draw[1, ..., :1]
     agent = type("Fixed", (), {"baseline": None, "__call__": lambda *_, **__: (output, ())})()
     output = AgentOutput(None, logits, v, v)
-    result = losses(agent, env, actor, clip_rewards=False)
+    result = losses(agent, env, actor, reward_clipping="none")
 
     log_policy = torch.log_softmax(logits, -1).numpy()
     action = actor.action[1:, :, 0].numpy()
@@ -150,7 +150,7 @@ def test_statistics_of_popart_leave_out_what_is_no_step():
         AgentConfig(observation_shape=(2, 2, 2), num_actions=3, tasks=("A", "B"), use_popart=True)
     ).double()
     env, actor = random_rollout(torch.Generator().manual_seed(2), 9, 4, 2, 3)
-    result = rollout_losses(agent, env, actor, (), LossConfig(clip_rewards=False))
+    result = rollout_losses(agent, env, actor, (), LossConfig(reward_clipping="none"))
     counted = agent.baseline.sum_own_targets(
         *(x[result.is_step] for x in (result.vs, result.task, env.reward[1:]))
     )
@@ -162,7 +162,7 @@ def test_rewards_are_clipped_for_learning_only_if_asked():
     agent = Table([[0.0, 0.0]] * 2, [0.0, 0.0])
     env, actor = rollout([0.0, 50.0], [0, 0])
     assert losses(agent, env, actor).vs.item() == 1.0
-    assert losses(agent, env, actor, clip_rewards=False).vs.item() == 50.0
+    assert losses(agent, env, actor, reward_clipping="none").vs.item() == 50.0
     assert env.reward[1].item() == 50.0
 
 
@@ -207,7 +207,7 @@ def test_with_popart_errors_and_advantages_are_divided_by_their_games_sigma(beta
     games = {"tasks": ("A", "B"), "use_popart": True, "beta": 0.1, "beta_per": beta_per}
     agent = Tiny(AgentConfig(observation_shape=(2, 2, 2), num_actions=3, **games)).double()
     agent.baseline.set_statistics([(1.0, 2.0), (-5.0, 0.5)])
-    config = LossConfig(clip_rewards=False, entropy_cost=0.1)
+    config = LossConfig(reward_clipping="none", entropy_cost=0.1)
     env, actor = random_rollout(torch.Generator().manual_seed(2), 9, 4, 2, 3)
     result = rollout_losses(agent, env, actor, (), config)
 
@@ -250,7 +250,7 @@ def test_gradients_equal_finite_differences(monkeypatch, use_popart, use_lstm):
         agent.baseline.sigma.copy_(torch.tensor([2.0, 0.5]))
     env, actor = random_rollout(generator, 6, 4, 2, 3)
     state = tuple(torch.rand(1, 4, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-    config = LossConfig(entropy_cost=0.1, clip_rewards=False)
+    config = LossConfig(entropy_cost=0.1, reward_clipping="none")
 
     def total():
         return rollout_losses(agent, env, actor, state if use_lstm else (), config).total

@@ -57,7 +57,7 @@ def learn(use_popart):
     )
     learner = Learner(
         agent,
-        LossConfig(discounting=0.0, clip_rewards=False, entropy_cost=0.01),
+        LossConfig(discounting=0.0, reward_clipping="none", entropy_cost=0.01),
         OptimizerConfig(learning_rate=0.003, total_steps=10**9),
         batch_size=2,
         on_step=lambda stats: None,

@@ -12,7 +12,7 @@ from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play import films, game_loop, movie_writer
 from torchbeast.play.config import PlayConfig
 from torchbeast.polybeast import make_parser
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 

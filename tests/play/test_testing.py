@@ -11,7 +11,7 @@ from torchbeast.play.config import PlayConfig
 from torchbeast.play.game_loop import PlayedGame
 from torchbeast.play.testing import format_table, run_test, summarize
 from torchbeast.polybeast import make_parser
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 PONG = "PongNoFrameskip-v4"
 CARNIVAL = "ALE/Carnival-v5"

@@ -3,7 +3,7 @@ import torch
 
 from torchbeast.core.types import RunError
 from torchbeast.runtime.ranks import Ranks
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.train import TrainingRun, make_plan
 from torchbeast.train.monobeast_process import SharedWeights
 

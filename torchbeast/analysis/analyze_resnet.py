@@ -12,7 +12,8 @@ from torchbeast.analysis.results import make_directory, write_arrays
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser, natural, positive
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.threads import StopSignals, available_cores
+from torchbeast.runtime.signals import StopSignals
+from torchbeast.runtime.threads import available_cores
 
 if TYPE_CHECKING:
     from torchbeast.analysis.filter_agents import RunAgent

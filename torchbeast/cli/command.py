@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torchbeast
 from torchbeast.core.types import RunError, UsageError
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import EscapingFormatter, escape, first_line, typed_line
-from torchbeast.runtime.threads import StopSignals, work_threads_left
+from torchbeast.runtime.threads import work_threads_left
 
 log = logging.getLogger("torchbeast")
 

@@ -162,12 +162,17 @@ class AgentConfig(NamedTuple):
 
 
 class LossConfig(NamedTuple):
-    """Weights of the losses, discount, and whether rewards are clipped to [-1, 1]."""
+    """Weights of the losses, discount, and how rewards are clipped."""
 
     discounting: float = 0.99
     baseline_cost: float = 0.5
     entropy_cost: float = 0.0006
-    clip_rewards: bool = True
+    reward_clipping: Annotated[str, ("abs_one", "none")] = "abs_one"
+
+    @property
+    def clip_rewards(self) -> bool:
+        """Whether the learner clips rewards to [-1, 1]."""
+        return self.reward_clipping == "abs_one"
 
 
 class OptimizerConfig(NamedTuple):

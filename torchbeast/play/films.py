@@ -19,7 +19,7 @@ from torchbeast.play.game_loop import GameLoop, PlayedGame, draw_game, open_game
 from torchbeast.play.movie_writer import MovieWriter
 from torchbeast.play.pictures import caption, magnify
 from torchbeast.records.run_files import file_name
-from torchbeast.runtime.threads import StopSignals
+from torchbeast.runtime.signals import StopSignals
 
 log = logging.getLogger("torchbeast")
 

@@ -15,8 +15,8 @@ from torchbeast.play.game_loop import PlayedGame, play, read_actions
 from torchbeast.play.json_output import write_json
 from torchbeast.records.scores import GameScore, normalize
 from torchbeast.runtime.progress_bar import track
+from torchbeast.runtime.signals import StopRequestedError, StopSignals
 from torchbeast.runtime.text import counted, format_rows
-from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
 log = logging.getLogger("torchbeast")
 

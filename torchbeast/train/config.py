@@ -68,20 +68,7 @@ class LearningConfig(NamedTuple):
 
     batch_size: int
     unroll_length: int
-    discounting: float
-    baseline_cost: float
-    entropy_cost: float
-    reward_clipping: str
-
-    @property
-    def clip_rewards(self) -> bool:
-        """Whether the learner clips rewards to [-1, 1]."""
-        return self.reward_clipping == "abs_one"
-
-    @property
-    def loss(self) -> LossConfig:
-        """The loss terms and their weights."""
-        return build(LossConfig, {**self._asdict(), "clip_rewards": self.clip_rewards})
+    loss: LossConfig
 
 
 class MachineConfig(NamedTuple):

@@ -190,8 +190,8 @@ def _measure(plan: RunPlan, seed: int) -> list[GameStatistics]:
         config.observation,
         plan.full_action_space,
         seed,
-        config.learning.discounting,
-        config.learning.clip_rewards,
+        config.learning.loss.discounting,
+        config.learning.loss.clip_rewards,
         NUM_RETURN_STEPS if is_long else NUM_FRAME_STEPS,
     )
     return measure_games(

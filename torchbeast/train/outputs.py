@@ -16,8 +16,8 @@ from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.preprocessing import PROFILES
 from torchbeast.records.hosts import Hosts
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import counted, python_command
-from torchbeast.runtime.threads import StopSignals
 from torchbeast.train.checkpointer import Checkpointer
 from torchbeast.train.evaluation import AgentEvaluator
 from torchbeast.train.plan import RunPlan

@@ -162,7 +162,7 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
             f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: a name has at most "
             f"{MAX_RUN_NAME} bytes, only printable characters and no slash, and is not 'latest'"
         )
-    if config.network.use_popart and config.learning.clip_rewards:
+    if config.network.use_popart and config.learning.loss.clip_rewards:
         log.info(
             "--use_popart with --reward_clipping abs_one normalises clipped rewards: clipping "
             "removes the scales of the games before PopArt sees them"

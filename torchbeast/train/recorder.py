@@ -199,6 +199,6 @@ def _describe_run(plan: RunPlan, state: RunState) -> dict[str, Any]:
         "seed": state.seed,
         "tasks": config.games,
         "num_actions": plan.agent.num_actions,
-        "reward_clipping": config.learning.reward_clipping,
+        "reward_clipping": config.learning.loss.reward_clipping,
         "threads": plan.threads._asdict(),
     }

@@ -20,8 +20,9 @@ from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.records.hosts import Hosts
 from torchbeast.runtime.precision import keep_freed_pages, use_whole_float32
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import typed_line
-from torchbeast.runtime.threads import StopSignals, Threads
+from torchbeast.runtime.threads import Threads
 from torchbeast.runtime.workers import raise_file_limit
 from torchbeast.train.outputs import NoOutputs, RunOutputs
 from torchbeast.train.plan import RunPlan

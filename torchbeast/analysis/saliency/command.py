@@ -33,8 +33,8 @@ from torchbeast.records.run_files import file_name
 from torchbeast.runtime.devices import choose_devices
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages, use_whole_float32
 from torchbeast.runtime.progress_bar import track
+from torchbeast.runtime.signals import StopRequestedError, StopSignals
 from torchbeast.runtime.text import counted
-from torchbeast.runtime.threads import StopRequestedError, StopSignals
 
 log = logging.getLogger("torchbeast")
 

@@ -14,8 +14,8 @@ import numpy as np
 from torchbeast.analysis.results import write_arrays
 from torchbeast.analysis.saliency.maps import Explainer, Score, Step
 from torchbeast.runtime.progress_bar import track
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import counted
-from torchbeast.runtime.threads import StopSignals
 
 NO_MASKS = np.empty((0, 0, 0), np.float32)
 
