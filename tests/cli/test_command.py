@@ -29,6 +29,7 @@ def run(tmp_path, *lines):
     path = f"{tmp_path}{os.pathsep}{ROOT}"
     process = subprocess.run(
         [sys.executable, "-m", "program"],
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
         check=False,
         capture_output=True,
@@ -53,6 +54,30 @@ def test_control_characters_in_errors_and_log_messages_are_escaped(tmp_path):
 def test_a_full_disk_is_one_line(tmp_path):
     code, err = run(tmp_path, "with open('/dev/full', 'w') as file:", "    file.write('text')")
     assert (code, err) == (1, "test: error: No space left on device\n")
+
+
+def test_a_failed_thread_of_a_library_is_one_line(tmp_path):
+    code, err = run(
+        tmp_path,
+        "import threading",
+        "thread = threading.Thread(target=open, args=('/missing',))",
+        "thread.start()",
+        "thread.join()",
+    )
+    assert code == 0
+    assert err.startswith("A thread of a library failed: FileNotFoundError")
+    assert err.count("\n") == 1
+
+
+def test_a_command_for_this_python_is_named_where_the_working_directory_is_gone(tmp_path):
+    code, err = run(
+        tmp_path,
+        "from torchbeast.runtime.text import python_command",
+        f"os.environ['PATH'] = {str(tmp_path)!r}",
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+        "print(python_command(), file=sys.stderr)",
+    )
+    assert (code, err) == (0, f"{sys.executable}\n")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,10 @@ class Fails(Small):
     def encode(self, frames):
         raise KeyError("frames")
 
+class NeedsMore(Small):
+    def __init__(self, config, more):
+        super().__init__(config)
+
 class NoHeads(Small):
     def build_heads(self, *_):
         pass
@@ -89,6 +93,7 @@ class NoHeads(Small):
         ("WrongSize", "fails: RuntimeError: mat1 and mat2"),
         ("Fails", "fails at own_agents.py:28: KeyError: 'frames'"),
         ("NoHeads", "fails: AttributeError: 'NoHeads' object has no attribute 'policy'"),
+        ("NeedsMore", "fails: TypeError: NeedsMore.__init__() missing 1 required"),
         ("Missing", "Cannot find --agent_type own_agents:Missing"),
     ],
 )
@@ -103,6 +108,23 @@ def test_a_custom_agent_that_does_not_work_is_refused_in_one_line(
         return try_agent(config)
     with pytest.raises(UsageError, match=re.escape(message)):
         try_agent(config)
+
+
+def test_a_custom_agent_that_cannot_be_made_is_not_the_fault_of_its_checkpoint(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "broken_agents.py").write_text(
+        "from torchbeast.models import Agent\n"
+        "class Broken(Agent):\n"
+        "    def encode(self, frames): ...\n"
+        "    def __init__(self, config): raise ValueError('mine')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "broken_agents:Broken"
+    config = AgentConfig(agent_type=name)._asdict()
+    checkpoint.save(tmp_path / "model.tar", {"agent": config, "model_state_dict": {}})
+    with pytest.raises(UsageError, match=r"fails at broken_agents.py:4: ValueError: mine"):
+        from_checkpoint(tmp_path, name)
 
 
 def test_the_documented_environment_pays_who_catches_the_ball(example):

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,7 @@ def run_command(name: str, work: Callable[[StopSignals], object]) -> int:
     handler = logging.StreamHandler()
     handler.setFormatter(EscapingFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    threading.excepthook = _report_thread
     # Else the interpreter's end looks for garbage among all objects of torch, for half a second.
     atexit.register(gc.freeze)
     code = _run_work(name, work)
@@ -72,6 +74,12 @@ def open_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _report_thread(failure: threading.ExceptHookArgs) -> None:
+    """A thread of a library has failed: this package's report their errors themselves."""
+    if failure.exc_value is not None:
+        log.warning("A thread of a library failed: %s", typed_line(failure.exc_value))
 
 
 def print_error(name: str, text: object) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,10 @@ MAX_BUFFER_NUMBERS = 100_000_000
 
 
 def make_agent(config: AgentConfig) -> Agent:
-    """Makes a new agent. Raises UsageError if its type cannot be found."""
-    return find_agent_type(config.agent_type)(config)
+    """Makes a new agent. Raises UsageError if its type cannot be found, or a custom one fails."""
+    agent_type = find_agent_type(config.agent_type)
+    with _custom_code(config.agent_type, agent_type):
+        return agent_type(config)
 
 
 def find_agent_type(agent_type: str) -> type[Agent]:
@@ -59,9 +63,8 @@ def try_agent(config: AgentConfig) -> None:
     """
     if config.agent_type in AGENTS:
         return
-    agent_type = find_agent_type(config.agent_type)
-    try:
-        agent = agent_type(config)
+    agent = make_agent(config)
+    with _custom_code(config.agent_type, type(agent)):
         before = {name: buffer.clone() for name, buffer in agent.named_buffers()}
         frame = torch.zeros(2, 1, *config.observation_shape, dtype=torch.uint8)
         numbers = {
@@ -69,19 +72,26 @@ def try_agent(config: AgentConfig) -> None:
             for name, kind in ENV_OUTPUT_TYPES.items()
         }
         agent(EnvOutput(frame=frame, **numbers), agent.initial_state(1), sample=False)
-    except Exception as error:
-        source = inspect.getfile(agent_type)
-        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == source]
-        place = f" at {Path(source).name}:{own[-1].lineno}" if own else ""
-        raise UsageError(
-            f"--agent_type {config.agent_type} fails{place}: {typed_line(error)}"
-        ) from error
     for name, buffer in agent.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise UsageError(
                 f"--agent_type {config.agent_type} changes its buffer {name} in the forward pass, "
                 "as batch normalisation does: each learner thread and rank would have another one"
             )
+
+
+@contextlib.contextmanager
+def _custom_code(name: str, agent_type: type[Agent]) -> Iterator[None]:
+    """Raises UsageError, which names the line, where a custom agent fails."""
+    try:
+        yield
+    except Exception as error:
+        if name in AGENTS:
+            raise
+        source = inspect.getfile(agent_type)
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == source]
+        place = f" at {Path(source).name}:{own[-1].lineno}" if own else ""
+        raise UsageError(f"--agent_type {name} fails{place}: {typed_line(error)}") from error
 
 
 def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
@@ -75,8 +76,11 @@ def python_command() -> str:
     directory = os.path.dirname(sys.executable)
     if os.path.dirname(shutil.which("python") or "") == directory:
         return "python"
-    near = os.path.relpath(sys.executable)
-    return shlex.quote(sys.executable if near.startswith(os.pardir) else near)
+    command = sys.executable
+    with contextlib.suppress(OSError):  # The working directory may be gone.
+        near = os.path.relpath(command)
+        command = command if near.startswith(os.pardir) else near
+    return shlex.quote(command)
 
 
 def human_time(seconds: float) -> str:

@@ -164,7 +164,7 @@ class RunOutputs:
             )
         return (
             f"Saved {self._checkpointer.path} at step {self._checkpointer.saved_step:,}.\n"
-            f"To resume, run the same command with --xpid {self._plan.xpid}"
+            f"To resume, run the same command with --xpid {shlex.quote(self._plan.xpid)}"
         )
 
 

@@ -137,8 +137,9 @@ def is_run_name(xpid: str) -> bool:
     >>> is_run_name("pong-1"), is_run_name("latest"), is_run_name("a/b"), is_run_name("a" * 201)
     (True, False, False, False)
     """
-    is_short = len(os.fsencode(xpid)) <= MAX_RUN_NAME
-    return is_short and xpid.isprintable() and "/" not in xpid and xpid not in RESERVED_NAMES
+    if len(os.fsencode(xpid)) > MAX_RUN_NAME or not xpid.isprintable():
+        return False
+    return "/" not in xpid and not xpid.startswith("-") and xpid not in RESERVED_NAMES
 
 
 def _check(config: TrainingConfig, spec: EnvSpec) -> None:
@@ -152,15 +153,20 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
         raise UsageError(f"--unroll_length must be at most {MAX_UNROLL_LENGTH:,}")
     if config.machine.num_actors > MAX_ACTORS:
         raise UsageError(f"--num_actors must be at most {MAX_ACTORS:,}")
-    if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR:
+    try:
+        directory = tempfile.gettempdir()
+    except OSError as error:  # All are full or read-only.
+        raise UsageError(f"{error.strerror}: TMPDIR may name another one") from error
+    if len(os.fsencode(directory)) > MAX_TMPDIR:
         raise UsageError(
-            f"TMPDIR={tempfile.gettempdir()} is too long for the paths of sockets: it may have "
+            f"TMPDIR={directory} is too long for the paths of sockets: it may have "
             f"{MAX_TMPDIR} bytes"
         )
     if xpid is not None and not is_run_name(xpid):
         raise UsageError(
             f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: a name has at most "
-            f"{MAX_RUN_NAME} bytes, only printable characters and no slash, and is not 'latest'"
+            f"{MAX_RUN_NAME} bytes, only printable characters, no slash, no - in front, and is not "
+            "'latest'"
         )
     if config.network.use_popart and config.learning.loss.clip_rewards:
         log.info(
