@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,96 +37,79 @@ CLAIMS = (
     ("raw-popart", "raw-fixed"),
     ("raw-unit", "raw-heads"),
 )
-SINGLE = "single"
 RESAMPLES = 10_000
 AHEAD = 4  # In so many of the six games.
 
-Runs = Mapping[str, Sequence[RunRecords]]  # By arm.
-References = Mapping[str, tuple[float, float]]  # By game: scores of random play and of one agent.
+
+class Scores(NamedTuple):
+    """Mean returns of the last 100 full games of training."""
+
+    games: list[str]
+    random: np.ndarray
+    """Scores of random play, ``[games]``."""
+    single: np.ndarray
+    """Means of the agents that learned one game, ``[games]``."""
+    arms: dict[str, np.ndarray]
+    """By arm, ``[seeds, games]``."""
+
+    def medians(self, arm: str) -> np.ndarray:
+        """Returns each seed's median over games of (score - random) / (single - random)."""
+        normalised = (self.arms[arm] - self.random) / (self.single - self.random)
+        return np.median(normalised, axis=1)
 
 
 class Claim(NamedTuple):
     """One arm beside another."""
 
     one: np.ndarray
-    """Figures of the seeds of the first arm."""
+    """Median normalised scores of the seeds of the first arm."""
     other: np.ndarray
     low: float
     high: float
-    ahead: list[str]
-    """Games in which the first arm has the higher mean score."""
+    ahead: int
+    """In so many games the first arm has the higher mean score."""
 
     @property
     def difference(self) -> float:
-        """The difference of the arms' mean figures."""
+        """The difference of the arms' means."""
         return float(self.one.mean() - self.other.mean())
 
     @property
     def holds(self) -> bool:
         """Whether the claim passes, as docs/popart.md says."""
-        return self.low > 0 and len(self.ahead) >= AHEAD
+        return self.low > 0 and self.ahead >= AHEAD
 
 
-def read_runs(directory: Path) -> dict[str, list[RunRecords]]:
-    """Reads all records, by the name of their arm."""
+def read_scores(directory: Path, without: str | None = None) -> Scores:
+    """Reads the records of all arms, without one game. Raises UsageError if it is not there."""
     runs: dict[str, list[RunRecords]] = {}
     for path in sorted(directory.glob("*/logs.csv")):
         runs.setdefault(path.parent.name.rpartition("-s")[0], []).append(RunRecords(path.parent))
-    return runs
+    alone = {arm.partition("-")[2]: arm for arm in runs if arm.startswith("single-")}
+    if without not in (None, *alone):
+        raise UsageError(f"--without {without}: the games are {', '.join(alone)}")
+    games = [game for game in alone if game != without]
+
+    def ends(arm: str, games: Sequence[str]) -> np.ndarray:
+        return np.array([[run.curve(game).mean[-1] for game in games] for run in runs[arm]])
+
+    return Scores(
+        games,
+        np.array([find_reference(game).random for game in games]),
+        np.array([ends(alone[game], [game]).mean() for game in games]),
+        {arm: ends(arm, games) for arm in runs if arm in ARMS},
+    )
 
 
-def score(run: RunRecords, game: str) -> float:
-    """Returns the mean return of the last 100 full games of training."""
-    return float(run.curve(game).mean[-1])
-
-
-def scores_of(runs: Sequence[RunRecords], game: str) -> np.ndarray:
-    """Returns a game's score of each seed of an arm."""
-    return np.array([score(run, game) for run in runs])
-
-
-def mean_score(runs: Sequence[RunRecords], game: str) -> float:
-    """Returns a game's mean score over the seeds of an arm."""
-    return float(scores_of(runs, game).mean())
-
-
-def random_score(game: str) -> float:
-    """Returns the mean score of random play."""
-    score = find_reference(game).random
-    assert score is not None
-    return score
-
-
-def read_references(runs: Runs, games: Sequence[str]) -> References:
-    """Returns what scores are normalised with."""
-    return {
-        game: (random_score(game), mean_score(runs[f"{SINGLE}-{game}"], game)) for game in games
-    }
-
-
-def figure_of(run: RunRecords, references: References) -> float:
-    """Returns the median over games of (score - random) / (single - random)."""
-    normalised = [
-        (score(run, game) - random) / (single - random)
-        for game, (random, single) in references.items()
-    ]
-    return float(np.median(normalised))
-
-
-def figures_of(runs: Sequence[RunRecords], references: References) -> np.ndarray:
-    """Returns the figure of each seed of an arm."""
-    return np.array([figure_of(run, references) for run in runs])
-
-
-def judge(one: Sequence[RunRecords], other: Sequence[RunRecords], references: References) -> Claim:
-    """Tests whether the runs ``one`` are ahead of the runs ``other``.
+def judge(scores: Scores, one: str, other: str) -> Claim:
+    """Tests whether the arm ``one`` is ahead of the arm ``other``.
 
     The interval is a percentile bootstrap: the seeds of both arms are drawn with replacement.
     """
-    a, b = (figures_of(runs, references) for runs in (one, other))
+    a, b = scores.medians(one), scores.medians(other)
     differences = resample_means(a, RESAMPLES, 0) - resample_means(b, RESAMPLES, 1)
-    ahead = [game for game in references if mean_score(one, game) > mean_score(other, game)]
-    return Claim(a, b, *percentile_interval(differences), ahead)
+    ahead = scores.arms[one].mean(axis=0) > scores.arms[other].mean(axis=0)
+    return Claim(a, b, *percentile_interval(differences), int(ahead.sum()))
 
 
 def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
@@ -140,27 +123,27 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def format_table(runs: Runs, references: References) -> list[str]:
+def format_table(scores: Scores) -> list[str]:
     """Returns a Markdown table with a row for each game and a column for each arm.
 
-    A cell has the mean of the arm's seeds, in the last row the figure of each seed.
+    A cell has the mean of the arm's seeds, in the last row the median of each seed.
     """
-
-    def row(name: str, random: str, cells: Sequence[str], single: str) -> str:
-        return f"| {' | '.join([name, random, *cells, single])} |"
-
-    lines = [
-        f"| | random | {' | '.join(f'`{arm}`' for arm in (*ARMS, SINGLE))} |",
-        "| --- " * (len(ARMS) + 3) + "|",
+    means = [scores.arms[arm].mean(axis=0) for arm in ARMS]
+    medians = [", ".join(f"{seed:.2f}" for seed in scores.medians(arm)) for arm in ARMS]
+    rows = [
+        *(
+            [game, *map(format_score, values)]
+            for game, *values in zip(
+                scores.games, scores.random, *means, scores.single, strict=True
+            )
+        ),
+        ["median normalised score, each seed", "0", *medians, "1"],
     ]
-    for game, (random, _) in references.items():
-        *cells, single = (
-            format_score(mean_score(runs[arm], game)) for arm in (*ARMS, f"{SINGLE}-{game}")
-        )
-        lines.append(row(game, format_score(random), cells, single))
-    figures = [figures_of(runs[arm], references) for arm in ARMS]
-    cells = [", ".join(f"{figure:.2f}" for figure in seeds) for seeds in figures]
-    return [*lines, row("median normalised score, each seed", "0", cells, "1")]
+    return [
+        f"| | random | {' | '.join(f'`{arm}`' for arm in (*ARMS, 'single'))} |",
+        "| --- " * (len(ARMS) + 3) + "|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
 
 
 def format_score(value: float) -> str:
@@ -168,37 +151,35 @@ def format_score(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-def format_tests(runs: Runs, references: References) -> list[str]:
+def format_tests(scores: Scores) -> list[str]:
     """Returns a Markdown table with the outcome of each test."""
     lines = ["| test | difference | bootstrap | Welch | games ahead | |", "| --- " * 6 + "|"]
     for one, other in CLAIMS:
-        claim = judge(runs[one], runs[other], references)
+        claim = judge(scores, one, other)
         low, high = welch_interval(claim.one, claim.other)
         cells = (
             f"`{one}` against `{other}`",
             f"{claim.difference:.2f}",
             f"{claim.low:.2f} to {claim.high:.2f}",
             f"{low:.2f} to {high:.2f}",
-            f"{len(claim.ahead)} of {len(references)}",
+            f"{claim.ahead} of {len(scores.games)}",
             "passes" if claim.holds else "fails",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def draw(runs: Runs, references: References, path: Path) -> None:
+def draw(scores: Scores, path: Path) -> None:
     """Draws the score of each seed at the end, an arm in a row: the medians, then each game."""
     from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
 
-    median = "Median normalised score"
-    marks = {median: (0.0, 1.0), **references}
-    figure, panels = make_panels(list(marks), width=3.6, height=2.4)
-    for panel, (title, (random, single)) in zip(panels, marks.items(), strict=True):
-        panel.axvline(random, color="gray", linestyle=":", label="random play")
-        panel.axvline(single, color="gray", label="an agent of this game alone")
+    random, single = [0.0, *scores.random], [1.0, *scores.single]
+    figure, panels = make_panels(["Median normalised score", *scores.games], width=3.6, height=2.4)
+    for i, panel in enumerate(panels):
+        panel.axvline(random[i], color="gray", linestyle=":", label="random play")
+        panel.axvline(single[i], color="gray", label="an agent of this game alone")
         for row, (arm, colour) in enumerate(zip(ARMS, PALETTE, strict=False)):
-            of_arm = runs[arm]
-            seeds = figures_of(of_arm, references) if title == median else scores_of(of_arm, title)
+            seeds = scores.medians(arm) if i == 0 else scores.arms[arm][:, i - 1]
             panel.plot(seeds, [row] * len(seeds), "o", color=colour)
         panel.set_yticks(range(len(ARMS)), ARMS)
         panel.invert_yaxis()
@@ -212,17 +193,11 @@ def main() -> int:
     flags = parser.parse_args()
 
     def work(_: object) -> None:
-        runs = read_runs(RECORDS)
-        games = runs[ARMS[0]][0].games
-        if flags.without is not None:
-            if flags.without not in games:
-                raise UsageError(f"--without {flags.without}: the games are {', '.join(games)}")
-            games = [game for game in games if game != flags.without]
-        references = read_references(runs, games)
-        print(*format_table(runs, references), "", sep="\n")
-        print(*format_tests(runs, references), sep="\n")
+        scores = read_scores(RECORDS, flags.without)
+        print(*format_table(scores), "", sep="\n")
+        print(*format_tests(scores), sep="\n")
         if flags.output is not None:
-            draw(runs, references, flags.output)
+            draw(scores, flags.output)
             print(flags.output)
 
     return run_command("popart_claims", work)

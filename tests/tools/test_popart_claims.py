@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tools import popart_claims
+from torchbeast.envs.human_scores import find_reference
 
 GAMES = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
 
@@ -17,7 +18,7 @@ def write_run(directory, name, figures):
     run = directory / name
     run.mkdir(parents=True)
     names = [f"mean_episode_return/{game}" for game in figures]
-    ends = [popart_claims.random_score(game) + 100 * share for game, share in figures.items()]
+    ends = [find_reference(game).random + 100 * share for game, share in figures.items()]
     rows = [["step", "seconds", *names], ["100", "1", *["0"] * len(names)], ["200", "2", *ends]]
     (run / "logs.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
     (run / "meta.json").write_text(json.dumps({"args": {}}))
@@ -39,9 +40,7 @@ def records(tmp_path):
 
 
 def judge(records):
-    runs = popart_claims.read_runs(records.directory)
-    references = popart_claims.read_references(runs, GAMES)
-    return popart_claims.judge(runs["raw-popart"], runs["raw"], references)
+    return popart_claims.judge(popart_claims.read_scores(records.directory), "raw-popart", "raw")
 
 
 def test_welchs_interval_is_that_of_one_sample_where_the_other_has_no_spread():
@@ -72,7 +71,7 @@ def test_a_claim_fails_with_three_games_ahead(records):
     records("raw", 0.1, 0.1, 0.1, **three)
     claim = judge(records)
     assert claim.low > 0
-    assert len(claim.ahead) == 3
+    assert claim.ahead == 3
     assert not claim.holds
 
 
