@@ -46,7 +46,7 @@ template <typename Parameter>
 class KernelTest : public testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override {
-    if (!HasAvx512()) GTEST_SKIP() << "needs AVX512-BF16";
+    if (!HasAvx512Bf16()) GTEST_SKIP() << "needs AVX512-BF16";
   }
 };
 

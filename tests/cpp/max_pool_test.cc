@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "kernel_test.h"
+
+#if TB_HAS_AVX512
 
 namespace torchbeast {
 namespace {
@@ -15,10 +16,7 @@ namespace {
 std::vector<uint16_t> Pictures(const PoolShape& shape, int64_t height, int64_t width) {
   std::vector<uint16_t> pictures(shape.count * height * width * shape.channels);
   for (size_t i = 0; i < pictures.size(); ++i) {
-    const float value = static_cast<float>(static_cast<int>((i * 2654435761u >> 7) % 17) - 8);
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    pictures[i] = static_cast<uint16_t>(bits >> 16);
+    pictures[i] = ToBits(static_cast<float>(static_cast<int>((i * 2654435761u >> 7) % 17) - 8));
   }
   return pictures;
 }
@@ -62,3 +60,5 @@ INSTANTIATE_TEST_SUITE_P(Sizes, MaxPoolTest,
 
 }  // namespace
 }  // namespace torchbeast
+
+#endif

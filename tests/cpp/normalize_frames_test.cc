@@ -6,6 +6,8 @@
 
 #include "kernel_test.h"
 
+#if TB_HAS_AVX512
+
 namespace torchbeast {
 namespace {
 
@@ -36,3 +38,5 @@ INSTANTIATE_TEST_SUITE_P(Pixels, NormalizeFramesTest, testing::Values(1, 15, 16,
 
 }  // namespace
 }  // namespace torchbeast
+
+#endif

@@ -239,6 +239,14 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 
+def test_a_socket_is_not_connected_to_before_it_is_there(start_server, tmp_path):
+    with Pool([f"unix:{tmp_path}/missing"], connect_timeout_s=1) as pool:
+        assert "within 1 s: there is no such socket" in pool.wait_for_error()
+    with Pool([f"unix:{tmp_path}/late"]) as pool:
+        start_server(task=1, name="late")
+        wait_for_task(pool, 1)
+
+
 def test_a_pool_closes_while_its_server_is_stopped(start_server):
     address, process = start_server()
     with Pool([address]) as pool:

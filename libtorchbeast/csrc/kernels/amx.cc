@@ -26,7 +26,7 @@ bool ProcessorHasAmx() {
 
 bool FindAmx() {
   // The permission is of the whole process, threads that exist already included.
-  return HasAvx512() && ProcessorHasAmx() &&
+  return HasAvx512Bf16() && ProcessorHasAmx() &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 

@@ -4,7 +4,7 @@ namespace torchbeast {
 
 #if TB_HAS_AVX512
 
-bool HasAvx512() {
+bool HasAvx512Bf16() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512bf16");
@@ -12,7 +12,7 @@ bool HasAvx512() {
 
 #else
 
-bool HasAvx512() { return false; }
+bool HasAvx512Bf16() { return false; }
 
 #endif
 

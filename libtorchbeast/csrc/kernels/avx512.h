@@ -29,7 +29,7 @@ namespace torchbeast {
 constexpr int64_t kVectorFloats = 16, kVectorBfloats = 32;
 
 // Whether this processor can run the kernels (x86-64 with AVX-512 and its bfloat16 numbers).
-bool HasAvx512();
+bool HasAvx512Bf16();
 
 #if TB_HAS_AVX512
 

@@ -3,7 +3,7 @@
 //
 // A ReLU before the convolution, its derivative behind the gradient and an addition cost nothing
 // here: the numbers pass through registers anyway. Products are summed in float32 and rounded once.
-// All of this needs HasAvx512(). An object serves one thread at a time.
+// All of this needs HasAvx512Bf16(). An object serves one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -164,7 +164,7 @@ class Avx512Backend : public ConvolutionBackend {
 
 const ConvolutionBackend* ConvolutionBackend::Avx512() {
   static const Avx512Backend backend;
-  return HasAvx512() ? &backend : nullptr;
+  return HasAvx512Bf16() ? &backend : nullptr;
 }
 
 const ConvolutionBackend& ConvolutionBackend::Best() { return Amx() ? *Amx() : *Avx512(); }

@@ -85,7 +85,7 @@ class ConvolutionBackend {
   static const ConvolutionBackend* Amx();
   static const ConvolutionBackend* Avx512();
 
-  // The fastest. Needs HasAvx512().
+  // The fastest. Needs HasAvx512Bf16().
   static const ConvolutionBackend& Best();
 };
 

@@ -2,7 +2,7 @@
 // pictures with the channels last.
 //
 // torch's own kernel keeps the index of each maximum as 64-bit numbers and takes two to four times
-// as long, a quarter of all that the network costs. These need HasAvx512().
+// as long, a quarter of all that the network costs. These need HasAvx512Bf16().
 #pragma once
 
 #include <cstdint>

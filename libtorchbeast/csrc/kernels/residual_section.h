@@ -2,7 +2,7 @@
 //
 // A block adds convolution(relu(convolution(relu(x)))) to x. Each picture passes through the whole
 // section while it is in the processor's cache; torch's operations take all pictures through one
-// layer after another. Needs HasAvx512().
+// layer after another. Needs HasAvx512Bf16().
 #pragma once
 
 #include <array>

@@ -97,13 +97,17 @@ void Actor::Connect() {
     ConnectAt(std::chrono::system_clock::time_point::max());
     return;
   }
-  if (const auto path = SocketPath(stream_options_.address)) CheckOwner(*path);
+  const auto opened_by = recovery_.OnConnect(Clock::now());
+  if (const auto path = SocketPath(stream_options_.address); path && !HasOwnFile(*path)) {
+    OnEnd(StreamError(StreamError::Remedy::kReconnect, "there is no such socket"));
+    return;
+  }
   stream_ = std::make_unique<ClientStream>(stream_options_.address, options_.tls,
                                            stream_options_.num_environments,
                                            options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
-  deadline_ = recovery_.OnConnect(Clock::now());
+  deadline_ = opened_by;
   stream_->Open();
 }
 
@@ -187,14 +191,13 @@ std::optional<Actor::Submission> Actor::OnEvent(ClientStream::Event event) {
       stream_->Finish();
       break;
     case ClientStream::Event::kFinished:
-      OnFinished();
+      OnEnd(given_up_ ? *given_up_ : recovery_.Explain(stream_->status()));
       break;
   }
   return std::nullopt;
 }
 
-void Actor::OnFinished() {
-  const StreamError error = given_up_ ? *given_up_ : recovery_.Explain(stream_->status());
+void Actor::OnEnd(const StreamError& error) {
   if (const std::optional<std::string> text =
           recovery_.Apply(error, listener_->HasProgress(), Clock::now())) {
     listener_->Log(LogLevel::kWarning, *text);

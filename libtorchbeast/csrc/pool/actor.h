@@ -96,7 +96,8 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   // Throws StreamError if a server has other environments than this run.
   void CheckEnvironment(const StepDecoder& decoder) const;
   void OnStepReply() TB_REQUIRES(mutex_);
-  void OnFinished() TB_REQUIRES(mutex_);
+  // The stream has ended, or could not begin, because of `error`.
+  void OnEnd(const StreamError& error) TB_REQUIRES(mutex_);
   // Counts and logs the failure of one environment.
   void CountFailure(const rpcenv::Failure& failure) TB_REQUIRES(mutex_);
   Submission MakeSubmission() TB_REQUIRES(mutex_);

@@ -177,7 +177,7 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
 #endif
 
 void BindKernels(nb::module_& m) {
-  m.def("has_kernels", &HasAvx512);
+  m.def("has_kernels", &HasAvx512Bf16);
 #if TB_HAS_AVX512
   // A converted argument would be a copy, and results would be lost with it.
   m.def("normalize_frames", &PyNormalizeFrames, nb::arg("stacks").noconvert(),

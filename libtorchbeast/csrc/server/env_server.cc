@@ -92,7 +92,7 @@ class EnvServer::Session {
     } catch (const EnvironmentFailure& error) {
       reply_.Clear();
       reply_.set_step(request_.step());
-      *reply_.mutable_fatal() = error.failure();
+      *reply_.mutable_fatal() = error.failure;
       ++num_pending_;
       stream_.WriteAndFinish(reply_, grpc::WriteOptions(),
                              grpc::Status(grpc::StatusCode::INTERNAL, "an environment failed"),

@@ -1,6 +1,8 @@
 #include "server/environment_batch.h"
 
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 #include <utility>
 
 namespace torchbeast {
@@ -26,15 +28,18 @@ void EnvironmentBatch::Open(rpcenv::Reply* reply) {
       const TensorNest observation = Start(&slots_[i]);
       Append(slots_[i], observation, {}, reply);
     } catch (const std::exception& error) {
-      throw EnvironmentFailure(MakeFailure(i, error.what()));
+      throw EnvironmentFailure{MakeFailure(i, error.what())};
+    }
+    // Early: the others might need more memory than there is.
+    const size_t bytes = reply->ByteSizeLong() / (i + 1) * slots_.size();
+    if (bytes > kMaxMessageBytes) {
+      throw WireError("the observations of " + std::to_string(slots_.size()) +
+                      " environments have " + std::to_string(bytes) +
+                      " bytes; a message may have " + std::to_string(kMaxMessageBytes) +
+                      ": start more servers");
     }
   }
   *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
-  if (reply->ByteSizeLong() > kMaxMessageBytes) {
-    throw WireError("the observations of " + std::to_string(slots_.size()) + " environments have " +
-                    std::to_string(reply->ByteSizeLong()) + " bytes; a message may have " +
-                    std::to_string(kMaxMessageBytes) + ": start more servers");
-  }
 }
 
 void EnvironmentBatch::Step(const rpcenv::Request& request, rpcenv::Reply* reply) {
@@ -61,7 +66,7 @@ TensorNest EnvironmentBatch::Advance(Slot* slot, int64_t action, Outcome* outcom
   if (!std::isfinite(outcome->reward)) {
     throw std::runtime_error("its reward is " + std::to_string(result.reward));
   }
-  ++slot->episode_step;
+  if (slot->episode_step < std::numeric_limits<int32_t>::max()) ++slot->episode_step;
   slot->episode_return += outcome->reward;
   if (!std::isfinite(static_cast<float>(slot->episode_return))) {
     throw std::runtime_error("its return is " + std::to_string(slot->episode_return));
@@ -96,15 +101,14 @@ void EnvironmentBatch::StepOne(size_t index, int64_t action, rpcenv::Reply* repl
 }
 
 void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::Reply* reply) {
-  const rpcenv::Failure failure = MakeFailure(index, reason);
+  rpcenv::Failure failure = MakeFailure(index, reason);
   slots_[index].environment.reset();
   TensorNest observation;
   try {
     observation = Start(&slots_[index]);
   } catch (const std::exception& error) {
-    rpcenv::Failure both = failure;
-    both.set_text(reason + "\nIts replacement failed, too:\n" + error.what());
-    throw EnvironmentFailure(both);
+    failure.set_text(reason + "\nIts replacement failed, too:\n" + error.what());
+    throw EnvironmentFailure{failure};
   }
   Outcome outcome;
   outcome.done = outcome.truncated = true;

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -49,15 +48,9 @@ class Environment {
 
 using EnvironmentFactory = std::function<std::unique_ptr<Environment>()>;
 
-// An environment failed and could not be replaced.
-class EnvironmentFailure : public std::runtime_error {
- public:
-  explicit EnvironmentFailure(rpcenv::Failure failure)
-      : std::runtime_error(failure.text()), failure_(std::move(failure)) {}
-  const rpcenv::Failure& failure() const { return failure_; }
-
- private:
-  rpcenv::Failure failure_;
+// Thrown where an environment failed and could not be replaced.
+struct EnvironmentFailure {
+  rpcenv::Failure failure;
 };
 
 // Not thread-safe.

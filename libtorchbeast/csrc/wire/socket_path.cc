@@ -64,15 +64,16 @@ bool SomebodyListens(const std::string& path) {
   return listens;
 }
 
-void CheckOwner(const std::string& path) {
+bool HasOwnFile(const std::string& path) {
   struct stat link, file;
-  if (lstat(path.c_str(), &link) != 0 || stat(path.c_str(), &file) != 0) return;  // Not there yet.
+  if (lstat(path.c_str(), &link) != 0 || stat(path.c_str(), &file) != 0) return false;
   for (const uid_t owner : {link.st_uid, file.st_uid}) {
     if (owner == geteuid() || owner == 0) continue;
     throw std::runtime_error("Socket " + path + " belongs to user " + std::to_string(owner) +
                              ", not to user " + std::to_string(geteuid()) +
                              " who runs this program: not connecting");
   }
+  return true;
 }
 
 }  // namespace torchbeast

@@ -16,8 +16,9 @@ std::optional<std::string> SocketPath(const std::string& address);
 // process may not open a socket to look.
 bool SomebodyListens(const std::string& path);
 
-// Throws std::runtime_error if `path` is the socket of another user, neither this one nor root:
-// in a directory that everybody can write to, anybody can wait there for a client.
-void CheckOwner(const std::string& path);
+// Whether there is a file at `path`. Throws std::runtime_error if it is another user's, neither
+// this one's nor root's: in a directory that everybody can write to, anybody can wait there for a
+// client. For the same reason a client must not connect where there was nothing a moment ago.
+bool HasOwnFile(const std::string& path);
 
 }  // namespace torchbeast

@@ -12,9 +12,9 @@
 
 namespace nest {
 
-// Deep enough for any real structure; a self-referential list ends here instead of overflowing the
-// stack.
-constexpr int kMaxDepth = 200;
+// Deep enough for any real structure, and less than what protobuf parses (48). A self-referential
+// list ends here instead of overflowing the stack.
+constexpr int kMaxDepth = 40;
 
 // Reads tuples, lists and dicts with keys that are str; what is none of them is a leaf, which
 // `read_leaf(handle)` makes. A tag of nanobind::object is the Python container. Throws NestError
