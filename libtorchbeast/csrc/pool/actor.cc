@@ -97,7 +97,7 @@ void Actor::Connect() {
     ConnectAt(std::chrono::system_clock::time_point::max());
     return;
   }
-  const auto opened_by = recovery_.OnConnect(Clock::now());
+  deadline_ = recovery_.OnConnect(Clock::now());
   if (const auto path = SocketPath(stream_options_.address); path && !HasOwnFile(*path)) {
     OnEnd(StreamError(StreamError::Remedy::kReconnect, "there is no such socket"));
     return;
@@ -107,7 +107,6 @@ void Actor::Connect() {
                                            options_.max_message_bytes, queue_, this);
   given_up_.reset();
   awaited_ = Awaited::kOpening;
-  deadline_ = opened_by;
   stream_->Open();
 }
 

@@ -78,7 +78,7 @@ ChannelSettings ServerSettings(int max_message_bytes) {
   // A second server on one port fails instead of taking half of its clients.
   settings.emplace_back(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // The environments of a client whose machine vanished are closed after this. The server does not
-  // read while it steps: the time must be longer than the environments of a stream take for one. (A
+  // read while it steps: the time must be longer than a step of all environments of a stream. (A
   // client waits no longer for a step than its step timeout, and needs no keepalive.)
   settings.emplace_back(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   settings.emplace_back(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 7'200'000);
