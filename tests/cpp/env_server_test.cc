@@ -205,6 +205,29 @@ TEST_F(EnvServerTest, AnEnvironmentThatCannotBeMadeEndsTheStreamWithItsText) {
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::INTERNAL);
 }
 
+class LargeEnvironment final : public Environment {
+ public:
+  TensorNest Reset() override { return buffers_.Empty(DType::kUint8, {1 << 20}); }
+  Result Step(int64_t) override { return {}; }
+
+ private:
+  BufferPool buffers_;
+};
+
+TEST_F(EnvServerTest, ObservationsThatDoNotFitIntoAMessageAreRefusedAfterTheFirst) {
+  std::atomic<int> num_made{0};
+  TestServer server(
+      [&] {
+        ++num_made;
+        return std::make_unique<LargeEnvironment>();
+      },
+      ServerOptions{directory_.Address()});
+  RawClient client(directory_.Address());
+  EXPECT_FALSE(client.Open(1024));
+  EXPECT_NE(client.Finish().error_message().find("start more servers"), std::string::npos);
+  EXPECT_EQ(num_made, 1);
+}
+
 TEST_F(EnvServerTest, ASecondServerOnAPortIsRefused) {
   const EnvironmentFactory factory = [] { return std::unique_ptr<Environment>(); };
   EnvServer first(factory, ServerOptions{"127.0.0.1:0"});

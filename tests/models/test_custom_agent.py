@@ -79,10 +79,23 @@ class NeedsMore(Small):
     def __init__(self, config, more):
         super().__init__(config)
 
+class Refuses(Small):
+    def make_layers(self):
+        raise ValueError("mine")
+
 class NoHeads(Small):
     def build_heads(self, *_):
         pass
 """
+
+
+@pytest.fixture
+def own_agents(tmp_path, monkeypatch):
+    """Makes configurations of agents in a module of a user's own."""
+    (tmp_path / "own_agents.py").write_text(AGENTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_agents", raising=False)
+    return lambda name: AgentConfig(agent_type=f"own_agents:{name}", tasks=("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -97,13 +110,8 @@ class NoHeads(Small):
         ("Missing", "Cannot find --agent_type own_agents:Missing"),
     ],
 )
-def test_a_custom_agent_that_does_not_work_is_refused_in_one_line(
-    tmp_path, monkeypatch, name, message
-):
-    (tmp_path / "own_agents.py").write_text(AGENTS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_agents", raising=False)
-    config = AgentConfig(agent_type=f"own_agents:{name}", tasks=("a", "b"))
+def test_a_custom_agent_that_does_not_work_is_refused_in_one_line(own_agents, name, message):
+    config = own_agents(name)
     if message is None:
         return try_agent(config)
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -111,20 +119,12 @@ def test_a_custom_agent_that_does_not_work_is_refused_in_one_line(
 
 
 def test_a_custom_agent_that_cannot_be_made_is_not_the_fault_of_its_checkpoint(
-    tmp_path, monkeypatch
+    own_agents, tmp_path
 ):
-    (tmp_path / "broken_agents.py").write_text(
-        "from torchbeast.models import Agent\n"
-        "class Broken(Agent):\n"
-        "    def encode(self, frames): ...\n"
-        "    def __init__(self, config): raise ValueError('mine')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    name = "broken_agents:Broken"
-    config = AgentConfig(agent_type=name)._asdict()
-    checkpoint.save(tmp_path / "model.tar", {"agent": config, "model_state_dict": {}})
-    with pytest.raises(UsageError, match=r"fails at broken_agents.py:4: ValueError: mine"):
-        from_checkpoint(tmp_path, name)
+    config = own_agents("Refuses")
+    checkpoint.save(tmp_path / "model.tar", {"agent": config._asdict(), "model_state_dict": {}})
+    with pytest.raises(UsageError, match=r"fails at own_agents.py:36: ValueError: mine"):
+        from_checkpoint(tmp_path, config.agent_type)
 
 
 def test_the_documented_environment_pays_who_catches_the_ball(example):

@@ -137,9 +137,13 @@ def is_run_name(xpid: str) -> bool:
     >>> is_run_name("pong-1"), is_run_name("latest"), is_run_name("a/b"), is_run_name("a" * 201)
     (True, False, False, False)
     """
-    if len(os.fsencode(xpid)) > MAX_RUN_NAME or not xpid.isprintable():
-        return False
-    return "/" not in xpid and not xpid.startswith("-") and xpid not in RESERVED_NAMES
+    return (
+        len(os.fsencode(xpid)) <= MAX_RUN_NAME
+        and xpid.isprintable()
+        and "/" not in xpid
+        and not xpid.startswith("-")
+        and xpid not in RESERVED_NAMES
+    )
 
 
 def _check(config: TrainingConfig, spec: EnvSpec) -> None:

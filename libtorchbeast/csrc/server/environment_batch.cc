@@ -30,16 +30,18 @@ void EnvironmentBatch::Open(rpcenv::Reply* reply) {
     } catch (const std::exception& error) {
       throw EnvironmentFailure{MakeFailure(i, error.what())};
     }
-    // Early: the others might need more memory than there is.
-    const size_t bytes = reply->ByteSizeLong() / (i + 1) * slots_.size();
-    if (bytes > kMaxMessageBytes) {
-      throw WireError("the observations of " + std::to_string(slots_.size()) +
-                      " environments have " + std::to_string(bytes) +
-                      " bytes; a message may have " + std::to_string(kMaxMessageBytes) +
-                      ": start more servers");
+    if (i == 0) {
+      *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
+      CheckSize(reply->ByteSizeLong() * slots_.size());
     }
   }
-  *reply->mutable_schema()->mutable_observation() = EncodeSpec(encoder_.spec());
+}
+
+void EnvironmentBatch::CheckSize(size_t bytes) const {
+  if (bytes <= kMaxMessageBytes) return;
+  throw WireError("the observations of " + std::to_string(slots_.size()) + " environments have " +
+                  std::to_string(bytes) + " bytes; a message may have " +
+                  std::to_string(kMaxMessageBytes) + ": start more servers");
 }
 
 void EnvironmentBatch::Step(const rpcenv::Request& request, rpcenv::Reply* reply) {

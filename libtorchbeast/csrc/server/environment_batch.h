@@ -91,6 +91,9 @@ class EnvironmentBatch {
 
   // Makes the environment of `slot` and returns its first observation, checked.
   TensorNest Start(Slot* slot);
+  // Throws WireError if the first observations of all environments, which are equally large, do not
+  // fit into a message. Called after the first one: all might need more memory than there is.
+  void CheckSize(size_t bytes) const;
   // Steps the environment of `slot`, or resets it after a truncated episode. Returns what is to be
   // observed then.
   TensorNest Advance(Slot* slot, int64_t action, Outcome* outcome);
