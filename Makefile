@@ -4,9 +4,11 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+# What makes .venv: make train PYTHON3=python3.12
+PYTHON3 ?= python3
 ARGS ?=
-# Python's, in .venv or else of the python3 that will make it. Another version needs everything anew.
-VERSION := $(shell { $(PYTHON) -V || python3 -V; } 2>/dev/null | cut -d . -f 1,2 | tr -cd 0-9.)
+# Python's, in .venv or else of the one that will make it. Another version needs everything anew.
+VERSION := $(shell { $(PYTHON) -V || $(PYTHON3) -V; } 2>/dev/null | cut -d . -f 1,2 | tr -cd 0-9.)
 STAMPS := $(VENV)/.stamps-$(VERSION)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
@@ -14,7 +16,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # compiled in parallel all the same.
 .NOTPARALLEL:
 
-.PHONY: train test test-cluster build lint docs docs-serve figures report format sanitize fuzz bench models wheel fresh clean help
+.PHONY: train test test-cluster build lint docs docs-serve figures format sanitize fuzz models wheel fresh clean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -26,10 +28,8 @@ help:
 	@echo "make docs      build the documentation as a site, into build/docs"
 	@echo "make docs-serve  the same, as a server on this machine"
 	@echo "make figures   make the figures and films of the pages whose inputs changed"
-	@echo "make report    make the figures of docs/report.md whose inputs changed"
 	@echo "make sanitize  run the C++ tests under thread and address sanitizers"
 	@echo "make fuzz      feed the learner's end of the protocol damaged messages (RUNS=1000000)"
-	@echo "make bench     run all benchmarks but that of GPUs"
 	@echo "make models    train the agents of models/models.toml, one after the other (ARGS=\"Pong\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
 	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
@@ -46,10 +46,11 @@ test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
 	$(PYTHON) -m pytest -m cluster tests/servers $(ARGS)
 
-# A library that the extension modules need may have been replaced since, by an upgrade of the system.
+# An upgrade of the system may have replaced a library that the extension modules need, and the
+# checkout may have been moved.
 build: $(STAMPS)/build
-	@$(PYTHON) -c "import nest, libtorchbeast" 2>/dev/null || { \
-	    rm -rf nest/*.so libtorchbeast/*.so $(addprefix tests/cpp/build/,plain thread address) && $(BUILD); \
+	@[ -d build/objects ] && cd / && "$(CURDIR)/$(PYTHON)" -c '$(CHECK_BUILD)' 2>/dev/null || { \
+	    rm -rf nest/*.so libtorchbeast/*.so tests/cpp/build && $(COMPILE) && $(REGISTER); \
 	}
 
 # Else make removes what stands between a target and its sources, and looks for packages each time.
@@ -57,7 +58,8 @@ build: $(STAMPS)/build
 
 # The packages of the system that a target needs: train, test, lint or fuzz.
 $(STAMPS)/system-%: tools/install_system_packages.sh
-	@sh tools/install_system_packages.sh $*
+	@PYTHON3="$(PYTHON3)" sh tools/install_system_packages.sh $*
+	@[ -d $(STAMPS) ] || rm -rf tests/cpp/build
 	@mkdir -p $(STAMPS)
 	@touch $@
 
@@ -73,19 +75,21 @@ CPU_TORCH := https://download.pytorch.org/whl/cpu
 TORCH_INDEX = { [ "$$(uname -s)" != Linux ] || command -v nvidia-smi || [ -e /dev/nvidiactl ] || \
     [ -e /dev/dxg ] || [ -e /dev/kfd ] || $(PYTHON) -m pip config list | grep index-url; \
     } >/dev/null 2>&1 || { index="--extra-index-url $(CPU_TORCH)"; size="200 MB, without CUDA"; }
-# Editable: the checkout is what any program and any directory imports. The first command compiles,
-# and says how far it is; pip would compile all of it again, and only registers the checkout.
-BUILD := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
-    $(PYTHON) setup.py --quiet build_ext --inplace && \
-    TORCHBEAST_PURE_PYTHON=1 $(PYTHON) -m pip --quiet --disable-pip-version-check install \
-        --no-compile --no-build-isolation --no-deps --editable .
-CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 15) \
-    else "error: Python 3.10 to 3.14 is needed; %s is %d.%d" % (sys.executable, *v))
+# Says how far it is; pip would compile without a word.
+COMPILE := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
+    $(PYTHON) setup.py --quiet build_ext --inplace
+# Editable: the checkout is what any program and any directory imports.
+REGISTER := TORCHBEAST_PURE_PYTHON=1 $(PYTHON) -m pip --quiet --disable-pip-version-check install \
+    --no-compile --no-build-isolation --no-deps --editable .
+CHECK_BUILD := import os, sys, nest, libtorchbeast; \
+    sys.exit(not os.path.samefile(os.path.dirname(nest.__file__), "$(CURDIR)/nest"))
+CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 15) else "error: Python \
+    3.10 to 3.14 is needed; %s is %d.%d. Name another one: make train PYTHON3=python3.12" % (sys.executable, *v))
 
 $(STAMPS)/python-train: requirements.txt $(STAMPS)/system-train
 	@{ $(PYTHON) -c '$(CHECK_VERSION)' && { $(PYTHON) -m pip --version || $(PYTHON) -m ensurepip; }; } >/dev/null 2>&1 || { \
-	    python3 -c '$(CHECK_VERSION)' && echo "Making a Python environment in $(VENV)" >&2 && \
-	    python3 -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
+	    $(PYTHON3) -c '$(CHECK_VERSION)' && echo "Making a Python environment in $(VENV)" >&2 && \
+	    $(PYTHON3) -m venv --clear $(VENV) && mkdir -p $(STAMPS); \
 	}
 	@size="200 MB to 6 GB"; $(TORCH_INDEX); \
 	    echo "Installing Python packages: torch is a download of $$size" >&2; \
@@ -105,8 +109,12 @@ $(STAMPS)/python-docs: docs/requirements.txt $(STAMPS)/python-train
 	@$(INSTALL) -r docs/requirements.txt
 	@touch $@
 
-$(STAMPS)/build: $(SOURCES) setup.py pyproject.toml $(STAMPS)/python-train
-	@$(BUILD)
+$(STAMPS)/compiled: $(SOURCES) setup.py | $(STAMPS)/python-train
+	@$(COMPILE)
+	@touch $@
+
+$(STAMPS)/build: pyproject.toml $(STAMPS)/python-train $(STAMPS)/compiled
+	@$(REGISTER)
 	@touch $@
 
 CPP_TESTS := $(wildcard tests/cpp/*.cc tests/cpp/*.h)
@@ -117,7 +125,7 @@ tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/sy
 	@$(MAKE) --silent --no-print-directory -C tests/cpp KIND=$*
 
 # These link the objects of the extension module.
-tests/cpp/build/plain/tests: $(STAMPS)/build
+tests/cpp/build/plain/tests: $(STAMPS)/compiled
 
 lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
@@ -145,8 +153,6 @@ include docs/figures.mk
 # All films together take an hour on two cores.
 figures: build $(FIGURES)
 
-report: build $(REPORT_FIGURES)
-
 sanitize: tests/cpp/build/thread/tests tests/cpp/build/address/tests
 	TSAN_OPTIONS=suppressions=tests/cpp/thread_sanitizer.supp tests/cpp/build/thread/tests --gtest_brief=1
 	tests/cpp/build/address/tests --gtest_brief=1
@@ -159,9 +165,6 @@ fuzz: $(STAMPS)/system-fuzz
 	$(MAKE) --silent --no-print-directory -C tests/cpp KIND=fuzz build/fuzz/reply_fuzzer
 	$(FUZZ_BUILD)/reply_fuzzer -runs=$(RUNS) -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
 	    -artifact_prefix=$(FUZZ_BUILD)/ $(FUZZ_BUILD)/corpus
-
-bench: build $(STAMPS)/python-test
-	for script in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/[a-z]*.py)); do $(PYTHON) $$script || exit 1; done
 
 # Ctrl-C stops and saves; the same command resumes.
 models: build

@@ -28,7 +28,7 @@ quietly() {
     output=$("$@" 2>&1) || { echo "$output" >&2; exit 1; }
 }
 key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-if [ ! -e root.key ]; then
+if [ ! -e root.key ] || [ ! -e root.pem ]; then
     quietly openssl req -x509 $key -keyout root.key -out root.pem -days 3650 -subj "/CN=TorchBeast root" \
         -addext "keyUsage=critical,keyCertSign,cRLSign"
 fi

@@ -11,7 +11,7 @@
 #SBATCH --cpus-per-task=16
 #SBATCH --time=24:00:00
 #SBATCH --requeue
-#SBATCH --signal=B:TERM@120
+#SBATCH --signal=B:USR1@120
 set -euo pipefail
 
 SAVEDIR=${SAVEDIR:-$HOME/logs/torchbeast}
@@ -20,13 +20,15 @@ head=${hosts%%$'\n'*}
 # Another job may have its first rank on the same node.
 port=$((20000 + SLURM_JOB_ID % 10000))
 
-# SLURM sends SIGTERM to this shell two minutes before the end. The ranks save the run then.
+# SLURM sends SIGUSR1 to this shell two minutes before the end. The ranks save the run then.
 requeue() {
     scancel --signal=TERM "$SLURM_JOB_ID"
     wait "$training" || true
     scontrol requeue "$SLURM_JOB_ID"
 }
-trap requeue TERM
+trap requeue USR1
+# scancel and preemption send SIGTERM, to the ranks, too.
+trap 'wait "$training"' TERM
 
 # Not all versions of srun take the number of cores from sbatch.
 srun --cpus-per-task "$SLURM_CPUS_PER_TASK" torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 1 --max-restarts 3 \

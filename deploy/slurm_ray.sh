@@ -12,7 +12,7 @@
 #SBATCH --exclusive  # Another job's Ray would have the same ports.
 #SBATCH --time=24:00:00
 #SBATCH --requeue
-#SBATCH --signal=B:TERM@120
+#SBATCH --signal=B:USR1@120
 set -euo pipefail
 
 SAVEDIR=${SAVEDIR:-$HOME/logs/torchbeast}
@@ -25,13 +25,15 @@ num_servers=$((SLURM_NNODES * SLURM_CPUS_PER_TASK - LEARNER_CORES))
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 
-# SLURM sends SIGTERM to this shell two minutes before the end. The learner saves the run then.
+# SLURM sends SIGUSR1 to this shell two minutes before the end. The learner saves the run then.
 requeue() {
     scancel --signal=TERM "$SLURM_JOB_ID"
     wait "$training" || true
     scontrol requeue "$SLURM_JOB_ID"
 }
-trap requeue TERM
+trap requeue USR1
+# scancel and preemption send SIGTERM, to the learner, too.
+trap 'wait "$training"' TERM
 
 # Ray's command would end at SIGTERM before the learner has saved.
 # shellcheck disable=SC2016

@@ -31,11 +31,10 @@ agent = $(firstword $(subst _, ,$(1)))
 game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
 OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
-REPORT_FIGURES := $(OBJECTS) $(patsubst %,docs/images/%.png, \
-    popart_arms popart_gradients popart_statistics report_learning report_by_steps report_by_game_steps report_filters)
-FIGURES := $(patsubst %,docs/images/%.png, \
+FIGURES := $(OBJECTS) $(patsubst %,docs/images/%.png, \
+    popart_arms popart_gradients popart_statistics report_learning report_by_steps report_by_game_steps report_filters \
     Pong_curve atari57 Pong_attention SpaceInvaders_saliency KungFuMaster_check) \
-    $(REPORT_FIGURES) docs/examples/kungfumaster.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
+    docs/examples/kungfumaster.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
     $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif movies/Atari57PopArt.mp4
 
 .DELETE_ON_ERROR:

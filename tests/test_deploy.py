@@ -4,11 +4,13 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.processes import wait_until
 from torchbeast.polybeast import make_parser
 
 DEPLOY = ROOT / "deploy"
@@ -34,13 +36,21 @@ def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
         shown = subprocess.run(show, check=True, capture_output=True, text=True).stdout
         assert re.findall(r"DNS:(\S+?)(?:,|$)", shown, re.M) == names
     assert (tmp_path / "root.pem").read_bytes() == root
+    (tmp_path / "root.pem").unlink()  # As an interrupted call leaves it.
+    subprocess.run([*script, "env-a"], check=True)
+    subprocess.run(verify, check=True, capture_output=True)
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
     assert subprocess.run([script[0], tmp_path], capture_output=True).returncode == 2
 
 
-def run_slurm_job(script, tmp_path, num_nodes, srun):
-    """Runs a script of deploy/ as SLURM would, with another ``srun``. Returns its exit code."""
-    programs = {"scontrol": f"seq -f node%.0f {num_nodes}", "srun": srun}
+def start_slurm_job(script, tmp_path, num_nodes, srun):
+    """Starts a script of deploy/ as SLURM would, with other commands of SLURM."""
+    calls = f'echo "$(basename "$0") $@" >> "{tmp_path}/calls"'
+    programs = {
+        "scontrol": f'[ "$1" != show ] || exec seq -f node%.0f {num_nodes}; {calls}',
+        "scancel": f'{calls}; kill -TERM "$(cat "{tmp_path}/srun.pid")"',
+        "srun": srun,
+    }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
@@ -54,14 +64,14 @@ def run_slurm_job(script, tmp_path, num_nodes, srun):
         "SLURM_CPUS_PER_TASK": "16",
     }
     command = ["bash", DEPLOY / script, "--env", "six"]
-    return subprocess.run(command, env=environment, check=False).returncode
+    return subprocess.Popen(command, env=environment)
 
 
 # The list of so many nodes fills a pipe, which whoever wants the first one closes.
 @pytest.mark.parametrize(("num_nodes", "code"), [(2, 3), (100_000, 0)])
 def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes, code):
     srun = f'echo "$@" > "{tmp_path}/srun"; exit {code}'
-    assert run_slurm_job("slurm.sh", tmp_path, num_nodes, srun) == code
+    assert start_slurm_job("slurm.sh", tmp_path, num_nodes, srun).wait() == code
     arguments = (tmp_path / "srun").read_text().split()
     assert arguments[:3] == ["--cpus-per-task", "16", "torchrun"]
     assert arguments[-2:] == ["--env", "six"]
@@ -70,11 +80,35 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes
     assert parse("polybeast", *flags).xpid == "six-games"
 
 
+@pytest.mark.parametrize("script", ["slurm.sh", "slurm_ray.sh"])
+@pytest.mark.parametrize(
+    ("sent", "calls"),
+    [
+        (signal.SIGUSR1, ["scancel --signal=TERM 7", "scontrol requeue 7"]),
+        (signal.SIGTERM, []),
+    ],
+    ids=["its time is over", "cancelled"],
+)
+def test_a_slurm_job_is_requeued_at_its_end_and_saved_when_cancelled(tmp_path, script, sent, calls):
+    pid = tmp_path / "srun.pid"
+    save = f'sleep 0.2; touch "{tmp_path}/saved"; exit 143'
+    srun = f"trap '{save}' TERM; echo $$ > \"{pid}\"; while true; do sleep 0.05; done"
+    job = start_slurm_job(script, tmp_path, 2, srun)
+    wait_until(lambda: pid.exists() and pid.read_text())
+    if sent == signal.SIGTERM:  # SLURM signals all steps.
+        os.kill(int(pid.read_text()), sent)
+    job.send_signal(sent)
+    assert job.wait(60) == 128 + sent
+    assert (tmp_path / "saved").exists()
+    log = tmp_path / "calls"
+    assert (log.read_text().splitlines() if log.exists() else []) == calls
+
+
 def test_a_slurm_job_with_ray_leaves_the_learner_cores_of_the_first_node(tmp_path):
     (tmp_path / "ray").write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/arguments"\nexit 3\n')
     (tmp_path / "ray").chmod(0o755)
     srun = 'shift 2; SLURM_PROCID=0 exec "$@"'
-    assert run_slurm_job("slurm_ray.sh", tmp_path, 3, srun) == 3
+    assert start_slurm_job("slurm_ray.sh", tmp_path, 3, srun).wait() == 3
     arguments = (tmp_path / "arguments").read_text()
     start, command = arguments.split(" -- ")
     assert start == "symmetric-run --address node1:6379 --min-nodes 3 --num-cpus 8"

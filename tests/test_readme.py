@@ -64,7 +64,7 @@ def savedir(tmp_path_factory):
 
 
 def test_the_readme_has_its_commands():
-    assert {"make train", "make test", "pip install ."} <= set(COMMANDS)
+    assert {"make train", "make test", "pip install --editable ."} <= set(COMMANDS)
     assert [mode for _, mode in polybeast_commands()].count("train") >= 3
 
 

@@ -6,15 +6,17 @@
 #   install_system_packages.sh lint     those of fuzz and clang-format
 #   install_system_packages.sh fuzz     those of train, GoogleTest, clang and libFuzzer
 #
-# Asks for root only if a package is missing. Knows apt, dnf and Homebrew.
+# Asks for root only if a package is missing. Knows apt, dnf and Homebrew. PYTHON3 is the Python to build
+# for, by default python3.
 set -eu
 
 target=${1:-train}
+python=${PYTHON3:-python3}
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
 have_headers() {
-    python3 -c 'import os, sys, sysconfig
+    "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
 }
 
@@ -35,7 +37,7 @@ find_missing() {
     missing=
     require "a C++ compiler" g++ gcc-c++ gcc have g++
     require "Python.h" python3-dev python3-devel python have_headers
-    require "Python's venv" python3-venv python3-pip python python3 -c 'import venv, ensurepip'
+    require "Python's venv" python3-venv python3-pip python "$python" -c 'import venv, ensurepip'
     require "pkg-config" pkg-config pkgconf-pkg-config pkgconf have pkg-config
     require "protoc" protobuf-compiler protobuf-compiler protobuf have protoc
     require "grpc_cpp_plugin" protobuf-compiler-grpc grpc-plugins grpc have grpc_cpp_plugin
