@@ -92,7 +92,7 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes
 def test_a_slurm_job_is_requeued_at_its_end_and_saved_when_cancelled(tmp_path, script, sent, calls):
     pid = tmp_path / "srun.pid"
     save = f'sleep 0.2; touch "{tmp_path}/saved"; exit 143'
-    srun = f"trap '{save}' TERM; echo $$ > \"{pid}\"; while true; do sleep 0.05; done"
+    srun = f"trap '{save}' TERM; echo $$ > \"{pid}\"; for i in $(seq 1200); do sleep 0.05; done"
     job = start_slurm_job(script, tmp_path, 2, srun)
     wait_until(lambda: pid.exists() and pid.read_text())
     if sent == signal.SIGTERM:  # SLURM signals all steps.

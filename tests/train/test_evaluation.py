@@ -40,13 +40,7 @@ class Run:
         self.checkpointer = Checkpointer(
             self.path, plan, state.seed, self.learner, self.recorder.progress
         )
-        self.plan = plan
-        self.resume()
-
-    def resume(self):
-        self.evaluator = AgentEvaluator(
-            self.plan, self.recorder, self.checkpointer.save_agent, self.learner.steps
-        )
+        self.evaluator = AgentEvaluator(plan, self.recorder, self.checkpointer.save_agent)
 
     def reach(self, steps):
         self.learner.steps = steps
@@ -117,16 +111,12 @@ def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):
     assert not player.is_running()
 
 
-def test_a_resumed_run_evaluates_what_it_learns_and_not_what_was_there(make_run):
-    run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
-    run.reach(120)
-    run.evaluator.close()
-    run.resume()
-    run.finish()
-    assert not (run.path / "scores.csv").exists()
-    run.reach(140)  # The evaluation that was cut off is left out.
-    run.finish()
-    assert {row["step"] for row in read_scores(run.path)} == {"140"}
+def test_a_finished_run_whose_agent_has_no_scores_gets_them_once(make_run, finished_run):
+    for _ in range(2):
+        run = make_run("--env=Mock", "--evaluate_every=20", "--evaluation_episodes=1")
+        run.finish()
+        assert run.path == finished_run
+        assert [row["step"] for row in read_scores(run.path)] == ["40", "40"]
 
 
 def test_it_has_low_priority_and_leaves_ctrl_c_to_the_trainer(make_run):

@@ -302,11 +302,14 @@ def run_filter_vis(flags: argparse.Namespace) -> None:
 
     from torchbeast.analysis.filter_pictures import excite, sheet
     from torchbeast.analysis.filters import find_layer
-    from torchbeast.models import from_checkpoint
+    from torchbeast.envs.preprocessing import FRAME_FORMATS
     from torchbeast.models.resnet import ResNet
+    from torchbeast.play.agents import read_agent
     from torchbeast.play.pictures import magnify
+    from torchbeast.records.run_files import checkpoint_at
 
-    agent = from_checkpoint(flags.load_path)
+    trained = read_agent(checkpoint_at(flags.load_path))
+    agent = trained.agent
     if not isinstance(agent, ResNet):
         raise UsageError(f"{flags.load_path} is no ResNet")
     layer = find_layer_name(flags.layer)
@@ -318,7 +321,8 @@ def run_filter_vis(flags: argparse.Namespace) -> None:
     make_directory(directory)
     pictures = excite(agent, layer, chosen)
     name = layer if flags.filter is None else f"{layer}_{flags.filter}"
-    Image.fromarray(magnify(sheet(pictures))).save(directory / f"{name}.png")
+    channels = 3 if FRAME_FORMATS[trained.observation.frame_format].colour else 1
+    Image.fromarray(magnify(sheet(pictures, channels)).squeeze()).save(directory / f"{name}.png")
     print(directory / f"{name}.png")
 
 

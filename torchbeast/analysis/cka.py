@@ -116,8 +116,8 @@ class Responses:
     """CKA of pairs of checkpoints, from their responses to the same frames of one game.
 
     The game is ``game``, else the first one of the first agent. The first agent that knows it plays
-    it with its last checkpoint, once. An agent of several games that does not know it is left out.
-    Untrained networks see it as the player does.
+    it with its last checkpoint, once. Agents that do not know it see it with the mean picture and
+    the scale of the player.
     """
 
     def __init__(self, agents: Sequence[RunAgent], num_frames: int, game: str | None) -> None:
@@ -151,8 +151,6 @@ class Responses:
             is_untrained = self._agents[saved.agent].kind == UNTRAINED
             task = trained.task_or_first(self.game)
             self._grams[saved.path] = {}
-            # It has a mean picture for each of its games, and none for another one.
-            unknown = len(trained.games) > 1 and short_name(self.game) not in trained.games
             if tuple(trained.agent.config.observation_shape) != tuple(self._frames.shape[1:]):
                 self._leave_out(saved.agent, "sees other frames of")
             elif not is_untrained and (
@@ -160,10 +158,8 @@ class Responses:
                 != shows_wrong_gray(self.game, player.observation)
             ):
                 self._leave_out(saved.agent, "sees another grayscale of")
-            elif unknown and not is_untrained:
-                self._leave_out(saved.agent, "does not know")
             else:
-                if is_untrained:  # It sees the game as the player does.
+                if is_untrained or short_name(self.game) not in trained.games:
                     for name in ("frame_mean", "frame_scale"):
                         own, of_player = (getattr(x.agent, name) for x in (trained, player))
                         own[task] = of_player[player.task_or_first(self.game)]

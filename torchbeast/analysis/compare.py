@@ -150,7 +150,8 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     interval = f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over"
     resamples = f"{aggregates.RESAMPLES:,} resamples"
     if has_seeds:
-        lines.append(f"{interval} seeds, {resamples}")
+        unit = max((group.unit for group in groups), key=["seeds", "runs"].index)
+        lines.append(f"{interval} {unit}, {resamples}")
     elif len(games) >= aggregates.MIN_GAMES:
         lines.append(f"{interval} the {len(games)} games, {resamples}; seeds may differ by more")
     return [*lines, *describe_differences(groups)]

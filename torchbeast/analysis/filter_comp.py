@@ -50,7 +50,7 @@ class Pair(NamedTuple):
     a: AgentCheckpoint
     b: AgentCheckpoint
     seeds: str = ""
-    """``same`` if both began with the same weights, ``other`` if not; empty for controls."""
+    """As of :func:`compare_seeds`."""
 
 
 # From a pair to its layers' distances, by name. A layer that cannot be compared is left out.
@@ -121,12 +121,12 @@ def choose_steps(a: RunAgent, b: RunAgent, count: int, match_steps: bool) -> lis
     """
     if a is b:
         return list(itertools.pairwise(spread(list(a.checkpoints), max(count, 2))))
+    if len(a.checkpoints) > len(b.checkpoints):
+        return [(one, other) for other, one in choose_steps(b, a, count, match_steps)]
     end_a, end_b = max(a.checkpoints), max(b.checkpoints)
     if match_steps:
         steps = [step for step in a.checkpoints if step <= end_b] or list(a.checkpoints)
         return [(step, _nearest(b, step)) for step in spread(steps, count)]
-    if len(a.checkpoints) > len(b.checkpoints):
-        return [(one, other) for other, one in choose_steps(b, a, count, match_steps)]
     # Where steps are unknown there is one checkpoint, the last one.
     return [
         (step, _nearest(b, end_b * step / end_a if end_a else end_b))

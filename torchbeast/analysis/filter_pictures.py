@@ -57,12 +57,20 @@ def excite(agent: Agent, layer: str, filters: list[int]) -> np.ndarray:
     return pictures.detach().numpy()
 
 
-def sheet(pictures: np.ndarray) -> np.ndarray:
-    """Draws a contact sheet uint8 of the newest planes of ``[N, C, H, W]``, contrast stretched."""
-    planes = pictures[:, -1]
-    low, high = (f(planes, axis=(1, 2), keepdims=True) for f in (np.min, np.max))
-    stretched = ((planes - low) / np.maximum(high - low, 1e-6) * 255).astype(np.uint8)
-    columns = math.ceil(math.sqrt(len(planes)))
-    cells = np.pad(stretched, [(0, -len(planes) % columns), (0, GAP), (0, GAP)])
+def sheet(pictures: np.ndarray, channels: int = 1) -> np.ndarray:
+    """Draws a contact sheet of the newest pictures, contrast stretched.
+
+    Args:
+        pictures: ``[N, C, H, W]``.
+        channels: of a picture, the last ones of the ``C``: 1 or 3.
+
+    Returns:
+        uint8, ``[rows, columns, channels]``.
+    """
+    newest = np.moveaxis(pictures[:, -channels:], 1, 3)
+    low, high = (f(newest, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
+    stretched = ((newest - low) / np.maximum(high - low, 1e-6) * 255).astype(np.uint8)
+    columns = math.ceil(math.sqrt(len(newest)))
+    cells = np.pad(stretched, [(0, -len(newest) % columns), (0, GAP), (0, GAP), (0, 0)])
     rows = cells.reshape(-1, columns, *cells.shape[1:]).swapaxes(1, 2)
-    return rows.reshape(-1, columns * cells.shape[2])[:-GAP, :-GAP]
+    return rows.reshape(-1, columns * cells.shape[2], channels)[:-GAP, :-GAP]

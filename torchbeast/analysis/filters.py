@@ -187,7 +187,7 @@ def _agreement(a: Weights, b: Weights) -> float:
 
 
 def permute(weights: Weights, permutations: dict[str, np.ndarray]) -> Weights:
-    """Reorders channels so that the network computes the same function of its input."""
+    """Reorders channels consistently: each layer's filters as the next one's inputs."""
     result = {}
     for layer in _present(weights):
         w = weights[layer.name][permutations[layer.output]]

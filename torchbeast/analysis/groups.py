@@ -36,10 +36,14 @@ class Group(NamedTuple):
     them."""
     runs: tuple[RunRecords, ...]
 
+    @property
+    def unit(self) -> str:
+        """What there are several of: seeds, or runs if two have one seed."""
+        return "seeds" if len({run.seed for run in self.runs}) == len(self.runs) else "runs"
+
     def __str__(self) -> str:
         count = len(self.runs)
-        unit = "seeds" if len({run.seed for run in self.runs}) == count else "runs"
-        return self.name if count == 1 else f"{self.name} ({count} {unit})"
+        return self.name if count == 1 else f"{self.name} ({count} {self.unit})"
 
 
 def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from torchbeast.analysis.runs import Curve, RunRecords, find_runs, read_referenc
 from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
 
 # The line styles of the references, in their order.
 REFERENCE_STYLES = ("-", "--", ":", "-.")
@@ -163,7 +164,7 @@ def plot(flags: argparse.Namespace) -> list[Path]:
     if not any(len(run.curve(game).steps) for run in runs for game in run.games):
         raise UsageError("The runs have no scores yet")
     if flags.games:
-        chosen = [game.strip() for game in flags.games.split(",")]
+        chosen = list(dict.fromkeys(short_name(game.strip()) for game in flags.games.split(",")))
         missing = [game for game in chosen if game not in games]
         if missing:
             raise UsageError(f"No run has {', '.join(missing)}; there are {', '.join(games)}")

@@ -71,7 +71,9 @@ class FileWriter:
         )
         logging.getLogger().addHandler(self._handler)
         resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
-        resume_table(self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS))
+        self.evaluated_step = resume_table(
+            self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS)
+        )
         resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)

@@ -116,13 +116,11 @@ class AgentEvaluator:
         plan: RunPlan,
         recorder: Recorder,
         save_agent: Callable[[Path], bool],
-        learned: int,
     ) -> None:
         """Makes an evaluator, which plays nothing before :meth:`request_if_due`.
 
         Args:
             save_agent: writes the agent's checkpoint; False if that fails.
-            learned: agent steps of the agent that the run starts from, which is not evaluated.
         """
         self._interval = plan.config.evaluation.evaluate_every
         self._recorder = recorder
@@ -140,8 +138,9 @@ class AgentEvaluator:
         self._connection: Any = None
         self._context = fork_context()
         self._timeout_s = max(HANG_S, plan.config.step_timeout_s)
-        # When the last evaluation was.
-        self._step, self._seconds = learned, 0.0
+        # When the last evaluation was. One that was cut off left no scores.
+        self._step: int | None = recorder.evaluated_step
+        self._seconds = 0.0
         self._reported: set[str] = set()
         self._newest: Evaluation | None = None
 
@@ -238,6 +237,7 @@ class AgentEvaluator:
         for failure in result.failures:
             self._report_once(failure, failure)
         if result.scores:
+            assert self._step is not None
             self._newest = Evaluation(self._step, result.scores)
             self._recorder.record_evaluation(self._newest, self._seconds)
 

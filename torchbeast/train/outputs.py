@@ -61,9 +61,7 @@ class RunOutputs:
         self._checkpointer = Checkpointer(
             self._path, self._plan, self._state.seed, learner, self._recorder.progress
         )
-        self._evaluator = AgentEvaluator(
-            self._plan, self._recorder, self._checkpointer.save_agent, learner.steps
-        )
+        self._evaluator = AgentEvaluator(self._plan, self._recorder, self._checkpointer.save_agent)
         self._closing.callback(self._evaluator.close)
         if self._state.checkpoint is not None:
             step = f"{learner.steps:,}"

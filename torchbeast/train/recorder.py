@@ -60,6 +60,8 @@ class Recorder:
             is_over=(state.steps or 0) >= config.optimizer.total_steps,
         )
         self.path = self._writer.path
+        self.evaluated_step = self._writer.evaluated_step
+        """The step of the last scores of a resumed run; None if there are none."""
         self.progress = Progress(
             names,
             config.optimizer.total_steps,

@@ -50,6 +50,15 @@ def test_objects_are_found_by_colour_where_something_moves(games):
         assert places == ([] if j == 0 else [[objects.Place(55, left, 61, left + SIZE)]])
 
 
+def test_a_colour_that_is_mixed_with_the_background_is_the_objects_own():
+    # The maximum of two screens, in one of which the square stood elsewhere.
+    mixed = tuple(map(max, BLUE, SKY))
+    moments = [make_moment((BLUE, 10, 10 + 2 * t), (mixed, 40, 70 - 2 * t)) for t in range(20)]
+    found = objects.find_kinds([moments])
+    assert set(found) == {BLUE}
+    assert all(len(places[-1]) == 2 for places in found[BLUE][0][1:])
+
+
 def test_a_cycling_background_is_no_object():
     def moment(t):
         picture = np.full((84, 84, 3), (t, 0, 90), np.uint8)
@@ -68,6 +77,7 @@ def test_pictures_in_which_nothing_moves_are_refused():
 
 
 def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
+    games = [*games, games[0]]  # Intervals need three.
     found = objects.find_kinds(games)
     trained = Trained(Patches(PATCHES[:2] + PATCHES[:1]).eval(), "mine", "0")
     red, blue = (
@@ -77,13 +87,13 @@ def test_only_objects_that_the_agent_reacts_to_change_its_outputs(games):
     # The policy has three logits 4, 0 and 4 with the square on its patch, and equal ones without.
     with_it = np.exp([4, 0, 4]) / np.exp([4, 0, 4]).sum()
     distance = 0.5 * np.abs(with_it - 1 / 3).sum()
-    share = np.mean([t % 3 == 0 for first in (0, 1) for t in range(first + 1, first + 20)])
+    share = np.mean([t % 3 == 0 for first in (0, 1, 0) for t in range(first + 1, first + 20)])
     assert red.policy == pytest.approx(share * distance, rel=1e-3)
     assert red.value > 0.5
     assert red.policy_interval.low <= red.policy <= red.policy_interval.high
     assert (blue.policy, blue.value) == (0, 0)
     table = objects.format_table(found, {"mine": [red, blue]})
-    assert table[1].split()[:2] == ["#c80000", "38"]
+    assert table[1].split()[:2] == ["#c80000", "57"]
     assert "0.00 [0.00, 0.00]" in table[2]
     assert "nan" not in "".join(table)
 

@@ -42,6 +42,7 @@ def find_peaks(films: Sequence[SaliencyFilm]) -> Peaks:
 
 def write(picture: np.ndarray, text: str, left: int, bottom: int, size: float = 0.4) -> None:
     """Writes into a picture."""
+    text = text.replace("²", "^2")  # OpenCV 4 draws ASCII only.
     cv2.putText(picture, text, (left, bottom), cv2.FONT_HERSHEY_SIMPLEX, size, TEXT, 1, cv2.LINE_AA)
 
 
@@ -51,8 +52,9 @@ def scale_bar(width: int, label: str, peak: float, colours: np.ndarray) -> np.nd
     The plus sign behind the peak says that larger scores have the last colour, too.
     """
     bar = np.zeros((BAR_HEIGHT, width, 3), np.uint8)
-    number = f"{peak:.3g}+"
-    left, right = int(0.55 * width), width - 8 * len(number) - 6
+    number = f"{peak:.3g}+" if peak > 0 else "0"
+    left = max(int(0.55 * width), 7 * len(label) + 20)
+    right = width - 8 * len(number) - 6
     index = np.linspace(0, len(colours) - 1, max(right - left, 1)).round().astype(int)
     bar[8:-8, left : left + len(index)] = colours[index]
     write(bar, label, 4, BAR_HEIGHT - 9)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import cv2
@@ -17,7 +17,12 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from torchbeast.analysis.aggregates import Interval, percentile_interval, resample_means
+from torchbeast.analysis.aggregates import (
+    MIN_SEEDS,
+    Interval,
+    percentile_interval,
+    resample_means,
+)
 from torchbeast.analysis.saliency.perturbation import compute_outputs
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.preprocessing import FRAME_FORMATS
@@ -69,12 +74,11 @@ Kinds = Mapping[Colour, Sequence[Sequence[Places]]]
 class Effect(NamedTuple):
     """What taking the objects of a kind away changes; means over moments that show some.
 
-    The intervals are of a bootstrap over games; NaN for one game.
+    The intervals are of a bootstrap over games; NaN for fewer than ``MIN_SEEDS`` games.
     """
 
     policy: float
-    """Total variation distance of the policies, 0 to 1: how probable it is that another action is
-    chosen."""
+    """Total variation distance of the policies, from 0 to 1."""
     policy_interval: Interval
     value: float
     """Size of the change of the value, in standard deviations of the agent's values."""
@@ -109,30 +113,60 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
             f"--num_frames: fewer than {2 * STEPS_APART + 1} frames of one life show no movement"
         )
     median = np.median(np.stack([m.picture for game in games for m in game]), axis=0)
+    moved = [find_moved(game, median) for game in games]
+    colours = {c for game in moved for pictures in game for p in pictures for c in p.values()}
+    unmixed = unmix(colours, most_frequent_colour(median))
     found: dict[Colour, list[list[Places]]] = {}
     counts: Counter[Colour] = Counter()
-    for i, game in enumerate(games):
-        before: set[Place] = set()
-        for j, moment in enumerate(game):
-            by_picture = [find_places(picture, median) for picture in moment.pictures]
-            unmoved = before & set(by_picture[-1])
-            moved = [
-                [(place, colour) for place, colour in places.items() if place not in unmoved]
-                for places in by_picture
-            ]
-            before = set(by_picture[-1])
-            if j == 0:
-                continue
-            for colour in dict.fromkeys(colour for _, colour in moved[-1]):
+    for i, game in enumerate(moved):
+        for j, pictures in enumerate(game):
+            places = [[(place, unmixed[c]) for place, c in p.items()] for p in pictures]
+            for colour in dict.fromkeys(c for _, c in places[-1]) if places else ():
                 if colour not in found:
                     found[colour] = [[[] for _ in other] for other in games]
                 counts[colour] += 1
-                found[colour][i][j] = [[p for p, c in places if c == colour] for places in moved]
+                found[colour][i][j] = [[p for p, c in in_one if c == colour] for in_one in places]
     total = sum(map(len, games))
     kinds = [c for c, count in counts.most_common(MOST_KINDS) if count >= RAREST * total]
     if not kinds:
         raise UsageError("No object was found in these frames")
     return {colour: found[colour] for colour in kinds}
+
+
+def find_moved(moments: Moments, median: np.ndarray) -> list[list[dict[Place, Colour]]]:
+    """Returns the places in each picture of each moment but those unmoved since the one before.
+
+    Of the first moment, which has none before it, there are no pictures.
+    """
+    result: list[list[dict[Place, Colour]]] = []
+    before: set[Place] = set()
+    for moment in moments:
+        pictures = [find_places(picture, median) for picture in moment.pictures]
+        unmoved = before & set(pictures[-1])
+        before = set(pictures[-1])
+        result.append([{p: c for p, c in x.items() if p not in unmoved} for x in pictures])
+    return [[], *result[1:]] if result else []
+
+
+def unmix(colours: Set[Colour], background: Colour) -> dict[Colour, Colour]:
+    """Returns the colour of the object that is drawn in each colour.
+
+    A picture is the maximum of two screens: where a fast object was in one of them only, its colour
+    is mixed with that of the background.
+    """
+    result = {colour: colour for colour in colours}
+    for colour in sorted(colours):
+        mixed = tuple(map(max, colour, background))
+        if mixed != colour and mixed in result:
+            result[mixed] = colour
+    return result
+
+
+def most_frequent_colour(picture: np.ndarray) -> Colour:
+    """Returns the colour of most pixels."""
+    colours, numbers = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
+    red, green, blue = colours[numbers.argmax()].astype(int).tolist()
+    return (red, green, blue)
 
 
 def find_places(picture: np.ndarray, median: np.ndarray) -> dict[Place, Colour]:
@@ -226,9 +260,11 @@ def _summarize(changes: Sequence[np.ndarray]) -> Effect:
     sums = np.array([game.sum(axis=0) for game in shown])
     counts = np.array([len(game) for game in shown])
     policy, value = sums.sum(axis=0) / counts.sum()
-    # A game in which the kind is often seen weighs more.
-    *drawn, weights = resample_means(np.column_stack([sums, counts]).T)
-    intervals = [percentile_interval(x / weights) for x in drawn]
+    intervals = [Interval(math.nan, math.nan)] * 2
+    if len(shown) >= MIN_SEEDS:
+        # A game in which the kind is often seen weighs more.
+        *drawn, weights = resample_means(np.column_stack([sums, counts]).T)
+        intervals = [percentile_interval(x / weights) for x in drawn]
     return Effect(float(policy), intervals[0], float(value), intervals[1])
 
 
@@ -263,14 +299,14 @@ def draw_effects(
     """Draws each kind's effect on each agent, with its interval, beside a picture of an object."""
     from torchbeast.analysis.panels import PALETTE, add_legend, make_panels
 
-    titles = ["policy: probability of another action", "value: change in standard deviations"]
+    titles = ["policy: total variation distance", "value: change in standard deviations"]
     figure, panels = make_panels(titles, width=4.2, height=0.6 + 0.55 * len(kinds))
     for panel, what in zip(panels, ("policy", "value"), strict=True):
         for a, (name, of_agent) in enumerate(effects.items()):
             offset = 0.22 * (a - (len(effects) - 1) / 2)
             means = np.array([getattr(effect, what) for effect in of_agent])
             ends = np.array([getattr(effect, f"{what}_interval") for effect in of_agent])
-            error = np.abs(ends.T - means)  # Not a number, and not drawn, for kinds of one game.
+            error = np.abs(ends.T - means)  # Not a number, and not drawn, for kinds of few games.
             rows = np.arange(len(kinds)) + offset
             shade = PALETTE[a % len(PALETTE)]
             panel.errorbar(means, rows, xerr=error, fmt="o", ms=5, color=shade, label=name)

@@ -139,5 +139,5 @@ def draw_checks(checks: Sequence[Check]) -> Any:
         row[2].legend(fontsize="small")
         row[2].set_xticks(range(len(layers)), layers, rotation=90, fontsize="x-small")
         row[2].set_ylabel("rank correlation of maps")
-        row[2].set_ylim(-0.5, 1.05)
+        row[2].set_ylim(-1.05, 1.05)
     return figure
