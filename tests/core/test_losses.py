@@ -138,9 +138,9 @@ def test_each_episode_learns_as_it_would_alone():
     assert 0 < np.count_nonzero(~is_step) < is_step.size / 2
     np.testing.assert_array_equal(result.is_step, is_step)
     np.testing.assert_allclose(result.vs.numpy()[is_step], expected[1][is_step], rtol=1e-12)
-    np.testing.assert_allclose(result.policy_gradient, expected[2], rtol=1e-12)
+    np.testing.assert_allclose(result.pg_loss, expected[2], rtol=1e-12)
     error = 0.5 * np.square(expected[1] - v[:-1, :, 0].numpy())
-    np.testing.assert_allclose(result.value_error, error * is_step, rtol=1e-12)
+    np.testing.assert_allclose(result.value_loss, error * is_step, rtol=1e-12)
     assert torch.equal(result.policy_entropy > 0, result.is_step)
 
 
@@ -222,11 +222,11 @@ def test_with_popart_errors_and_advantages_are_divided_by_their_games_sigma(beta
     moments = layer.moments if beta_per == "batch" else layer.moved(result.target_sums)
     sigma = moments.sigma[result.task]
     error = 0.5 * ((result.vs - v[:-1]) / sigma).square() * result.is_step
-    torch.testing.assert_close(result.value_error, error)
+    torch.testing.assert_close(result.value_loss, error)
     log_probs = vtrace.action_log_probs(logits, action)
     expected = -log_probs * advantages / sigma * result.is_step
     # V-trace is in float32.
-    torch.testing.assert_close(result.policy_gradient, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result.pg_loss, expected, rtol=1e-5, atol=1e-5)
     total = expected + 0.5 * error - 0.1 * result.policy_entropy
     torch.testing.assert_close(result.per_step, total, rtol=1e-5, atol=1e-5)
 

@@ -83,6 +83,15 @@ class Refuses(Small):
     def make_layers(self):
         raise ValueError("mine")
 
+class Mixes(Small):
+    def make_layers(self):
+        self.mixer = nn.Linear(5, 5)
+        return super().make_layers()
+
+    def represent(self, *inputs):
+        representation, state = super().represent(*inputs)
+        return self.mixer(representation), state
+
 class NoHeads(Small):
     def build_heads(self, *_):
         pass
@@ -105,6 +114,10 @@ def own_agents(tmp_path, monkeypatch):
         ("Normalised", "changes its buffer layers.0.running_var in the forward pass"),
         ("WrongSize", "fails: RuntimeError: mat1 and mat2"),
         ("Fails", "fails at own_agents.py:28: KeyError: 'frames'"),
+        (
+            "Mixes",
+            "fails at own_agents.py:45: RuntimeError: mat1 and mat2 must have the same dtype",
+        ),
         ("NoHeads", "fails: AttributeError: 'NoHeads' object has no attribute 'policy'"),
         ("NeedsMore", "fails: TypeError: NeedsMore.__init__() missing 1 required"),
         ("Missing", "Cannot find --agent_type own_agents:Missing"),

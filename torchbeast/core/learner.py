@@ -59,8 +59,8 @@ def sum_over_ranks(part: Part, ranks: Ranks, flag: bool) -> tuple[Part, bool]:
         return part, flag
     flags = torch.tensor([float(flag)], dtype=torch.float64, device=part.stats.ends.device)
     *sums, ends = part.stats
-    ranks.sum_([*part.gradients, *sums, *(part.target_sums or ()), flags])
-    stats = PartStats._make([*sums, torch.cat(ranks.gather(ends), dim=1)])
+    ranks.all_reduce([*part.gradients, *sums, *(part.target_sums or ()), flags])
+    stats = PartStats._make([*sums, torch.cat(ranks.all_gather(ends), dim=1)])
     return part._replace(stats=stats), bool(flags.item())
 
 

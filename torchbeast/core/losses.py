@@ -21,9 +21,10 @@ class Losses(NamedTuple):
     per_step: Tensor
     """The loss: the next two, and the negative of the third, each with its weight."""
 
-    policy_gradient: Tensor
+    pg_loss: Tensor
+    """Minus the log-probability of the action, times the advantage."""
 
-    value_error: Tensor
+    value_loss: Tensor
     """Half the squared error of the normalised value, without weight."""
 
     policy_entropy: Tensor
@@ -112,15 +113,13 @@ def rollout_losses(
     def mask(term: Tensor) -> Tensor:
         return torch.where(is_step, term, 0.0)
 
-    policy_gradient = mask(-log_pi_a * advantages)
-    value_error = mask(0.5 * (value_targets - values).square())
+    pg_loss = mask(-log_pi_a * advantages)
+    value_loss = mask(0.5 * (value_targets - values).square())
     entropy = mask(-(log_policy.exp() * log_policy).sum(-1))
     return Losses(
-        per_step=policy_gradient
-        + config.baseline_cost * value_error
-        - config.entropy_cost * entropy,
-        policy_gradient=policy_gradient.detach(),
-        value_error=value_error.detach(),
+        per_step=pg_loss + config.baseline_cost * value_loss - config.entropy_cost * entropy,
+        pg_loss=pg_loss.detach(),
+        value_loss=value_loss.detach(),
         policy_entropy=entropy.detach(),
         vs=vs,
         task=task_tm1,

@@ -66,8 +66,8 @@ class PartStats(NamedTuple):
     the device.
     """
 
-    policy_gradient: Tensor
-    value_error: Tensor
+    pg_loss: Tensor
+    value_loss: Tensor
     policy_lag: Tensor
 
     task_steps: Tensor
@@ -102,8 +102,8 @@ def collect_part(
         lag = (version - policy_version[1:].to(torch.float64)) * losses.is_step
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
-        policy_gradient=losses.policy_gradient.sum().to(torch.float64),
-        value_error=losses.value_error.sum().to(torch.float64),
+        pg_loss=losses.pg_loss.sum().to(torch.float64),
+        value_loss=losses.value_loss.sum().to(torch.float64),
         policy_lag=lag.sum().to(torch.float64),
         task_steps=is_task.sum((0, 1), dtype=torch.float64),
         task_entropy=task_entropy.sum((0, 1), dtype=torch.float64),
@@ -130,15 +130,15 @@ def read_stats(part: PartStats, norm: Tensor, loss: LossConfig) -> StepStats:
     task_steps = [int(steps) for steps in batch.task_steps.tolist()]
     entropies = batch.task_entropy.tolist()
     num_steps = max(sum(task_steps), 1)
-    policy_gradient, value_error = batch.policy_gradient.item(), batch.value_error.item()
-    baseline, entropy = loss.baseline_cost * value_error, -loss.entropy_cost * sum(entropies)
+    pg_loss, value_loss = batch.pg_loss.item(), batch.value_loss.item()
+    baseline, entropy = loss.baseline_cost * value_loss, -loss.entropy_cost * sum(entropies)
     ended = batch.ends[:, batch.ends[0] > 0].T.tolist()
     return StepStats(
-        total_loss=policy_gradient + baseline + entropy,
-        pg_loss=policy_gradient,
+        total_loss=pg_loss + baseline + entropy,
+        pg_loss=pg_loss,
         baseline_loss=baseline,
         entropy_loss=entropy,
-        value_loss=value_error / num_steps,
+        value_loss=value_loss / num_steps,
         entropy=sum(entropies) / num_steps,
         policy_lag=batch.policy_lag.item() / num_steps,
         grad_norm=norm.item(),

@@ -1,8 +1,7 @@
 """V-trace, the off-policy correction of IMPALA (Espeholt et al. 2018, arXiv:1802.01561).
 
 Shapes: ``T`` steps without the bootstrap row, batch ``B``, ``A`` actions. Values ``[T, B, ...]``
-may have more axes, for example one of ``K`` heads; everything else is broadcast to them. All in
-float32 (float64 stays float64).
+may have more axes, for example one of ``K`` heads; everything else is broadcast to them.
 """
 
 from __future__ import annotations

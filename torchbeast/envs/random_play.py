@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -42,10 +43,10 @@ class GameStatistics(NamedTuple):
     """The spread of all pixels around the mean picture."""
 
     return_mean: float
-    """Mean of the discounted returns; 0 where no reward came."""
+    """Mean of the discounted returns; 0 where all are equal."""
 
     return_std: float
-    """Their standard deviation; 1 where no reward came."""
+    """Their standard deviation; 1 where all are equal."""
 
 
 def measure_games(
@@ -97,14 +98,14 @@ def measure_game(
         ends.append(row.done or row.truncated)
     frames = np.stack(pictures)
     mean = frames.mean(axis=0, dtype=np.float32)
-    std = float(np.sqrt(np.square(frames - mean).mean()))
+    std = math.sqrt(np.mean([np.square(frame - mean).mean() for frame in frames]))
     return GameStatistics(mean, std, *_describe_returns(rewards, ends, config))
 
 
 def _describe_returns(
     rewards: list[float], ends: list[bool], config: RandomPlayConfig
 ) -> tuple[float, float]:
-    """Mean and standard deviation of the returns that follow each step; 0 and 1 for no reward."""
+    """Mean and standard deviation of the steps' returns; 0 and 1 if all are equal."""
     following, returns = 0.0, []
     for reward, done in zip(reversed(rewards), reversed(ends), strict=True):
         if config.clip_rewards:

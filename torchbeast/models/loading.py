@@ -56,7 +56,8 @@ def find_agent_type(agent_type: str) -> type[Agent]:
 
 
 def try_agent(config: AgentConfig) -> None:
-    """Makes a custom agent and runs it once, in training mode, on a rollout of two blank rows.
+    """Makes a custom agent and runs it once, in training mode, on a rollout of two blank rows, and
+    a copy of it that acts in bfloat16.
 
     Raises:
         UsageError: it cannot be made, its forward pass fails, or it changes a buffer.
@@ -71,7 +72,8 @@ def try_agent(config: AgentConfig) -> None:
             name: torch.zeros(2, 1, dtype=getattr(torch, kind))
             for name, kind in ENV_OUTPUT_TYPES.items()
         }
-        agent(EnvOutput(frame=frame, **numbers), agent.initial_state(1), sample=False)
+        for each in (agent, agent.inference_copy(torch.bfloat16)):
+            each(EnvOutput(frame=frame, **numbers), each.initial_state(1), sample=False)
     for name, buffer in agent.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise UsageError(

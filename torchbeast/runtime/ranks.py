@@ -66,7 +66,7 @@ class Ranks:
         """Whether this rank writes the files of the run and shows its progress."""
         return self.index == 0
 
-    def sum_(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Adds tensors up over all ranks, in place. All ranks end with the same bits.
 
         Args:
@@ -84,7 +84,7 @@ class Ranks:
                 for tensor, piece in zip(group, pieces, strict=True):
                     tensor.copy_(piece.view(tensor.shape))
 
-    def gather(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """Returns every rank's ``tensor``, which has the same shape in all, in their order.
 
         Raises:

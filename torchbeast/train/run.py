@@ -126,7 +126,7 @@ class TrainingRun:
 
     @property
     def own_seed(self) -> int:
-        """A seed of this rank and start: a resumed run plays other games than those before."""
+        """A seed of this rank at this step: a run that resumes later plays other games."""
         return (self._seed + self.learner.steps) % 2**31
 
     def supervise(
