@@ -125,6 +125,26 @@ def test_a_run_has_one_writer_and_a_signal_to_the_job_reaches_only_the_learner(s
     nothing_left(run, family)
 
 
+@pytest.mark.parametrize("program", ["polybeast", "monobeast"])
+def test_a_signal_to_all_processes_of_a_job_ends_them_and_none_is_replaced(
+    start, tmp_path, program
+):
+    run = start(
+        program, *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
+        *(["--num_servers=2"] if program == "polybeast" else []),
+    )  # fmt: skip
+    wait_for_steps(run, tmp_path / "run")
+    family = run.family()
+    for process in family:  # As scancel does.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    code, out, err = run.finish()
+    assert code == 143
+    assert "Saved" in out
+    assert "restarting it" not in err
+    nothing_left(run, family)
+
+
 def test_killed_servers_are_replaced(start, tmp_path):
     run = start(
         "polybeast", *FAST, *MOCK, "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",

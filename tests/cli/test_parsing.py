@@ -43,6 +43,7 @@ def test_servers_accept_the_flag_of_2019():
         (["--epsilon=0"], "must be above 0"),
         (["--num_actors=-1"], "must be at least 1"),
         (["--xpid="], "is empty"),
+        (["--savedir="], "is empty"),
         (["test"], "perhaps you meant --mode test"),
         ([f"--seed={2**63}"], "must be less than 2^63"),
         (["--total_step", "5"], "perhaps you meant --total_steps"),

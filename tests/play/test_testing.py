@@ -62,6 +62,7 @@ def test_json_replaces_the_table_or_goes_into_a_file_beside_it(config, capsys, t
     assert "MovingTarget" in capsys.readouterr().out.splitlines()[-2]
     assert json.loads((tmp_path / "scores.json").read_text()) == document
     assert document["model"] == "640"
+    assert document["complete"]
     assert document["human_normalized"] is None
     (game,) = document["games"]
     assert (game["env"], game["episodes"], game["mean_steps"]) == (TARGET, 2, 3.0)
@@ -75,7 +76,9 @@ def test_a_signal_ends_the_games_and_those_that_ended_are_scored(
     signals = StopSignals()
     run_test(config("--num_episodes=50", "--json", str(tmp_path / "scores.json")), signals)
     assert signals.received == signal.SIGINT
-    (score,) = json.loads((tmp_path / "scores.json").read_text())["games"]
+    document = json.loads((tmp_path / "scores.json").read_text())
+    assert not document["complete"]
+    (score,) = document["games"]
     assert 1 <= score["episodes"] < 50
     stopped = f"Stopped after {score['episodes']} of 50 full games of MovingTarget"
     assert stopped in caplog.text

@@ -81,8 +81,8 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--track_gradients",
         action="store_true",
-        help="Record norm, mean, standard deviation and peak of each layer's gradient, in "
-        "gradients.csv and TensorBoard.",
+        help="Record norm, mean, standard deviation and largest absolute value of each layer's "
+        "gradient, in gradients.csv and TensorBoard.",
     )
     add(
         "--logger",

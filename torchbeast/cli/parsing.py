@@ -225,7 +225,7 @@ def not_empty(text: str) -> str:
 
 def directory(text: str) -> str:
     """Parses a path, in which ``~`` and environment variables are expanded: an argparse type."""
-    path = os.path.expandvars(os.path.expanduser(text))
+    path = os.path.expandvars(os.path.expanduser(not_empty(text)))
     unknown = re.search(r"\$\w+|\$\{[^}]*\}", path)
     if unknown:
         raise argparse.ArgumentTypeError(f"there is no environment variable {unknown[0]}")

@@ -141,7 +141,7 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--sigma_floor",
         type=fraction,
         default=AGENT.sigma_floor,
-        help="PopArt's sigma of a game is at least this share of the mean size of its rewards. "
+        help="PopArt's sigma of a game is at least this share of its mean absolute reward. "
         "(default: %(default)s)",
     )
     add(
@@ -253,7 +253,12 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
         help="Threads that compute gradients. (default: 2 with a GPU, else by the number of cores, "
         "at most --batch_size)",
     )
-    add("--cores", type=positive, help="Cores to use. (default: all that this process may use)")
+    add(
+        "--cores",
+        type=positive,
+        help="Cores that threads, servers and actors are planned for. (default: "
+        "all that this process may use)",
+    )
     add("--disable_cuda", action="store_true", help="Do not use a GPU.")
     add(
         "--precision",

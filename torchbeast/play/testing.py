@@ -67,7 +67,8 @@ def run_test(config: PlayConfig, signals: StopSignals) -> None:
     if config.json != "-":
         print(format_table(scores))
     if config.json is not None:
-        write_json(describe(config, trained, scores), config.json)
+        is_complete = signals.received is None
+        write_json(describe(config, trained, scores, is_complete=is_complete), config.json)
 
 
 def _play_game(
@@ -106,8 +107,13 @@ def _play_game(
     return episodes
 
 
-def describe(config: PlayConfig, trained: Trained, scores: Sequence[GameScore]) -> dict[str, Any]:
-    """Returns all that ``--json`` has, as plain values."""
+def describe(
+    config: PlayConfig, trained: Trained, scores: Sequence[GameScore], *, is_complete: bool
+) -> dict[str, Any]:
+    """Returns all that ``--json`` has, as plain values.
+
+    ``is_complete``: whether no signal has ended the games.
+    """
     normalized = normalize(scores)
     return {
         "xpid": trained.xpid,
@@ -115,6 +121,7 @@ def describe(config: PlayConfig, trained: Trained, scores: Sequence[GameScore]) 
         **trained.observation._asdict(),
         "greedy": config.greedy,
         "seed": config.seed,
+        "complete": is_complete,
         "human_normalized": None if normalized is None else normalized._asdict(),
         "games": [score._asdict() for score in scores],
     }

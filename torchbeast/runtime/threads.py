@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchbeast.core.types import RunError
 from torchbeast.runtime.text import counted
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -92,7 +93,10 @@ class Threads:
 
         # Daemons: a thread inside a stuck call must not keep the program from ending.
         thread = WorkThread(target=run, name=name, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise RunError(f"{error}; more threads may be allowed: ulimit -u") from error
         self._threads.append(thread)
 
     def join(self, timeout: float) -> None:

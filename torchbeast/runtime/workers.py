@@ -62,8 +62,8 @@ def end_with_parent() -> None:
 def begin_fork_server() -> None:
     """Makes a fork server end as :func:`end_with_parent` does; its children end with it.
 
-    They are in a new session: a signal to the terminal's processes, or to all of a job, reaches
-    only the learner, which then ends them in order.
+    They are in a new session: a signal to the terminal's processes reaches only the learner, which
+    then ends them in order.
     """
     global _fork_server_pid
     os.setsid()

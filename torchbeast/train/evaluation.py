@@ -5,6 +5,7 @@ Each evaluation is a process of its own, which plays with a checkpoint at low pr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -201,7 +202,8 @@ class AgentEvaluator:
         """Ends what is under way and removes the checkpoint."""
         self._is_waiting = False
         self._end()
-        self._request.checkpoint.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._request.checkpoint.unlink()
 
     def summary(self) -> list[str]:
         """Returns lines about the newest evaluation; none if there was none."""

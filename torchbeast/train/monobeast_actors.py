@@ -35,6 +35,9 @@ from torchbeast.train.monobeast_process import (
     join_buffers,
 )
 
+# A signal to all processes of a job ends actors, and within so many seconds stops the run.
+SIGNAL_S = 1.0
+
 
 class ActorProcesses:
     """Starts the actors, hands out buffers, replaces actors that die. A context manager.
@@ -90,6 +93,8 @@ class ActorProcesses:
             if failure is None:
                 return
             self._pipes[index].close()
+            if self._stopped.wait(SIGNAL_S):
+                return
             end = describe_end(process.exitcode, self._config.step_timeout_s)
             game = short_name(self._config.agent.tasks[self._config.tasks[index]])
             name = f"actor {index} ({game})"

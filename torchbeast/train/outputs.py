@@ -119,9 +119,9 @@ class RunOutputs:
 
     def save(self, queues: dict[str, int], hosts: Hosts, *, is_interrupted: bool) -> None:
         """Saves the run and writes its last records. The learner has ended."""
+        self._saved = self._checkpointer.save()
         if is_interrupted:
             self._evaluator.close()
-        self._saved = self._checkpointer.save()
         self._recorder.finish(queues, hosts, self._learner)
 
     def finish(self, is_interrupted: Callable[[], bool]) -> None:

@@ -149,6 +149,8 @@ class TrainingRun:
             while not self._is_over():
                 self.threads.changed.wait(timeout=0.5)
                 self.threads.changed.clear()
+                if self._signals.received is not None:  # Servers may have got it, too.
+                    break
                 check()
                 self._outputs.update(queues(), hosts())
         finally:
