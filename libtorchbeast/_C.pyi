@@ -86,8 +86,8 @@ class DynamicBatcher:
     def compute(self, inputs: Nest) -> Nest:
         """Waits for the model's outputs for ``inputs`` and returns them.
 
-        Raises ``AsyncError`` if the batch is dropped without outputs and ``ClosedBatchingQueue`` if
-        the batcher is closed before a model thread takes them.
+        Raises ``AsyncError`` if the inputs are dropped without outputs, ``ClosedBatchingQueue`` if
+        the batcher is closed by then.
         """
 
     def close(self) -> None:

@@ -59,8 +59,8 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   static void Answer(const Actor::Submission& submission, TensorNest::Sequence outputs) {
     const auto result = std::make_shared<const TensorNest>(
         TensorNest::Sequence{TensorNest(std::move(outputs)), TensorNest(TensorNest::Sequence{})});
-    submission.on_outputs(std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {result, 0}),
-                          /*dropped=*/false);
+    submission.on_outputs(
+        std::vector<DynamicBatcher::Slice>(submission.inputs.size(), {result, 0}));
   }
 
   Tensor Action(int64_t action) {
@@ -290,7 +290,7 @@ TEST_F(ActorTest, OutputsWithoutStateAreAnError) {
   Start();
   const auto submission = NextSubmission();
   const auto outputs = std::make_shared<const TensorNest>(buffers_.Empty(DType::kInt64, {1, 1, 1}));
-  submission->on_outputs({{outputs, 0}}, /*dropped=*/false);
+  submission->on_outputs(std::vector<DynamicBatcher::Slice>{{outputs, 0}});
   EXPECT_NE(error_.find("Inference must return"), std::string::npos);
 }
 
@@ -300,7 +300,7 @@ TEST_F(ActorTest, StoppedActorIgnoresOutputs) {
   const auto submission = NextSubmission();
   actor_->Stop();
   Answer(*submission, 0);
-  submission->on_outputs({}, /*dropped=*/true);
+  submission->on_outputs(std::nullopt);
   EXPECT_FALSE(actor_->OnDelivered());
   EXPECT_EQ(error_, "");
 }

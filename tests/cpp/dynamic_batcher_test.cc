@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <thread>
+#include <vector>
 
 namespace torchbeast {
 namespace {
@@ -29,15 +31,13 @@ DynamicBatcher::Options Options(int64_t minimum, int64_t maximum) {
 
 // What a submission's callback was called with.
 struct Outcome {
-  std::vector<DynamicBatcher::Slice> slices;
-  bool dropped = false;
+  std::optional<std::vector<DynamicBatcher::Slice>> slices;
   int calls = 0;
 };
 
 DynamicBatcher::Submission Submission(Outcome* outcome, std::vector<TensorNest> inputs) {
-  return {std::move(inputs), [outcome](std::vector<DynamicBatcher::Slice> slices, bool dropped) {
+  return {std::move(inputs), [outcome](std::optional<std::vector<DynamicBatcher::Slice>> slices) {
             outcome->slices = std::move(slices);
-            outcome->dropped = dropped;
             ++outcome->calls;
           }};
 }
@@ -83,9 +83,10 @@ TEST(DynamicBatcherTest, SubmissionsAreAnsweredWhenAllTheirInputsAre) {
   answer();
   EXPECT_EQ(first.calls, 1);
   EXPECT_EQ(second.calls, 1);
-  ASSERT_EQ(first.slices.size(), 3U);
+  ASSERT_TRUE(first.slices);
+  ASSERT_EQ(first.slices->size(), 3U);
   for (int i = 0; i < 3; ++i) {
-    const DynamicBatcher::Slice& slice = first.slices[i];
+    const DynamicBatcher::Slice& slice = (*first.slices)[i];
     EXPECT_EQ(First(CopySlice(slice.outputs->leaf(), 1, slice.offset, 1, pool)),
               static_cast<float>(i));
   }
@@ -98,7 +99,7 @@ TEST(DynamicBatcherTest, DroppedBatchIsToldOnce) {
   batcher.Submit({Submission(&outcome, {Row(pool, 0), Row(pool, 1)})});
   batcher.NextBatch().reset();
   EXPECT_EQ(outcome.calls, 1);
-  EXPECT_TRUE(outcome.dropped);
+  EXPECT_FALSE(outcome.slices);
 }
 
 TEST(DynamicBatcherTest, CloseRaisesInWaitingCallers) {
@@ -117,7 +118,8 @@ TEST(DynamicBatcherTest, ClosedBatcherDropsWhatIsSubmitted) {
   batcher.Close();
   Outcome outcome;
   EXPECT_THROW(batcher.Submit({Submission(&outcome, {Row(pool, 0)})}), ClosedBatchingQueue);
-  EXPECT_TRUE(outcome.dropped);
+  EXPECT_EQ(outcome.calls, 1);
+  EXPECT_FALSE(outcome.slices);
 }
 
 TEST(DynamicBatcherTest, OutputsHaveOneRowPerInput) {
@@ -128,8 +130,9 @@ TEST(DynamicBatcherTest, OutputsHaveOneRowPerInput) {
   auto batch = batcher.NextBatch();
   EXPECT_THROW(batch->SetOutputs(Row(pool, 7, 6)), std::invalid_argument);
   batch->SetOutputs(Row(pool, 7, 2));
-  ASSERT_EQ(outcome.slices.size(), 2U);
-  EXPECT_EQ(outcome.slices[1].offset, 1);
+  ASSERT_TRUE(outcome.slices);
+  ASSERT_EQ(outcome.slices->size(), 2U);
+  EXPECT_EQ((*outcome.slices)[1].offset, 1);
 }
 
 TEST(DynamicBatcherTest, InputsAreACopy) {

@@ -28,8 +28,8 @@ TEST(TransportTest, RefusesWhatIsNoAddress) {
 }
 
 TEST(TransportTest, RefusesSocketPathsThatGrpcWouldTakeForOthers) {
-  for (const char* address :
-       {"unix:/tmp/a%41", "unix:%2f", "unix:/tmp/a?b", "unix:/tmp/a#1", "unix://tmp/a"}) {
+  for (const char* address : {"unix:/tmp/a%41", "unix:%2f", "unix:/tmp/a?b", "unix:/tmp/a#1",
+                              "unix:/tmp/a,b", "unix://tmp/a"}) {
     EXPECT_THROW(IsLocal(address), std::invalid_argument) << address;
   }
   EXPECT_TRUE(IsLocal("unix:///tmp/a"));

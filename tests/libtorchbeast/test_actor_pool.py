@@ -213,6 +213,7 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
         ({"reward": float("nan")}, "its reward is nan"),
         ({"reward": None}, "its reward is None, which is no number"),
         ({"truncated": 0}, "its step() returned 0 for `truncated`, which is no bool"),
+        ({"truncated": np.int64(3)}, "for `truncated`, which is no bool"),
         (
             {"frame": np.zeros((4, 2, 3), np.float32)},
             r"its observation is float32[4, 2, 3], the first one was uint8[4, 2, 3]",

@@ -45,7 +45,7 @@ int64_t ItemSize(DType dtype) { return kDTypes[static_cast<int>(dtype)].size; }
 const char* Name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
 
 bool HasValidValues(DType dtype, const void* data, int64_t count) {
-  // Neither is finite if all bits of its exponent are set.
+  // A float is infinite or not a number exactly if all bits of its exponent are set.
   auto check = [data, count](auto exponent) {
     using Bits = decltype(exponent);
     const auto* bytes = static_cast<const std::byte*>(data);

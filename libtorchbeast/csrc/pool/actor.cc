@@ -277,19 +277,19 @@ Actor::Submission Actor::MakeSubmission() {
     submission.inputs.push_back(
         TensorNest(TensorNest::Sequence{rollouts_[e].EnvOutput(row_), agent_states_[e]}));
   }
-  submission.on_outputs = [self = shared_from_this()](std::vector<DynamicBatcher::Slice> slices,
-                                                      bool dropped) {
-    self->OnOutputs(std::move(slices), dropped);
-  };
+  submission.on_outputs =
+      [self = shared_from_this()](std::optional<std::vector<DynamicBatcher::Slice>> slices) {
+        self->OnOutputs(std::move(slices));
+      };
   return submission;
 }
 
-void Actor::OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) {
+void Actor::OnOutputs(std::optional<std::vector<DynamicBatcher::Slice>> slices) {
   MutexLock lock(mutex_);
   if (stopped_) return;
   try {
-    if (dropped) throw AsyncError();
-    TakeActions(slices);
+    if (!slices) throw AsyncError();
+    TakeActions(*slices);
     awaited_ = Awaited::kStep;
     deadline_ = Clock::now() + options_.step_timeout;
     stream_->Step();

@@ -42,7 +42,8 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   class Listener {
    public:
     virtual ~Listener() = default;
-    // Puts rollouts into the learner queue, which may take long, then calls OnDelivered().
+    // Takes rollouts for the learner queue and returns at once. When they are in the queue, which
+    // may take long, another thread calls OnDelivered().
     virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
     // Whether any stream's server answered a step within the connect timeout.
     virtual bool HasProgress() const = 0;
@@ -101,7 +102,7 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   // Counts and logs the failure of one environment.
   void CountFailure(const rpcenv::Failure& failure) TB_REQUIRES(mutex_);
   Submission MakeSubmission() TB_REQUIRES(mutex_);
-  void OnOutputs(std::vector<DynamicBatcher::Slice> slices, bool dropped) TB_EXCLUDES(mutex_);
+  void OnOutputs(std::optional<std::vector<DynamicBatcher::Slice>> slices) TB_EXCLUDES(mutex_);
   void TakeActions(const std::vector<DynamicBatcher::Slice>& slices) TB_REQUIRES(mutex_);
   void DeliverRollouts() TB_REQUIRES(mutex_);
   // Reports the exception that is being handled.

@@ -1,6 +1,7 @@
 #include "pool/dynamic_batcher.h"
 
 #include <cstddef>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,32 +15,32 @@ namespace torchbeast {
 class DynamicBatcher::PendingSubmission {
  public:
   PendingSubmission(size_t num_inputs, OnOutputs on_outputs)
-      : on_outputs_(std::move(on_outputs)), num_pending_(num_inputs), slices_(num_inputs) {}
+      : on_outputs_(std::move(on_outputs)),
+        num_pending_(num_inputs),
+        slices_(std::in_place, num_inputs) {}
 
   // Takes in the outputs for input `index`; none if it was dropped.
   void Settle(size_t index, std::optional<Slice> slice) TB_EXCLUDES(mutex_) {
-    std::vector<Slice> slices;
-    bool dropped;
+    std::optional<std::vector<Slice>> slices;
     {
       MutexLock lock(mutex_);
-      if (slice) {
-        slices_[index] = std::move(*slice);
-      } else {
-        dropped_ = true;
+      if (!slice) {
+        slices_.reset();
+      } else if (slices_) {
+        (*slices_)[index] = std::move(*slice);
       }
       if (--num_pending_ > 0) return;
       slices = std::move(slices_);
-      dropped = dropped_;
     }
-    on_outputs_(std::move(slices), dropped);
+    on_outputs_(std::move(slices));
   }
 
  private:
   const OnOutputs on_outputs_;
   Mutex mutex_;
   size_t num_pending_ TB_GUARDED_BY(mutex_);
-  bool dropped_ TB_GUARDED_BY(mutex_) = false;
-  std::vector<Slice> slices_ TB_GUARDED_BY(mutex_);
+  // None once an input was dropped.
+  std::optional<std::vector<Slice>> slices_ TB_GUARDED_BY(mutex_);
 };
 
 // One queued input. Whoever takes it out of the queue settles it, once.
@@ -145,36 +146,22 @@ void DynamicBatcher::Submit(std::vector<Submission> submissions) {
 }
 
 TensorNest DynamicBatcher::Compute(TensorNest inputs, const Poll& poll) {
-  // Shared with the callback, which may come after `poll` ended the wait.
-  struct Result {
-    Mutex mutex;
-    CondVar ready;
-    bool is_ready TB_GUARDED_BY(mutex) = false;
-    bool dropped TB_GUARDED_BY(mutex) = false;
-    Slice slice TB_GUARDED_BY(mutex);
-  };
-  auto result = std::make_shared<Result>();
+  // The callback may come after `poll` ended the wait.
+  auto result = std::make_shared<std::promise<std::optional<std::vector<Slice>>>>();
+  auto future = result->get_future();
   std::vector<Submission> submissions(1);
   submissions[0].inputs.push_back(std::move(inputs));
-  submissions[0].on_outputs = [result](std::vector<Slice> slices, bool dropped) {
-    MutexLock lock(result->mutex);
-    result->is_ready = true;
-    result->dropped = dropped;
-    if (!dropped) result->slice = std::move(slices.front());
-    result->ready.NotifyAll();
+  submissions[0].on_outputs = [result](std::optional<std::vector<Slice>> slices) {
+    result->set_value(std::move(slices));
   };
   Submit(std::move(submissions));
-  Slice slice;
-  {
-    MutexLock lock(result->mutex);
-    result->ready.Wait(
-        result->mutex, [&]() TB_REQUIRES(result->mutex) { return result->is_ready; }, poll);
-    if (result->dropped && is_closed()) {
-      throw ClosedBatchingQueue("Batching queue closed during compute");
-    }
-    if (result->dropped) throw AsyncError();
-    slice = std::move(result->slice);
+  while (future.wait_for(kPollInterval) != std::future_status::ready) {
+    if (poll) poll();
   }
+  const std::optional<std::vector<Slice>> slices = future.get();
+  if (!slices && is_closed()) throw ClosedBatchingQueue("Batching queue closed during compute");
+  if (!slices) throw AsyncError();
+  const Slice& slice = slices->front();
   return slice.outputs->map([&](const Tensor& tensor) {
     return CopySlice(tensor, options_.batch_dim, slice.offset, 1, *buffers_);
   });

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/sync.h"
@@ -40,8 +41,8 @@ class DynamicBatcher {
   };
 
   // Called once, by the thread that answered or dropped the last of the inputs, without locks:
-  // one slice per input, in order; or, if any input was dropped, `dropped` and nothing to rely on.
-  using OnOutputs = std::function<void(std::vector<Slice> slices, bool dropped)>;
+  // with one slice per input, in order; with none if any input was dropped.
+  using OnOutputs = std::function<void(std::optional<std::vector<Slice>>)>;
 
   // Inputs that one caller submits together.
   struct Submission {

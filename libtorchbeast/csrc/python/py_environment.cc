@@ -80,7 +80,9 @@ double ReadReward(nb::handle value) {
 // (observation, reward, done, task, info), where every task but the first would look like a time
 // limit.
 bool ReadTruncated(nb::handle value) {
-  if (nb::isinstance<nb::int_>(value) && !nb::isinstance<nb::bool_>(value)) {
+  if (nb::isinstance<nb::bool_>(value)) return value.is(nb::handle(Py_True));
+  // NumPy's integers are some, its bool_ is none.
+  if (nb::isinstance(value, nb::module_::import_("numbers").attr("Integral"))) {
     throw std::runtime_error("its step() returned " + Represent(value) +
                              " for `truncated`, which is no bool; a game's index belongs into "
                              "Server(task=...)");

@@ -72,8 +72,9 @@ void Discard(nb::python_error& error, const char* where) {
 
 void CheckSignals() {
   if (exiting) throw InterpreterExit();
-  GilLock gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  WithGil([] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  });
 }
 
 void BindExit(nb::module_& m) {

@@ -71,8 +71,7 @@ void Discard(nanobind::python_error& error, const char* where);
 template <typename T>
 void DeleteWithGil(T* object) {
   if (!nanobind::is_alive() || TooLateForGil()) return;
-  GilLock gil;
-  delete object;
+  WithGil([object] { delete object; });
 }
 
 // Registers what must be done at exit.

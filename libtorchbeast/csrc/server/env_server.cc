@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -168,10 +169,17 @@ std::unique_ptr<grpc::Server> EnvServer::Bind(grpc::ServerBuilder* builder) {
     builder->AddChannelArgument(name, value);
   }
   builder->RegisterService(&service_);
-  // A socket is this user's from its first moment.
-  const mode_t mask = path ? umask(S_IRWXG | S_IRWXO) : 0;
-  std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
-  if (path) umask(mask);
+  std::unique_ptr<grpc::Server> server;
+  if (path) {
+    // A socket is this user's from its first moment. The mask is the process's.
+    static std::mutex mask_mutex;
+    const std::lock_guard<std::mutex> lock(mask_mutex);
+    const mode_t mask = umask(S_IRWXG | S_IRWXO);
+    server = builder->BuildAndStart();
+    umask(mask);
+  } else {
+    server = builder->BuildAndStart();
+  }
   if (server && port != 0) {
     if (!path) port_ = port;
     return server;

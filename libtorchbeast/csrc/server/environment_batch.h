@@ -62,7 +62,7 @@ class EnvironmentBatch {
   EnvironmentBatch& operator=(const EnvironmentBatch&) = delete;
 
   // Makes the environments and fills `reply` with their first observations and the structure of
-  // these. Throws EnvironmentFailure and Interrupted.
+  // these. Throws EnvironmentFailure, Interrupted, and WireError if they do not fit into a message.
   void Open(rpcenv::Reply* reply);
   // Fills `reply` with the results of the actions in `request`. An environment that fails is
   // replaced. Throws WireError unless there is one action for each, EnvironmentFailure if one

@@ -17,9 +17,10 @@ namespace {
 const char kUnixPrefix[] = "unix:";
 
 // Whether gRPC might take a socket path for another one. It reads a URI: it decodes %41, ends a
-// path at ? or #, and takes //NAME for an authority.
+// path at ? or #, takes a comma for the end of one of several addresses, and //NAME for an
+// authority.
 bool IsReadOtherwise(const std::string& path) {
-  return path.find_first_of("%?#") != std::string::npos ||
+  return path.find_first_of("%?#,") != std::string::npos ||
          (path.rfind("//", 0) == 0 && path.rfind("///", 0) != 0);
 }
 
@@ -37,7 +38,8 @@ std::optional<std::string> SocketPath(const std::string& address) {
   }
   if (IsReadOtherwise(path)) {
     throw std::invalid_argument(
-        "Socket path that gRPC may take for another one (%, ? or # in it, or // at its start): " +
+        "Socket path that gRPC may take for another one (%, ?, # or a comma in it, or // at its "
+        "start): " +
         path);
   }
   return path;
