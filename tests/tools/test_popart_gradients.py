@@ -1,4 +1,4 @@
-"""The gradients of docs/popart.md, from its records and from one with known numbers."""
+"""The gradients of docs/popart_study.md, from its records and from one with known numbers."""
 
 from tests.conftest import ROOT
 from tools import popart_gradients
@@ -13,7 +13,7 @@ def test_the_page_has_the_table_that_is_printed_and_the_figure_is_drawn(
     assert popart_gradients.main() == 0
     table = capsys.readouterr().out.removesuffix(f"{picture}\n")
     assert table.count("\n") > 2
-    assert table in (ROOT / "docs" / "popart.md").read_text()
+    assert table in (ROOT / "docs" / "popart_study.md").read_text()
     assert picture.stat().st_size > 10_000
 
 
