@@ -1,5 +1,7 @@
 """Ports and certificates of this machine."""
 
+import contextlib
+import random
 import socket
 import subprocess
 
@@ -7,10 +9,12 @@ from tests.conftest import ROOT
 
 
 def free_port():
-    """A port on which nobody listens."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port on which nobody listens, below those that the system gives to whoever asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def is_open(port):

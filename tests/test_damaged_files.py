@@ -174,11 +174,14 @@ def test_all_programs_refuse_what_a_checkpoint_must_not_say(assert_refused, prog
     assert_refused(program, "\x1b[2JPong", "model.tar is damaged (")
 
 
-def test_a_checkpoint_does_not_make_a_program_import_a_module(assert_refused, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    allowed = "allow its import with --env tests.evil:Evil-v0"
-    assert_refused(PROGRAMS[0], "tests.evil:Evil-v0", allowed)
-    assert "tests.evil" not in sys.modules
+def test_a_checkpoint_does_not_make_a_program_import_a_module(
+    assert_refused, monkeypatch, tmp_path_factory
+):
+    modules = tmp_path_factory.mktemp("modules")
+    (modules / "evil.py").touch()
+    monkeypatch.syspath_prepend(modules)
+    assert_refused(PROGRAMS[0], "evil:Evil-v0", "allow its import with --env evil:Evil-v0")
+    assert "evil" not in sys.modules
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_f
 from torchbeast.analysis.filter_agents import UNTRAINED, AgentCheckpoint, RunAgent
 from torchbeast.analysis.filter_comp import Pair
 from torchbeast.analysis.filters import LAYER_NAMES
+from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import Trained
 
@@ -84,6 +85,12 @@ def test_agents_are_shown_the_first_ones_game_in_any_spelling(tmp_path, caplog):
     assert responses.game == "PongNoFrameskip-v4"
     assert list(one) == LAYER_NAMES
     assert list(other) == LAYER_NAMES
+
+
+def test_an_agents_custom_game_is_not_imported(tmp_path):
+    agent, _ = save(tmp_path, "a", tasks=("evil:Evil-v0",))
+    with pytest.raises(UsageError, match="allow its import with --cka_game evil:Evil-v0"):
+        Responses([agent], 4, None)
 
 
 def test_agents_that_do_not_know_the_game_see_it_as_the_player_does(tmp_path):

@@ -26,8 +26,7 @@ def main(store, output, rank, count, parts):
     if count > 1:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     torch.manual_seed(0)
-    agent = make_agent(CONFIG._replace(use_popart=True, beta=0.01)).double()
-    agent.compute_dtype = torch.float64
+    agent = make_agent(CONFIG._replace(use_popart=True, beta=0.01))
     stats = []
     learner = Learner(
         agent,

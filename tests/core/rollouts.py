@@ -1,4 +1,6 @@
-"""Rollouts of two games with random contents, and the agent that fits them."""
+"""Rollouts of two games, the agent that fits them, and V-trace term by term."""
+
+import math
 
 import torch
 
@@ -30,3 +32,30 @@ def make_rollout(seed, batch=1, task=0):
     logits = draw(rows, batch, 3)
     action = torch.randint(3, (rows, batch, 1), generator=generator)
     return env, AgentOutput(action, logits, logits[..., :1], logits[..., :1])
+
+
+def reference_vtrace(log_rhos, discounts, rewards, values, bootstrap, rho_bar, pg_rho_bar):
+    """Equation (1) and section 4.2 of the paper, term by term; floats of one batch entry."""
+    steps = len(log_rhos)
+
+    def clip(x, bound):
+        return x if bound is None else min(x, bound)
+
+    rho = [math.exp(x) for x in log_rhos]
+    following = [*values[1:], bootstrap]
+    vs = []
+    for s in range(steps):
+        total = values[s]
+        for t in range(s, steps):
+            weight = 1.0
+            for i in range(s, t):
+                weight *= discounts[i] * min(1.0, rho[i])
+            delta = clip(rho[t], rho_bar) * (rewards[t] + discounts[t] * following[t] - values[t])
+            total += weight * delta
+        vs.append(total)
+    vs_next = [*vs[1:], bootstrap]
+    advantages = [
+        clip(rho[s], pg_rho_bar) * (rewards[s] + discounts[s] * vs_next[s] - values[s])
+        for s in range(steps)
+    ]
+    return vs, advantages

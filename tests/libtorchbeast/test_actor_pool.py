@@ -121,6 +121,17 @@ def test_agent_state_is_carried_from_step_to_step(start_server):
         assert state[0].tolist() == [[[float(T * (i // 2))] * 3]]
 
 
+def test_a_new_server_begins_with_the_initial_agent_state(start_server):
+    address, process = start_server()
+    with Pool([address], state=(torch.zeros(1, 1, 3),)) as pool:
+        next(pool.queue)
+        assert next(pool.queue)[1][0].any()
+        process.kill()
+        process.join()
+        start_server()
+        wait_until(lambda: not next(pool.queue)[1][0].any(), 60)
+
+
 @pytest.mark.parametrize(
     ("environments", "message"),
     [
@@ -212,6 +223,7 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     [
         ({"reward": float("nan")}, "its reward is nan"),
         ({"reward": None}, "its reward is None, which is no number"),
+        ({"reward": 3e38, "at": 2}, "its return is"),
         ({"truncated": 0}, "its step() returned 0 for `truncated`, which is no bool"),
         ({"truncated": np.int64(3)}, "for `truncated`, which is no bool"),
         (
@@ -223,7 +235,7 @@ def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
     ],
 )
 def test_what_an_environment_must_not_do_is_named(start_server, bad, message):
-    address, _ = start_server(task=2, bad_at=3, bad=bad)
+    address, _ = start_server(task=2, bad_at=bad.get("at", 3), bad=bad)
     with Pool([address], 2, max_environment_failures=1) as pool:
         error = pool.wait_for_error()
     assert f"Environment 0 of {address} (game 2) failed at its step 4" in error
@@ -236,7 +248,14 @@ def test_another_users_socket_is_not_connected_to(tmp_path):
         squatter.bind(str(tmp_path / "server"))
         squatter.listen()
         os.chown(tmp_path / "server", 12345, -1)
-        with Pool([f"unix:{tmp_path}/server"]) as pool:
+        (tmp_path / "mine").symlink_to("server")
+        (tmp_path / "theirs").symlink_to("server")
+        os.chown(tmp_path / "theirs", 12345, -1, follow_symlinks=False)
+        for name in ("server", "mine"):
+            with Pool([f"unix:{tmp_path}/{name}"]) as pool:
+                assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
+        os.chown(tmp_path / "server", 0, -1)
+        with Pool([f"unix:{tmp_path}/theirs"]) as pool:
             assert "belongs to user 12345, not to user 0" in pool.wait_for_error()
 
 

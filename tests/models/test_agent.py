@@ -68,10 +68,12 @@ def test_outputs_have_a_column_for_each_action_and_value_head(
     assert len(state) == (2 if use_lstm else 0)
 
 
-@pytest.mark.parametrize("agent_type", ["resnet", "atari"])
+@pytest.mark.parametrize("agent_type", ["resnet", "atari", "aaa"])
 def test_unroll_with_resets_equals_step_by_step(agent_type):
     config = AgentConfig(agent_type=agent_type, observation_shape=(2, 36, 36), use_lstm=True)
     agent = make_agent(config).eval()
+    if agent_type == "aaa":
+        torch.nn.init.normal_(agent.memory.peepholes)
     steps = 12 + FUSED_STEPS
     inputs = make_inputs(config, steps=steps)
     inputs.done[12:] = False  # A long stretch after short ones.

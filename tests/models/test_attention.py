@@ -20,22 +20,6 @@ def make_inputs(steps=5, batch=3, config=CONFIG):
     }
 
 
-def test_a_rollout_equals_its_steps_with_resets():
-    torch.manual_seed(0)
-    agent = make_agent(CONFIG).eval()
-    torch.nn.init.normal_(agent.memory.peepholes)
-    inputs = make_inputs()
-    assert inputs["done"][1:].any()
-    whole, end = agent(inputs, agent.initial_state(3))
-    state = agent.initial_state(3)
-    for t in range(5):
-        step, state = agent({k: v[t : t + 1] for k, v in inputs.items()}, state)
-        torch.testing.assert_close(step.policy_logits[0], whole.policy_logits[t])
-        torch.testing.assert_close(step.baseline[0], whole.baseline[t])
-    for a, b in zip(end, state, strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_queries_of_a_new_agent_look_at_places_of_their_own():
     torch.manual_seed(0)
     agent = make_agent(CONFIG._replace(observation_shape=(4, 84, 84)))

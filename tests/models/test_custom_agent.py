@@ -163,5 +163,7 @@ def test_a_checkpoint_alone_does_not_decide_which_code_runs(tmp_path):
     path = tmp_path / "model.tar"
     config = AgentConfig(agent_type="this:Agent")._asdict()
     checkpoint.save(path, {"agent": config, "model_state_dict": {}})
-    with pytest.raises(UsageError, match="allow it with --agent_type this:Agent"):
-        from_checkpoint(path)
+    for other in (None, "resnet", "other:Agent"):
+        with pytest.raises(UsageError, match="allow it with --agent_type this:Agent"):
+            from_checkpoint(path, other)
+    assert "this" not in sys.modules  # Python's own.

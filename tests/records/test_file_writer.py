@@ -1,3 +1,5 @@
+import errno
+import io
 import json
 import logging
 from functools import partial
@@ -111,14 +113,40 @@ def test_records_that_cannot_be_written_do_not_end_the_run(make, tmp_path, caplo
     assert len(said) == 2
 
 
+class FullDisk(io.FileIO):
+    """A file that takes four more bytes."""
+
+    room = 4
+
+    def write(self, data):
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        data, self.room = data[: self.room], 0
+        return super().write(data)
+
+
+def test_half_of_a_row_is_taken_back(make, tmp_path, monkeypatch):
+    writer = make()
+    writer.log({"step": 10, "loss": 0.5})
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            file_writer, "open", lambda path, *_, **__: FullDisk(path, "ab"), raising=False
+        )
+        writer.log({"step": 20, "loss": 0.25})
+    assert rows(tmp_path) == ["step,loss", "10,0.5"]
+    writer.log({"step": 30, "loss": 0.125})
+    assert rows(tmp_path) == ["step,loss", "10,0.5", "30,0.125"]
+
+
 @pytest.mark.parametrize(("kind", "shows_traceback"), [(RunError, False), (ValueError, True)])
 def test_what_ends_a_run_is_in_its_log(make, tmp_path, caplog, kind, shows_traceback):
     try:
-        raise kind("it diverged")
+        raise kind("it diverged\x1b[2J")
     except (RunError, ValueError) as error:
         make().error(error)
     text = (tmp_path / "run" / "out.log").read_text()
     assert "ERROR torchbeast: it diverged" in text
+    assert "\x1b" not in text
     assert ("Traceback" in text) is shows_traceback
     assert not caplog.text
 

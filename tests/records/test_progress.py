@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchbeast.records.progress import MIN_TREND_GAMES, Progress
+from torchbeast.records.progress import MIN_TREND_GAMES, WINDOW, Progress
 
 QUEUES = {"learner": 1, "inference": 0}
 
@@ -27,6 +27,13 @@ def test_nothing_is_said_about_games_that_have_not_finished(make, make_stats):
     pong, breakout = progress.snapshot(QUEUES).games
     assert (pong.mean_return, pong.std_return, pong.games, pong.steps) == (2.0, 1.0, 2, 20)
     assert (breakout.mean_return, breakout.std_return, breakout.games) == (None, None, 0)
+
+
+def test_returns_are_those_of_the_last_games(make, make_stats):
+    progress = make()
+    progress.record(make_stats(20, 1000.0, *[1.0] * WINDOW))
+    assert progress.snapshot(QUEUES).games[0].mean_return == 1.0
+    assert len(progress.state_dict()["returns"][0]) == WINDOW
 
 
 def test_the_trend_is_positive_where_newer_games_return_more(make, make_stats):

@@ -64,21 +64,3 @@ def _finished_run(tmp_path_factory):
 def finished_run(_finished_run, tmp_path):
     """The directory of a run of 40 steps that ``make_config`` configures again."""
     return Path(shutil.copytree(_finished_run, tmp_path / "run"))
-
-
-@pytest.fixture
-def resume(finished_run):
-    """Resumes ``finished_run`` as a process, with further flags."""
-
-    def run(*options):
-        command = [sys.executable, "-m", "torchbeast.polybeast", *FLAGS, *options]
-        return subprocess.run(
-            [*command, f"--savedir={finished_run.parent}"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-
-    return run

@@ -10,6 +10,7 @@ from tests.hostile import LEFT_PROCESS_S
 from tests.learner_steps import STEP
 from tests.processes import wait_until
 from torchbeast.core.types import RunError
+from torchbeast.play.game_loop import GameLoop
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.runtime import workers
 from torchbeast.train import evaluation, make_plan
@@ -99,6 +100,18 @@ def test_scores_are_recorded_and_what_comes_too_early_is_left_out(make_run, capl
     assert len(read_scores(run.path)) == 4
     run.evaluator.close()
     assert not (run.path / "evaluated.tar").exists()
+
+
+def test_each_policy_plays_as_its_name_says(make_run, monkeypatch):
+    seen, init = [], GameLoop.__init__
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=1")
+    assert run.checkpointer.save_agent(run.path / "evaluated.tar")
+    monkeypatch.setattr(
+        GameLoop, "__init__", lambda *a, **k: seen.append(k["greedy"]) or init(*a, **k)
+    )
+    result = evaluation.evaluate(run.evaluator._request, lambda: None)
+    assert [score.policy for score in result.scores] == ["greedy", "sampled"]
+    assert seen == [True, False]
 
 
 def test_a_user_who_stops_does_not_wait_for_the_final_agent(make_run):

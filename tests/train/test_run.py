@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests.train.conftest import FLAGS
 from torchbeast.core.types import RunError
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.signals import StopSignals
@@ -67,11 +68,13 @@ def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monke
     assert (len(set(seeds)), len(set(draws))) == (6, 3)
 
 
-def test_a_run_that_diverges_ends_and_leaves_its_checkpoint(finished_run, resume):
+def test_a_run_that_diverges_ends_and_leaves_its_checkpoint(finished_run, start):
     before = (finished_run / "model.tar").read_bytes()
-    result = resume("--learning_rate=1e38", "--grad_norm_clipping=1e30", "--total_steps=100000")
-    assert result.returncode == 1, result.stderr
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith("polybeast: error: training diverged: ")
-    assert "Traceback" not in result.stderr
+    code, _, err = start(
+        "polybeast", *FLAGS, "--learning_rate=1e38", "--grad_norm_clipping=1e30",
+        "--total_steps=100000", "--savedir", finished_run.parent,
+    ).finish()  # fmt: skip
+    assert code == 1, err
+    assert err.splitlines()[-1].startswith("polybeast: error: training diverged: ")
+    assert "Traceback" not in err
     assert (finished_run / "model.tar").read_bytes() == before

@@ -107,9 +107,12 @@ def test_a_run_without_checkpoints_does_not_overwrite_one_that_has_them(make_con
 
 def test_popart_may_change_its_step_while_a_run_is_stopped(make_config, finished_run):
     changed = ["--beta=0.1", "--beta_per=batch", "--sigma_floor=0"]
-    state = resume_or_start(make_plan(make_config(*changed)))
+    plan = make_plan(make_config(*changed))
+    state = resume_or_start(plan)
     assert state.steps == 40
     assert "--beta 1e-05 -> 0.1" in state.changes
+    config = make_learner(plan, state, lambda _: None, lambda: None).agent.config
+    assert (config.beta, config.beta_per, config.sigma_floor) == (0.1, "batch", 0)
 
 
 def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):
