@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from tests.libtorchbeast.pools import run_pool
 from tests.network import free_port, is_open, make_certificates
-from tests.processes import find, nothing_left, read_logs, wait_until
+from tests.processes import find, nothing_left, read_logs
 from torchbeast import polybeast, polybeast_env
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
@@ -126,9 +125,11 @@ def test_a_run_that_cannot_save_says_so_and_fails(start, tmp_path):
 
 
 def test_signal_during_imports_ends_the_process(start, tmp_path):
-    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run")
-    process = psutil.Process(run.process.pid)
-    wait_until(lambda: any("libtorch" in m.path for m in process.memory_maps()))
+    # The working directory comes first, so that this is the torch that is imported.
+    slow = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
+    (tmp_path / "torch.py").write_text(slow)
+    run = start("polybeast", *ENDLESS, "--savedir", tmp_path, "--xpid=run", cwd=tmp_path)
+    run.wait_until((tmp_path / "begun").exists)
     family = run.family()
     run.process.send_signal(signal.SIGINT)
     code, _, err = run.finish()
