@@ -10,6 +10,7 @@ ARGS ?=
 # Python's, in .venv or else of the one that will make it. Another version needs everything anew.
 VERSION := $(shell { $(PYTHON) -V || $(PYTHON3) -V; } 2>/dev/null | cut -d . -f 1,2 | tr -cd 0-9.)
 STAMPS := $(VENV)/.stamps-$(VERSION)
+CPP_BUILDS := $(addprefix tests/cpp/build/,plain thread address)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
 # One target at a time, because two programs that install packages disturb each other. The C++ tests are
@@ -49,8 +50,8 @@ test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
 # An upgrade of the system may have replaced a library that the extension modules need, and the
 # checkout may have been moved.
 build: $(STAMPS)/build
-	@[ -d build/objects ] && cd / && "$(CURDIR)/$(PYTHON)" -c '$(CHECK_BUILD)' 2>/dev/null || { \
-	    rm -rf nest/*.so libtorchbeast/*.so tests/cpp/build && $(COMPILE) && $(REGISTER); \
+	@[ -d build/objects ] && (cd / && "$(CURDIR)/$(PYTHON)" -c '$(CHECK_BUILD)') 2>/dev/null || { \
+	    rm -rf nest/*.so libtorchbeast/*.so $(CPP_BUILDS) && $(COMPILE) && $(REGISTER); \
 	}
 
 # Else make removes what stands between a target and its sources, and looks for packages each time.
@@ -58,8 +59,8 @@ build: $(STAMPS)/build
 
 # The packages of the system that a target needs: train, test, lint or fuzz.
 $(STAMPS)/system-%: tools/install_system_packages.sh
-	@PYTHON3="$(PYTHON3)" sh tools/install_system_packages.sh $*
-	@[ -d $(STAMPS) ] || rm -rf tests/cpp/build
+	@PYTHON3="$$([ -x $(PYTHON) ] && echo $(PYTHON) || echo $(PYTHON3))" sh tools/install_system_packages.sh $*
+	@[ -d $(STAMPS) ] || rm -rf $(CPP_BUILDS)
 	@mkdir -p $(STAMPS)
 	@touch $@
 

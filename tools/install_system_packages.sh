@@ -15,6 +15,13 @@ python=${PYTHON3:-python3}
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+if [ "$python" != python3 ] && ! have "$python"; then
+    echo "error: there is no $python" >&2
+    exit 1
+fi
+# Debian's name of it.
+version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null || echo python3)
+
 have_headers() {
     "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
@@ -36,8 +43,8 @@ require() {
 find_missing() {
     missing=
     require "a C++ compiler" g++ gcc-c++ gcc have g++
-    require "Python.h" python3-dev python3-devel python have_headers
-    require "Python's venv" python3-venv python3-pip python "$python" -c 'import venv, ensurepip'
+    require "Python.h" "$version-dev" python3-devel python have_headers
+    require "Python's venv" "$version-venv" python3-pip python "$python" -c 'import venv, ensurepip'
     require "pkg-config" pkg-config pkgconf-pkg-config pkgconf have pkg-config
     require "protoc" protobuf-compiler protobuf-compiler protobuf have protoc
     require "grpc_cpp_plugin" protobuf-compiler-grpc grpc-plugins grpc have grpc_cpp_plugin

@@ -1,4 +1,4 @@
-"""Shows the gradient of each game in the arms of docs/popart_study.md: ``tools/popart_gradients.py``.
+"""Shows the gradient of each game, for docs/popart_study.md: ``tools/popart_gradients.py``.
 
 Some records in docs/reference/arms have the norm of each game's own gradient before clipping; the
 version of the program that made them measured it in every 101st update. Prints the page's table;

@@ -116,7 +116,8 @@ def own_agents(tmp_path, monkeypatch):
         ("Fails", "fails at own_agents.py:28: KeyError: 'frames'"),
         (
             "Mixes",
-            "fails at own_agents.py:45: RuntimeError: mat1 and mat2 must have the same dtype",
+            "fails in torch.bfloat16 (modules behind the encoder must be in float32_modules) at "
+            "own_agents.py:45: RuntimeError: mat1 and mat2 must have the same dtype",
         ),
         ("NoHeads", "fails: AttributeError: 'NoHeads' object has no attribute 'policy'"),
         ("NeedsMore", "fails: TypeError: NeedsMore.__init__() missing 1 required"),
@@ -126,9 +127,9 @@ def own_agents(tmp_path, monkeypatch):
 def test_a_custom_agent_that_does_not_work_is_refused_in_one_line(own_agents, name, message):
     config = own_agents(name)
     if message is None:
-        return try_agent(config)
+        return try_agent(config, torch.bfloat16)
     with pytest.raises(UsageError, match=re.escape(message)):
-        try_agent(config)
+        try_agent(config, torch.bfloat16)
 
 
 def test_a_custom_agent_that_cannot_be_made_is_not_the_fault_of_its_checkpoint(

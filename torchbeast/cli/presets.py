@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Two cores and half an hour: a shallow network, and small, frequent updates.
+# For two cores: a shallow network, and small, frequent updates.
 _SMALL: dict[str, Any] = {
     "agent_type": "atari",
     "total_steps": 2_000_000,
@@ -18,7 +18,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The flags' own defaults: the IMPALA ResNet, for a machine with many cores or a GPU.
     "default": {},
     "small": _SMALL,
-    # The same for several games, an hour or more.
+    # The same for several games.
     "many": {**_SMALL, "use_popart": True, "total_steps": 6_000_000},
     # What flags can bring back of 2019; docs/migrating.md lists what else differs.
     "2019": {

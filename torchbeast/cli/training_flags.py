@@ -141,8 +141,8 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--sigma_floor",
         type=fraction,
         default=AGENT.sigma_floor,
-        help="PopArt's sigma of a game is at least this share of the mean of its absolute rewards that are not 0. "
-        "(default: %(default)s)",
+        help="PopArt's sigma of a game is at least this share of the mean of its absolute rewards "
+        "that are not 0. (default: %(default)s)",
     )
     add(
         "--unit_statistics",

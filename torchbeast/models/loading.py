@@ -55,9 +55,9 @@ def find_agent_type(agent_type: str) -> type[Agent]:
     return found
 
 
-def try_agent(config: AgentConfig) -> None:
+def try_agent(config: AgentConfig, dtype: torch.dtype) -> None:
     """Makes a custom agent and runs it once, in training mode, on a rollout of two blank rows, and
-    a copy of it that acts in bfloat16.
+    a copy of it that acts in ``dtype``.
 
     Raises:
         UsageError: it cannot be made, its forward pass fails, or it changes a buffer.
@@ -72,8 +72,12 @@ def try_agent(config: AgentConfig) -> None:
             name: torch.zeros(2, 1, dtype=getattr(torch, kind))
             for name, kind in ENV_OUTPUT_TYPES.items()
         }
-        for each in (agent, agent.inference_copy(torch.bfloat16)):
-            each(EnvOutput(frame=frame, **numbers), each.initial_state(1), sample=False)
+        inputs = EnvOutput(frame=frame, **numbers)
+        agent(inputs, agent.initial_state(1), sample=False)
+    if dtype is not torch.float32:
+        place = f" in {dtype} (modules behind the encoder must be in float32_modules)"
+        with _custom_code(config.agent_type, type(agent), place):
+            agent.inference_copy(dtype)(inputs, agent.initial_state(1), sample=False)
     for name, buffer in agent.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise UsageError(
@@ -83,7 +87,7 @@ def try_agent(config: AgentConfig) -> None:
 
 
 @contextlib.contextmanager
-def _custom_code(name: str, agent_type: type[Agent]) -> Iterator[None]:
+def _custom_code(name: str, agent_type: type[Agent], where: str = "") -> Iterator[None]:
     """Raises UsageError, which names the line, where a custom agent fails."""
     try:
         yield
@@ -93,7 +97,7 @@ def _custom_code(name: str, agent_type: type[Agent]) -> Iterator[None]:
         source = inspect.getfile(agent_type)
         own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == source]
         place = f" at {Path(source).name}:{own[-1].lineno}" if own else ""
-        raise UsageError(f"--agent_type {name} fails{place}: {typed_line(error)}") from error
+        raise UsageError(f"--agent_type {name} fails{where}{place}: {typed_line(error)}") from error
 
 
 def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:

@@ -167,7 +167,8 @@ def resume_or_start(plan: RunPlan) -> RunState:
     config = plan.config
     path = run_files.model_path(plan.directory)
     if not path.exists():
-        try_agent(plan.agent)  # If a custom agent does not work, there is no run.
+        # If a custom agent does not work, there is no run.
+        try_agent(plan.agent, choose_dtype(config.machine.precision, plan.devices.learner))
         seed = _choose_seed(config, None)
         return RunState(seed, initialisation=plan_initialisation(plan, seed))
     if config.output.disable_checkpoint:

@@ -81,8 +81,8 @@ double ReadReward(nb::handle value) {
 // limit.
 bool ReadTruncated(nb::handle value) {
   if (nb::isinstance<nb::bool_>(value)) return value.is(nb::handle(Py_True));
-  // NumPy's integers are some, its bool_ is none.
-  if (nb::isinstance(value, nb::module_::import_("numbers").attr("Integral"))) {
+  // NumPy's integers are some, its bool is none.
+  if (PyIndex_Check(value.ptr())) {
     throw std::runtime_error("its step() returned " + Represent(value) +
                              " for `truncated`, which is no bool; a game's index belongs into "
                              "Server(task=...)");

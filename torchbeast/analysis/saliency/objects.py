@@ -17,12 +17,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from torchbeast.analysis.aggregates import (
-    MIN_SEEDS,
-    Interval,
-    percentile_interval,
-    resample_means,
-)
+from torchbeast.analysis.aggregates import Interval, percentile_interval, resample_means
 from torchbeast.analysis.saliency.perturbation import compute_outputs
 from torchbeast.core.types import EnvOutput, UsageError
 from torchbeast.envs.preprocessing import FRAME_FORMATS
@@ -37,6 +32,7 @@ LARGEST_SHARE = 0.05  # What covers more of the picture is scenery.
 MARGIN = 2  # Pixels around an object, for what resizing and the maximum of two frames add.
 RAREST = 0.05  # Objects that are seen in a smaller share of the frames are left out.
 MOST_KINDS = 8
+FEWEST_GAMES = 3  # That show a kind; with fewer an interval says nothing.
 
 Colour = tuple[int, int, int]
 
@@ -74,7 +70,7 @@ Kinds = Mapping[Colour, Sequence[Sequence[Places]]]
 class Effect(NamedTuple):
     """What taking the objects of a kind away changes; means over moments that show some.
 
-    The intervals are of a bootstrap over games; NaN for fewer than ``MIN_SEEDS`` games.
+    The intervals are of a bootstrap over games; NaN for fewer than ``FEWEST_GAMES``.
     """
 
     policy: float
@@ -261,7 +257,7 @@ def _summarize(changes: Sequence[np.ndarray]) -> Effect:
     counts = np.array([len(game) for game in shown])
     policy, value = sums.sum(axis=0) / counts.sum()
     intervals = [Interval(math.nan, math.nan)] * 2
-    if len(shown) >= MIN_SEEDS:
+    if len(shown) >= FEWEST_GAMES:
         # A game in which the kind is often seen weighs more.
         *drawn, weights = resample_means(np.column_stack([sums, counts]).T)
         intervals = [percentile_interval(x / weights) for x in drawn]
