@@ -59,6 +59,7 @@ build: $(STAMPS)/build
 
 # The packages of the system that a target needs: train, test, lint or fuzz.
 $(STAMPS)/system-%: tools/install_system_packages.sh
+	@$(PYTHON) -c '$(CHECK_VERSION)' 2>/dev/null || ! command -v $(PYTHON3) >/dev/null || $(PYTHON3) -c '$(CHECK_VERSION)'
 	@PYTHON3="$$([ -x $(PYTHON) ] && echo $(PYTHON) || echo $(PYTHON3))" sh tools/install_system_packages.sh $*
 	@[ -d $(STAMPS) ] || rm -rf $(CPP_BUILDS)
 	@mkdir -p $(STAMPS)
