@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--use_lstm", action="store_true")
     parser.add_argument("--unroll_length", type=int, default=80)
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--only", nargs="*", help="Names of lines.")
+    parser.add_argument("--only", nargs="*", choices=VARIANTS, help="Names of lines.")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.measure:

@@ -34,7 +34,7 @@ from torchbeast.play.game_loop import GameLoop, open_games
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages
 from torchbeast.runtime.threads import available_cores
 
-MODELS = Path(__file__).parent.parent / "models"
+AGENT = Path(__file__).parent.parent / "models" / "Pong"
 DENSITY, RADIUS = 2, 5
 HEADS = ("policy_logits", "baseline")
 
@@ -76,7 +76,7 @@ def largest_difference(outputs: Outputs, slow: np.ndarray, places: list[tuple[in
     """How far both maps are from the plain loop's scores at ``places``, as a share of its peak."""
     maps = (
         Score("policy", "policy", "logits²/2")(outputs, 0),
-        Score("value", "value", "sigma²/2")(outputs, 0),
+        Score("value", "value", "returns²/2", 0)(outputs, 0),
     )
     rows, columns = np.array(places).T
     return max(
@@ -87,13 +87,12 @@ def largest_difference(outputs: Outputs, slow: np.ndarray, places: list[tuple[in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, default=MODELS / "Pong")
     parser.add_argument("--masks", type=int, default=40, help="Timed one at a time.")
     parser.add_argument("--repeats", type=int, default=5, help="The fastest of so many counts.")
     flags = parser.parse_args()
     keep_freed_pages()
     torch.set_num_threads(1)
-    trained = read_agent(flags.model)
+    trained = read_agent(AGENT)
     agent = trained.agent
     game = agent.config.tasks[0]
     with open_games(trained, game) as envs:

@@ -270,7 +270,10 @@ def network_alone_in_a_child(arguments: list[str]) -> float:
         capture_output=True,
         text=True,
     )
-    return float(result.stdout.split()[-1])
+    speed = float(result.stdout.split()[-1])
+    if not speed:
+        sys.exit("error: this comparison is for CPUs: add --disable_cuda, or use benchmarks/gpu.py")
+    return speed
 
 
 def main() -> None:

@@ -35,8 +35,8 @@ This page lists the flags of every program with their defaults, without a few th
 - `--preset` changes some defaults; `python -m torchbeast.polybeast --preset small --help_all` lists
   those of a preset.
 - Every program also has `--help` and `--version`.
-- `python -m torchbeast.polybeast_learner` takes the flags of `polybeast`. Two of its defaults are
-  those of 2019: `--no_start_servers` and `--pipes_basename unix:/tmp/polybeast`.
+- `python -m torchbeast.polybeast_learner` takes the flags of `polybeast` but `--ray_address`. Two
+  defaults are those of 2019: `--no_start_servers` and `--pipes_basename unix:/tmp/polybeast`.
 """
 
 DEFAULT = re.compile(r"\s*\(default: (.*)\)$")

@@ -67,7 +67,7 @@ def play_games(agent: Path, count: int, game: str, policy: str) -> list[float]:
 
 
 def evaluate(agent: Path) -> Returns:
-    """Returns the games in evaluation.json. An agent that is not that one plays them first."""
+    """Returns the games in evaluation.json. An agent of other steps plays them first."""
     path = agent / "evaluation.json"
     trained = read_agent(agent)
     if path.exists():
@@ -125,9 +125,11 @@ def format_command(args: dict[str, Any], name: str) -> str:
     if not args.get("use_popart"):
         args = {flag: value for flag, value in args.items() if flag not in POPART_FLAGS}
     parts = ["python -m torchbeast.polybeast", f"--preset {preset}"]
+    left_out = (IGNORED_FLAGS - {"seed", "save_model_every_nsteps"}) | {"cores", "preset"}
     for flag, value in args.items():
-        is_said = flag in (IGNORED_FLAGS - {"seed"}) | {"cores", "preset"} or flag not in defaults
-        if not is_said and value not in (None, defaults[flag]) and value is not False:
+        if flag in left_out or flag not in defaults:
+            continue
+        if value not in (None, defaults[flag]) and value is not False:
             parts.append(f"--{flag}" if value is True else f"--{flag} {shlex.quote(str(value))}")
     return " ".join([*parts, f"--xpid {name}"])
 

@@ -264,7 +264,7 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
         "--precision",
         choices=["auto", "float32", "bfloat16"],
         default="auto",
-        help="Precision of the convolutions. auto: bfloat16 where the hardware has it, else "
+        help="Precision of the encoder. auto: bfloat16 where the hardware has it, else "
         "float32. (default: %(default)s)",
     )
     return group
