@@ -60,7 +60,10 @@ def test_a_card_has_the_command_and_the_scores(shipped, monkeypatch):
     document = {"model": "400", "seed": model_card.SEED, "games": games}
     (target / "evaluation.json").write_text(json.dumps(document))
     text = model_card.write_card(target).read_text()
-    flags = "--preset small --env Pong --seed 0 --agent_type resnet --total_steps 400"
+    flags = (
+        "--preset small --env Pong --seed 0 --save_model_every_nsteps 200 --agent_type resnet "
+        "--total_steps 400"
+    )
     assert f"python -m torchbeast.polybeast {flags}" in text
     assert "| Pong | -20.5 [-21.0, -20.0] | -20.7 | 14.6 |" in text
     assert "| -21.0 | 1 |" in text
