@@ -150,7 +150,7 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     interval = f"[low, high]: {aggregates.CONFIDENCE:.0%} bootstrap interval over"
     resamples = f"{aggregates.RESAMPLES:,} resamples"
     if has_seeds:
-        unit = max((group.unit for group in groups), key=["seeds", "runs"].index)
+        unit = "runs" if any(group.unit == "runs" for group in groups) else "seeds"
         lines.append(f"{interval} {unit}, {resamples}")
     elif len(games) >= aggregates.MIN_GAMES:
         lines.append(f"{interval} the {len(games)} games, {resamples}; seeds may differ by more")

@@ -61,7 +61,7 @@ class Table:
             raise UsageError(f"{self._path} is damaged: {name}: {error}") from error
 
 
-def resume_table(path: Path, last_step: int | None, header: str | None = None) -> int | None:
+def resume_table(path: Path, last_step: int | None, header: str | None = None) -> int:
     """Keeps the rows of a table up to a step, or renames the table.
 
     A table of another attempt, with other columns, or a damaged one is renamed.
@@ -72,26 +72,25 @@ def resume_table(path: Path, last_step: int | None, header: str | None = None) -
         header: the line of column names that the table must have; None for any.
 
     Returns:
-        The step of the last row that is kept; None if there is none.
+        The step of the last row that is kept; 0 if there is none.
     """
     try:
         text = path.read_text() if path.exists() else ""
         if not text:
-            return None
+            return 0
         rows = complete_lines(text)
         if not rows or last_step is None or header not in (None, rows[0]):
             log.info("%s is of an earlier attempt: renamed to %s", path, _rename(path).name)
-            return None
+            return 0
         # A killed run may have written half of its last row.
         width = _num_cells(rows[0])
-        kept = [r for r in rows[1:] if _num_cells(r) == width]
-        steps = [int(r.partition(",")[0]) for r in kept]
+        whole = [r for r in rows[1:] if _num_cells(r) == width]
+        kept = [(step, r) for r in whole if (step := int(r.partition(",")[0])) <= last_step]
     except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError.
         log.warning("%s is damaged (%s): renamed to %s", path, error, _rename(path).name)
-        return None
-    kept = [row for row, step in zip(kept, steps, strict=True) if step <= last_step]
-    replace_file(path, ("\n".join([rows[0], *kept]) + "\n").encode())
-    return max((step for step in steps if step <= last_step), default=None)
+        return 0
+    replace_file(path, ("\n".join([rows[0], *(row for _, row in kept)]) + "\n").encode())
+    return max((step for step, _ in kept), default=0)
 
 
 def _num_cells(row: str) -> int:

@@ -54,7 +54,7 @@ class FileWriter:
         self.path = run_files.run_path(savedir, xpid).absolute()
         self._fields = fields
         self._failed: set[str] = set()
-        self._hosts: dict[str, HostSnapshot] = {}
+        self._hosts: set[HostSnapshot] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
         with run_files.refuse_unwritable(savedir):
             self._open(last_step)
@@ -99,8 +99,8 @@ class FileWriter:
 
     def hosts(self, rows: Sequence[HostSnapshot], step: int) -> None:
         """Appends rows to hosts.csv, with the columns ``HOST_FIELDS``, if they have changed."""
-        changed = [row for row in rows if self._hosts.get(row.name) != row]
-        self._hosts.update({row.name: row for row in changed})
+        changed = [row for row in rows if row not in self._hosts]
+        self._hosts = set(rows)
         if changed:
             values = ({"step": step, **row._asdict()} for row in changed)
             self._append("hosts.csv", HOST_FIELDS, *values)

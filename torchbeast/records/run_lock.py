@@ -41,8 +41,8 @@ def lock_run(savedir: str, xpid: str) -> Iterator[None]:
     The kernel releases the lock when this process ends, however it ends. On a file system without
     locks there is none.
 
-    A directory in which nothing was written is removed in the end, unless a
-    signal ends the process.
+    A directory in which nothing was written is removed in the end, unless a signal ends the
+    process.
 
     Raises:
         UsageError: another process writes this run, or it cannot be written.

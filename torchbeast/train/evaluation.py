@@ -140,8 +140,7 @@ class AgentEvaluator:
         self._context = fork_context()
         self._timeout_s = max(HANG_S, plan.config.step_timeout_s)
         # When the last evaluation was. One that was cut off left no scores.
-        self._step: int | None = recorder.evaluated_step
-        self._seconds = 0.0
+        self._step, self._seconds = recorder.evaluated_step, 0.0
         self._reported: set[str] = set()
         self._newest: Evaluation | None = None
 
@@ -239,7 +238,6 @@ class AgentEvaluator:
         for failure in result.failures:
             self._report_once(failure, failure)
         if result.scores:
-            assert self._step is not None
             self._newest = Evaluation(self._step, result.scores)
             self._recorder.record_evaluation(self._newest, self._seconds)
 

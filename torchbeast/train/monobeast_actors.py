@@ -93,8 +93,6 @@ class ActorProcesses:
             if failure is None:
                 return
             self._pipes[index].close()
-            if self._stopped.wait(SIGNAL_S):
-                return
             end = describe_end(process.exitcode, self._config.step_timeout_s)
             game = short_name(self._config.agent.tasks[self._config.tasks[index]])
             name = f"actor {index} ({game})"
@@ -157,7 +155,7 @@ class ActorProcesses:
             if failure is None:
                 self._full.put(buffer)
                 continue
-            if self._stopped.is_set():
+            if self._stopped.wait(SIGNAL_S):
                 return None
             with self._children_lock:
                 process.kill()  # One that closed its pipe, or failed, may live on, and write.

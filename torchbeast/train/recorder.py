@@ -61,7 +61,7 @@ class Recorder:
         )
         self.path = self._writer.path
         self.evaluated_step = self._writer.evaluated_step
-        """The step of the last scores of a resumed run; None if there are none."""
+        """The step of the last scores of a resumed run; 0 if there are none."""
         self.progress = Progress(
             names,
             config.optimizer.total_steps,

@@ -117,7 +117,7 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
     for i, game in enumerate(moved):
         for j, pictures in enumerate(game):
             places = [[(place, unmixed[c]) for place, c in p.items()] for p in pictures]
-            for colour in dict.fromkeys(c for _, c in places[-1]) if places else ():
+            for colour in dict.fromkeys(c for _, c in places[-1]):
                 if colour not in found:
                     found[colour] = [[[] for _ in other] for other in games]
                 counts[colour] += 1
@@ -132,16 +132,17 @@ def find_kinds(games: Sequence[Moments]) -> Kinds:
 def find_moved(moments: Moments, median: np.ndarray) -> list[list[dict[Place, Colour]]]:
     """Returns the places in each picture of each moment but those unmoved since the one before.
 
-    Of the first moment, which has none before it, there are no pictures.
+    In the first moment, which has none before it, there are none.
     """
     result: list[list[dict[Place, Colour]]] = []
-    before: set[Place] = set()
+    before: set[Place] | None = None
     for moment in moments:
         pictures = [find_places(picture, median) for picture in moment.pictures]
-        unmoved = before & set(pictures[-1])
-        before = set(pictures[-1])
+        newest = set(pictures[-1])
+        unmoved = set().union(*pictures) if before is None else before & newest
+        before = newest
         result.append([{p: c for p, c in x.items() if p not in unmoved} for x in pictures])
-    return [[], *result[1:]] if result else []
+    return result
 
 
 def unmix(colours: Set[Colour], background: Colour) -> dict[Colour, Colour]:
