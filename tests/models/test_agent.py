@@ -143,17 +143,6 @@ def test_frames_that_hardly_change_are_not_blown_up():
     assert 255 * agent.frame_scale < 16
 
 
-def test_one_mean_for_all_games_of_an_older_checkpoint_loads():
-    config = AgentConfig(agent_type="atari", observation_shape=(2, 36, 36), tasks=SIX_TASKS)
-    state = make_agent(config).state_dict()
-    agent = make_agent(config)
-    older = {"frame_mean": torch.full((2, 36, 36), 90.0), "frame_scale": torch.tensor(0.05)}
-    agent.load_state_dict({**state, **older})
-    assert agent.frame_mean.shape == (6, 2, 36, 36)
-    assert (agent.frame_mean == 90.0).all()
-    assert (agent.frame_scale == 0.05).all()
-
-
 def test_bfloat16_is_close_to_float32():
     config = AgentConfig(observation_shape=(4, 84, 84))
     agent = make_agent(config).eval()

@@ -109,7 +109,6 @@ class Agent(nn.Module, abc.ABC):
         mean = torch.zeros(count, height, width, channels).permute(0, 3, 1, 2)
         self.register_buffer("frame_mean", mean)
         self.register_buffer("frame_scale", torch.full((count,), 1.0 / 255.0))
-        self.register_load_state_dict_pre_hook(_expand_statistics)
 
     @abc.abstractmethod
     def encode(self, frames: Tensor) -> Tensor:
@@ -295,14 +294,6 @@ class Agent(nn.Module, abc.ABC):
         """Makes a context in which layers compute in ``compute_dtype``."""
         dtype = self.compute_dtype
         return torch.autocast(device.type, dtype, enabled=dtype.itemsize == 2)
-
-
-def _expand_statistics(agent: Agent, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Earlier checkpoints have one mean and scale for all games, or for all pixels."""
-    for name in ("frame_mean", "frame_scale"):
-        key = prefix + name
-        if key in state:
-            state[key] = state[key].expand_as(getattr(agent, name))
 
 
 def conv_output_size(size: int, kernel: int, stride: int, padding: int = 0) -> int:
