@@ -32,7 +32,7 @@ game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
 OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 FIGURES := $(OBJECTS) $(patsubst %,docs/images/%.png, \
-    popart_arms popart_gradients popart_statistics report_learning report_by_steps report_by_game_steps report_filters \
+    popart_arms popart_curves popart_gradients popart_statistics report_learning report_by_steps report_by_game_steps report_filters \
     Pong_curve atari57 Pong_attention SpaceInvaders_saliency KungFuMaster_check) \
     docs/examples/kungfumaster.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
     $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif movies/Atari57PopArt.mp4
@@ -50,6 +50,9 @@ docs/images/popart_statistics.png: $(call curves,MultiTaskPopArt)
 
 docs/images/popart_arms.png: $(wildcard docs/reference/arms/*/logs.csv)
 	$(PYTHON) tools/popart_claims.py --output $@
+
+docs/images/popart_curves.png: $(wildcard docs/reference/arms/*/logs.csv)
+	$(PYTHON) tools/popart_claims.py --curves $@
 
 docs/images/popart_gradients.png: $(wildcard docs/reference/arms/*/logs.csv)
 	$(PYTHON) tools/popart_gradients.py --output $@

@@ -1,7 +1,8 @@
 """Tests the claims of docs/popart.md: ``python tools/popart_claims.py``.
 
 Reads the records in docs/reference/arms, whose names are ``ARM-sSEED`` and ``single-GAME-sSEED``.
-Prints the page's tables of scores and of tests; ``--output`` draws the scores.
+Prints the page's tables of scores and of tests; ``--output`` draws the scores at the end,
+``--curves`` their medians over training.
 """
 
 from __future__ import annotations
@@ -50,12 +51,21 @@ class Scores(NamedTuple):
     single: np.ndarray
     """Means of the agents that learned one game, ``[games]``."""
     arms: dict[str, np.ndarray]
-    """By arm, ``[seeds, games]``."""
+    """At the end, by arm, ``[seeds, games]``."""
+    training: dict[str, list[tuple[np.ndarray, np.ndarray]]]
+    """By arm, for each seed: steps ``[N]``, and scores ``[N, games]``."""
 
     def medians(self, arm: str) -> np.ndarray:
-        """Returns each seed's median over games of (score - random) / (single - random)."""
-        normalised = (self.arms[arm] - self.random) / (self.single - self.random)
-        return np.median(normalised, axis=1)
+        """Returns the median normalised score of each seed at the end."""
+        return self.normalised_median(self.arms[arm])
+
+    def normalised_median(self, scores: np.ndarray) -> np.ndarray:
+        """Computes the median over games of (score - random) / (single - random).
+
+        Args:
+            scores: ``[..., games]``.
+        """
+        return np.median((scores - self.random) / (self.single - self.random), axis=-1)
 
 
 class Claim(NamedTuple):
@@ -98,7 +108,17 @@ def read_scores(directory: Path, without: str | None = None) -> Scores:
         np.array([find_reference(game).random for game in games]),
         np.array([ends(alone[game], [game]).mean() for game in games]),
         {arm: ends(arm, games) for arm in runs if arm in ARMS},
+        {arm: [read_training(run, games) for run in runs[arm]] for arm in runs if arm in ARMS},
     )
+
+
+def read_training(run: RunRecords, games: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the steps of a run ``[N]``, and its scores ``[N, games]``, from the steps on at which
+    each game has one.
+    """
+    curves = [run.curve(game) for game in games]
+    steps = max((curve.steps for curve in curves), key=lambda steps: steps[0])
+    return steps, np.stack([np.interp(steps, c.steps, c.mean) for c in curves], axis=1)
 
 
 def judge(scores: Scores, one: str, other: str) -> Claim:
@@ -126,10 +146,12 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 def format_table(scores: Scores) -> list[str]:
     """Returns a Markdown table with a row for each game and a column for each arm.
 
-    A cell has the mean of the arm's seeds, in the last row the median of each seed.
+    A cell has the mean of the arm's seeds, in the last two rows the median of each seed, and their
+    mean.
     """
     means = [scores.arms[arm].mean(axis=0) for arm in ARMS]
-    medians = [", ".join(f"{seed:.2f}" for seed in scores.medians(arm)) for arm in ARMS]
+    medians = [scores.medians(arm) for arm in ARMS]
+    seeds = [", ".join(f"{seed:.2f}" for seed in median) for median in medians]
     rows = [
         *(
             [game, *map(format_score, values)]
@@ -137,7 +159,8 @@ def format_table(scores: Scores) -> list[str]:
                 scores.games, scores.random, *means, scores.single, strict=True
             )
         ),
-        ["median normalised score, each seed", "0", *medians, "1"],
+        ["median normalised score, each seed", "0", *seeds, "1"],
+        ["mean of the seeds", "0", *(f"{median.mean():.2f}" for median in medians), "1"],
     ]
     return [
         f"| | random | {' | '.join(f'`{arm}`' for arm in (*ARMS, 'single'))} |",
@@ -186,9 +209,34 @@ def draw(scores: Scores, path: Path) -> None:
     save_panels(figure, path)
 
 
+def draw_curves(scores: Scores, path: Path) -> None:
+    """Draws the median normalised scores over training: a thin line is a seed, a thick one their
+    mean.
+    """
+    from torchbeast.analysis.panels import PALETTE, label_x, make_panels, save_figure
+
+    colours = dict(zip(ARMS, PALETTE, strict=False))
+    figure, panels = make_panels(["Raw rewards", "Clipped rewards"], width=5.0, height=3.6)
+    for panel, rewards in zip(panels, ("raw", "clipped"), strict=True):
+        for arm in (arm for arm in ARMS if arm.startswith(rewards)):
+            seeds = [(steps, scores.normalised_median(s)) for steps, s in scores.training[arm]]
+            first, last = (f(steps[i] for steps, _ in seeds) for f, i in ((max, 0), (min, -1)))
+            grid = np.linspace(first, last, 50)
+            mean = np.mean([np.interp(grid, *seed) for seed in seeds], axis=0)
+            panel.plot(grid, mean, color=colours[arm], linewidth=2.5, label=arm)
+            for seed in seeds:
+                panel.plot(*seed, color=colours[arm], linewidth=0.8, alpha=0.5)
+        panel.set_ylabel("median normalised score")
+        label_x(panel, "steps")
+        panel.legend(loc="upper left")
+    panels[1].sharey(panels[0])
+    save_figure(figure, path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="a picture of all scores")
+    parser.add_argument("--output", type=Path, help="a picture of all scores at the end")
+    parser.add_argument("--curves", type=Path, help="a picture of the medians over training")
     parser.add_argument("--without", metavar="GAME", help="leaves this game out")
     flags = parser.parse_args()
 
@@ -196,9 +244,10 @@ def main() -> int:
         scores = read_scores(RECORDS, flags.without)
         print(*format_table(scores), "", sep="\n")
         print(*format_tests(scores), sep="\n")
-        if flags.output is not None:
-            draw(scores, flags.output)
-            print(flags.output)
+        for path, figure in ((flags.output, draw), (flags.curves, draw_curves)):
+            if path is not None:
+                figure(scores, path)
+                print(path)
 
     return run_command("popart_claims", work)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tools import popart_claims
+from torchbeast.analysis.runs import RunRecords
 from torchbeast.envs.human_scores import find_reference
 
 GAMES = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
@@ -75,6 +76,17 @@ def test_a_claim_fails_with_three_games_ahead(records):
     assert not claim.holds
 
 
+def test_training_begins_where_each_game_has_a_score(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    names = [f"mean_episode_return/{game}" for game in ("Pong", "AirRaid")]
+    rows = [("step", "seconds", *names), (1, 1, 5, ""), (2, 2, 6, 20), (4, 4, 8, 40)]
+    (run / "logs.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    steps, scores = popart_claims.read_training(RunRecords(run), ["Pong", "AirRaid"])
+    assert steps.tolist() == [2, 4]
+    assert scores.tolist() == [[6, 20], [8, 40]]
+
+
 def test_prints_scores_and_outcomes_and_draws(records, monkeypatch, capsys, tmp_path):
     records("raw-popart", 0.6, 0.7, 0.8)
     records("raw", 0.1, 0.2, 0.3)
@@ -84,11 +96,12 @@ def test_prints_scores_and_outcomes_and_draws(records, monkeypatch, capsys, tmp_
     for arm in ("clipped", "clipped-heads"):
         records(arm, 0.3, 0.4, 0.5)
     records("clipped-popart", 0.2, 0.3, 0.4)
-    picture = tmp_path / "arms.png"
+    pictures = tmp_path / "arms.png", tmp_path / "curves.png"
     monkeypatch.setattr(popart_claims, "RECORDS", tmp_path)
-    monkeypatch.setattr("sys.argv", ["popart_claims", "--output", str(picture)])
+    arguments = ["--output", str(pictures[0]), "--curves", str(pictures[1])]
+    monkeypatch.setattr("sys.argv", ["popart_claims", *arguments])
     assert popart_claims.main() == 0
     out = capsys.readouterr().out
     assert re.search(r"`raw-popart` against `raw` \| 0.50 .* \| 6 of 6 \| passes", out)
     assert re.search(r"`clipped-popart` against `clipped` \| -0.10 .* \| 0 of 6 \| fails", out)
-    assert picture.stat().st_size > 10_000
+    assert all(picture.stat().st_size > 10_000 for picture in pictures)
