@@ -55,7 +55,8 @@ def make(flags: argparse.Namespace, bfloat16: bool, channels_last: bool) -> Agen
     agent = make_agent(config)
     agent.compute_dtype = torch.bfloat16 if bfloat16 and HAS_BFLOAT16 else torch.float32
     if not channels_last:
-        agent.memory_format = torch.contiguous_format
+        encode = agent.encode
+        agent.encode = lambda x: encode(x.contiguous())  # type: ignore[assignment]
         for parameter in agent.parameters():
             parameter.data = parameter.data.contiguous()
     return agent

@@ -171,9 +171,6 @@ class ActorPool:
     def count(self) -> int:
         """Returns the number of agent steps in the rollouts enqueued so far."""
 
-    def stream_counts(self) -> list[int]:
-        """Returns the same of each stream, in the order of ``env_server_addresses``."""
-
 class Server:
     """Serves environments: every stream gets its own, made by ``env_init()``.
 

@@ -77,12 +77,7 @@ def train(flags: argparse.Namespace, signals: StopSignals) -> None:
         with find_servers(plan, run.own_seed) as servers:
             pipeline = Pipeline(plan, run, servers)
             pipeline.start()
-            run.supervise(
-                check=pipeline.check,
-                queues=pipeline.sizes,
-                stop=pipeline.close,
-                hosts=pipeline.hosts,
-            )
+            run.supervise(check=pipeline.check, queues=pipeline.sizes, stop=pipeline.close)
         run.finish()
 
 

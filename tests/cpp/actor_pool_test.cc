@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "pool_run.h"
 #include "test_environments.h"
@@ -33,17 +37,20 @@ class ActorPoolTest : public ::testing::Test {
 };
 
 TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
-  CountingServer first(directory_.Address("first"));
-  CountingServer second(directory_.Address("second"));
+  std::array<std::atomic<int>, 7> steps{};
+  std::vector<std::unique_ptr<CountingServer>> servers;
+  std::vector<StreamOptions> streams;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::string address = directory_.Address(std::to_string(i));
+    servers.push_back(std::make_unique<CountingServer>(address, [&steps, i](int) { ++steps[i]; }));
+    streams.push_back({address, i < 4 ? 2 : 1});
+  }
   ActorOptions options;
   options.num_threads = 3;
-  std::vector<StreamOptions> streams(4, {directory_.Address("first"), 2});
-  streams.resize(7, {directory_.Address("second"), 1});
   PoolRun run(streams, options);
   WaitFor([&] {
     run.Next();
-    const std::vector<int64_t> counts = run.pool.stream_counts();
-    return *std::min_element(counts.begin(), counts.end()) >= 10 * kUnrollLength;
+    return *std::min_element(steps.begin(), steps.end()) >= 20 * kUnrollLength;
   });
 #ifdef __linux__
   EXPECT_EQ(CountThreads("pool-events"), 3);

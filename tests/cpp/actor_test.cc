@@ -22,7 +22,7 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   void Start(const StreamOptions& stream) {
     options_.unroll_length = kUnrollLength;
     actor_ =
-        std::make_shared<Actor>(stream, 0, options_, this, &queue_, std::make_shared<BufferPool>());
+        std::make_shared<Actor>(stream, options_, this, &queue_, std::make_shared<BufferPool>());
     all_.push_back(actor_);
     actor_->Start();
   }

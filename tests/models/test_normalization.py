@@ -31,7 +31,7 @@ def test_kernel_is_exact_but_for_one_rounding(size, games, monkeypatch):
     calls = count_calls(monkeypatch, "normalize_frames")
     frames, mean, scale, task = make_inputs(5, games, *size)
     for by_game in (task, None):
-        result = normalize_frames(frames, mean, scale, by_game, torch.bfloat16, torch.channels_last)
+        result = normalize_frames(frames, mean, scale, by_game, torch.bfloat16)
         expected = exact(frames, mean, scale, by_game)
         torch.testing.assert_close(result.double(), expected, rtol=1 / 256, atol=1e-6)
         assert result.dtype == torch.bfloat16
@@ -47,7 +47,7 @@ def test_torch_normalizes_what_the_kernel_cannot(dtype, change, monkeypatch):
         monkeypatch.setattr(kernels, "compiled", lambda: None)
     elif change == "float frames":
         frames = frames.float()
-    result = normalize_frames(frames, mean, scale, task, dtype, torch.channels_last)
+    result = normalize_frames(frames, mean, scale, task, dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 0.1  # torch rounds the mean, too.
     torch.testing.assert_close(
         result.double(), exact(frames, mean, scale, task), rtol=0, atol=tolerance

@@ -15,7 +15,7 @@ def test_rows_up_to_the_step_stay(tmp_path):
 
 
 def test_a_comma_inside_a_cell_divides_nothing(tmp_path):
-    path = write(tmp_path / "hosts.csv", b'step,host,envs\n10,"lab, rack 2",8\n10,b,8\n20,"lab, r')
+    path = write(tmp_path / "table.csv", b'step,host,envs\n10,"lab, rack 2",8\n10,b,8\n20,"lab, r')
     content = path.read_text()
     resume_table(path, 20)
     assert path.read_text() == content.removesuffix('20,"lab, r')

@@ -17,19 +17,13 @@ from torchbeast.records.display import (
     most_interesting,
     run_parts,
 )
-from torchbeast.records.hosts import HostSnapshot
 
 GAMES = {6: SIX, 62: all_games()[:62]}
 
 
-def test_the_line_of_progress_tells_scores_hosts_and_what_holds_the_run_back(
-    make_game, make_snapshot
-):
+def test_the_line_of_progress_tells_scores_and_what_holds_the_run_back(make_game, make_snapshot):
     games = [make_game(human=0.1, evaluated_human=0.2), make_game(human=0.3, evaluated_human=0.4)]
-    hosts = (HostSnapshot("a", 4, 1200), HostSnapshot("b", 0, 20))
-    snapshot = make_snapshot(
-        *games, stalled_s=90.0, evaluation_step=2000, bottleneck="learner", hosts=hosts
-    )
+    snapshot = make_snapshot(*games, stalled_s=90.0, evaluation_step=2000, bottleneck="learner")
     assert run_parts(snapshot) == [
         "623,360 of 2,000,000 steps",
         "1413 steps/s",
@@ -38,8 +32,6 @@ def test_the_line_of_progress_tells_scores_hosts_and_what_holds_the_run_back(
         "median 20 % of human",
         "evaluated at 2.00k steps: median 30 % of human",
         "bottleneck: learner",
-        "a: 4 environments, 1.20k steps",
-        "b: away, 20 steps",
     ]
 
 

@@ -9,7 +9,6 @@ import pytest
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, file_writer, run_files
 from torchbeast.records.file_writer import FileWriter
-from torchbeast.records.hosts import HOST_FIELDS, HostSnapshot
 from torchbeast.records.scores import SCORE_FIELDS
 
 FIELDS = ["step", "loss"]
@@ -58,10 +57,7 @@ def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fie
     assert aside.read_text() == "step,loss\n10,0.5\n"
 
 
-@pytest.mark.parametrize(
-    ("table", "fields"),
-    [("logs.csv", FIELDS), ("scores.csv", SCORE_FIELDS), ("hosts.csv", HOST_FIELDS)],
-)
+@pytest.mark.parametrize(("table", "fields"), [("logs.csv", FIELDS), ("scores.csv", SCORE_FIELDS)])
 def test_a_table_of_a_resumed_run_ends_at_its_checkpoint(make, tmp_path, table, fields):
     path = tmp_path / "run" / table
     path.parent.mkdir()
@@ -69,14 +65,6 @@ def test_a_table_of_a_resumed_run_ends_at_its_checkpoint(make, tmp_path, table, 
     path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
     make(last_step=20)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "10", "20"]
-
-
-def test_a_machine_has_a_row_whenever_its_numbers_change(make, tmp_path):
-    writer = make()
-    for step, count in ((10, 5), (20, 5), (30, 6)):
-        writer.hosts([HostSnapshot("gone", 0, 3), HostSnapshot("here", 2, count)], step)
-    rows = (tmp_path / "run" / "hosts.csv").read_text().splitlines()[1:]
-    assert rows == ["10,gone,0,3", "10,here,2,5", "30,here,2,6"]
 
 
 def test_copies_of_another_attempt_are_put_aside(make, tmp_path):

@@ -49,9 +49,9 @@ def test_tensorboard_gets_what_logs_csv_gets(make_config, finished_run, monkeypa
     for step in range(50, 75):
         ended = [FinishedGame(0, float(step), 7)] if step % 2 else []
         recorder.record_step(replace(STEP, steps=step, task_steps=[10], episodes=ended))
-        recorder.update(queues, (), learner)
+        recorder.update(queues, learner)
         now[0] += 0.5
-    recorder.finish(queues, (), learner)
+    recorder.finish(queues, learner)
     recorder.close()
     steps = [step for step, values in written if "losses/entropy" in values]
     assert (steps[0], steps[-1], len(steps)) == (50, 74, 4)
@@ -74,7 +74,7 @@ def test_skipped_updates_are_named_and_learner_steps_traced(make_config, tmp_pat
     recorder.record_step(replace(STEP, task_steps=[20], fault="loss nan", skipped_updates=1))
     assert "an update that is not finite is skipped, number 1 in this run (loss nan)" in caplog.text
     for learner.learner_steps in range(8):
-        recorder.update({"learner": 0, "inference": 0}, (), learner)
+        recorder.update({"learner": 0, "inference": 0}, learner)
     recorder.close()
     assert (tmp_path / "run" / "trace.json").stat().st_size > 0
 
@@ -88,7 +88,7 @@ def test_a_resumed_run_counts_on_and_keeps_its_rows(make_config, finished_run, c
     state = resume_or_start(plan)
     recorder = Recorder(plan, state)
     learner = make_learner(plan, state, recorder.record_step, lambda: None)
-    recorder.finish({"learner": 0, "inference": 0}, (), learner)
+    recorder.finish({"learner": 0, "inference": 0}, learner)
     recorder.close()
     assert "40 of 40 steps" in capsys.readouterr().err
     assert logs.read_text() == before

@@ -102,7 +102,6 @@ class Agent(nn.Module, abc.ABC):
         self.config = config
         self.compute_dtype = torch.float32
         self.core: nn.LSTM | None = None
-        self.memory_format = torch.channels_last
         # The network's input is (frame - mean) * scale, [K, C, H, W] and [K] for K games. The means
         # are channels last in memory, like the frames.
         count, (channels, height, width) = len(config.tasks), config.observation_shape
@@ -285,7 +284,6 @@ class Agent(nn.Module, abc.ABC):
             self.frame_scale,
             None if task is None else task.flatten(),
             self.compute_dtype,
-            self.memory_format,
         )
         with self.precision(x.device):
             return self.encode(x).to(self.policy.weight.dtype)

@@ -15,8 +15,8 @@ from torch import nn
 # 2015).
 RELU_GAIN = math.sqrt(2.0)
 # With this gain the gates' inputs are as large as the LSTM's input. With twice as much the gates
-# of a ResNet's LSTM saturate and Recall (tests/recall.py) is not learned; with half as much the
-# shallow network learns it four times as slowly.
+# of a ResNet's LSTM saturate and it does not learn to remember a cue for four steps; with half as
+# much the shallow network learns this four times as slowly.
 LSTM_GAIN = 2.0
 
 

@@ -15,14 +15,10 @@ STACKED_FRAMES = 4
 
 
 def normalize_frames(
-    frames: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    task: Tensor | None,
-    dtype: torch.dtype,
-    memory_format: torch.memory_format,
+    frames: Tensor, mean: Tensor, scale: Tensor, task: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Computes ``(frames - mean) * scale`` with the mean and scale of each frame's game.
+    """Computes ``(frames - mean) * scale`` with the mean and scale of each frame's game, channels
+    last in memory.
 
     On a CPU with AVX512-BF16, stacks of four frames go through a kernel of our own if the result is
     bfloat16: one pass instead of five. It rounds once; torch rounds after each operation.
@@ -33,18 +29,12 @@ def normalize_frames(
         scale: float32 ``[K]``.
         task: each frame's game, ``[N]``; None if all are of the first.
         dtype: of the result.
-        memory_format: of the result.
     """
     kernel = kernels.compiled()
-    if (
-        kernel is not None
-        and dtype == torch.bfloat16
-        and memory_format == torch.channels_last
-        and _is_supported(frames, mean)
-    ):
+    if kernel is not None and dtype == torch.bfloat16 and _is_supported(frames, mean):
         return _by_kernel(kernel, frames, mean, scale, task)
     # Two conversions, layout first: one combined .to() is half as fast.
-    x = frames.contiguous(memory_format=memory_format).to(dtype)
+    x = frames.contiguous(memory_format=torch.channels_last).to(dtype)
     mean, scale = mean.to(dtype), scale.to(dtype)
     if task is None or len(scale) == 1:
         mean, scale = mean[0], scale[0]

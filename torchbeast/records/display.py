@@ -18,14 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.segment import ControlType, Segment, Segments
 from rich.text import Text
 
-from torchbeast.records.hosts import HostSnapshot
 from torchbeast.records.progress import GameSnapshot, Snapshot
 from torchbeast.runtime.text import counted, format_rows, human_count, human_return, human_time
 
 # A longer name is cut.
 MAX_NAME = 20
-# With more hosts only the first ones are listed.
-MAX_HOSTS = 8
 # Seconds between two tables of all games where nothing is redrawn, and their width.
 TABLE_INTERVAL_S = 60.0
 TABLE_WIDTH = 100
@@ -261,21 +258,7 @@ def run_parts(snapshot: Snapshot) -> list[str]:
         parts.append(evaluation)
     if snapshot.bottleneck is not None:
         parts.append(f"bottleneck: {snapshot.bottleneck}")
-    return [*parts, *_host_parts(snapshot.hosts)]
-
-
-def _host_parts(hosts: Sequence[HostSnapshot]) -> list[str]:
-    """Each host with its environments and steps; if they are many, those that are there."""
-    if len(hosts) > MAX_HOSTS:
-        hosts = [host for host in hosts if host.environments]
-    parts = [
-        f"{_cut(host.name)}: "
-        + (counted(host.environments, "environment") if host.environments else "away")
-        + f", {human_count(host.steps)} steps"
-        for host in hosts[:MAX_HOSTS]
-    ]
-    hidden = len(hosts) - len(parts)
-    return [*parts, f"and {counted(hidden, 'more host')}"] if hidden else parts
+    return parts
 
 
 def _cut(name: str) -> str:

@@ -12,14 +12,13 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import run_files
 from torchbeast.records.csv_tables import resume_table
-from torchbeast.records.hosts import HOST_FIELDS, HostSnapshot
 from torchbeast.records.scalars import ScalarWriter
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.runtime.text import EscapingFormatter
@@ -54,7 +53,6 @@ class FileWriter:
         self.path = run_files.run_path(savedir, xpid).absolute()
         self._fields = fields
         self._failed: set[str] = set()
-        self._hosts: set[HostSnapshot] = set()
         config = {**meta.get("args", {}), **{k: v for k, v in meta.items() if k != "args"}}
         with run_files.refuse_unwritable(savedir):
             self._open(last_step)
@@ -75,7 +73,6 @@ class FileWriter:
         self.evaluated_step = resume_table(
             self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS)
         )
-        resume_table(self.path / "hosts.csv", last_step, header=",".join(HOST_FIELDS))
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
         run_files.resume_copies(self.path, last_step)
@@ -96,14 +93,6 @@ class FileWriter:
     def score(self, row: dict[str, Any]) -> None:
         """Appends a row to scores.csv, with the columns ``SCORE_FIELDS``."""
         self._append("scores.csv", SCORE_FIELDS, row)
-
-    def hosts(self, rows: Sequence[HostSnapshot], step: int) -> None:
-        """Appends rows to hosts.csv, with the columns ``HOST_FIELDS``, if they have changed."""
-        changed = [row for row in rows if row not in self._hosts]
-        self._hosts = set(rows)
-        if changed:
-            values = ({"step": step, **row._asdict()} for row in changed)
-            self._append("hosts.csv", HOST_FIELDS, *values)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Writes scalars at agent step ``step`` for TensorBoard."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchbeast.core.stats import FinishedGame, StepStats
-from torchbeast.records.hosts import Hosts
 
 
 class GameSnapshot(NamedTuple):
@@ -74,9 +73,6 @@ class Snapshot(NamedTuple):
     games: tuple[GameSnapshot, ...]
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
-
-    hosts: Hosts = ()
-    """Machines of the environment servers; none if they are all this one."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -218,14 +214,12 @@ class Progress:
         queues: dict[str, int],
         bottleneck: str | None = None,
         popart: Sequence[tuple[float, float]] | None = None,
-        hosts: Hosts = (),
     ) -> Snapshot:
         """Says how the run stands.
 
         Args:
             bottleneck: what the run waits for, if it is known.
             popart: ``(mu, sigma)`` of each game, with PopArt.
-            hosts: machines of the environment servers; none if they are all this one.
         """
         with self._lock:
             now = self._clock()
@@ -244,7 +238,6 @@ class Progress:
                     for task in range(len(self._names))
                 ),
                 evaluation_step=self._evaluation_step,
-                hosts=hosts,
             )
 
     def summary(self) -> list[str]:

@@ -181,9 +181,6 @@ class RayServers(ServerSource):
             )
         return changes
 
-    def hosts(self) -> list[str]:
-        return list(self._hosts)
-
     def explain(self, text: str) -> str:
         for index, (address, host) in enumerate(zip(self.addresses, self._hosts, strict=True)):
             if address:

@@ -45,13 +45,6 @@ class ServerSource:
         """
         return []
 
-    def hosts(self) -> list[str]:
-        """Returns the machine that each server is on, empty for one that is not there.
-
-        An empty list if the source does not know.
-        """
-        return []
-
     def explain(self, text: str) -> str:
         """Returns an error's text with what is known of the servers whose addresses it names."""
         return text

@@ -15,7 +15,6 @@ from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
 from torchbeast.envs.games import is_custom, short_name
 from torchbeast.envs.preprocessing import PROFILES
-from torchbeast.records.hosts import Hosts
 from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import counted, python_command
 from torchbeast.train.checkpointer import Checkpointer
@@ -103,9 +102,9 @@ class RunOutputs:
         """Takes in the gradients of a step. The learner's threads call it."""
         self._recorder.record_gradients(self._learner)
 
-    def update(self, queues: dict[str, int], hosts: Hosts) -> None:
+    def update(self, queues: dict[str, int]) -> None:
         """Reports, evaluates and saves if it is time. To be called twice a second."""
-        self._recorder.update(queues, hosts, self._learner)
+        self._recorder.update(queues, self._learner)
         self._evaluator.update()
         self._checkpointer.save_if_due()
 
@@ -117,12 +116,12 @@ class RunOutputs:
             StopSignals.HINT,
         )
 
-    def save(self, queues: dict[str, int], hosts: Hosts, *, is_interrupted: bool) -> None:
+    def save(self, queues: dict[str, int], *, is_interrupted: bool) -> None:
         """Saves the run and writes its last records. The learner has ended."""
         self._saved = self._checkpointer.save()
         if is_interrupted:
             self._evaluator.close()
-        self._recorder.finish(queues, hosts, self._learner)
+        self._recorder.finish(queues, self._learner)
 
     def finish(self, is_interrupted: Callable[[], bool]) -> None:
         """Evaluates the final agent, unless the run was interrupted, and says how it ended.

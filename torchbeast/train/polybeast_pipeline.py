@@ -17,7 +17,6 @@ from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.envs import describe_environment
-from torchbeast.records.hosts import Hosts, HostSteps
 from torchbeast.runtime.devices import DeviceStream, is_gpu
 from torchbeast.runtime.workers import MAX_FAILURES
 from torchbeast.servers.sources import ServerSource
@@ -72,7 +71,6 @@ class Pipeline:
             run: its learner learns, its weights act, and its threads do the work.
         """
         self._servers = servers
-        self._hosts = HostSteps([load.num_environments for load in plan.servers])
         self._plan = plan
         self._run = run
         self._first_version = run.learner.learner_steps
@@ -102,10 +100,6 @@ class Pipeline:
         """Connects servers that came. Raises RunError if servers cannot be replaced."""
         for index, address in self._servers.changes():
             self._pool.set_address(index, address)
-
-    def hosts(self) -> Hosts:
-        """Returns what each machine has contributed; nothing if the source does not tell."""
-        return self._hosts.update(self._servers.hosts(), self._pool.stream_counts())
 
     def sizes(self) -> dict[str, int]:
         """Returns how many rollouts wait for the learner, and how many observations for

@@ -12,7 +12,6 @@ from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import human_normalized
 from torchbeast.records.display import make_display
 from torchbeast.records.file_writer import FileWriter
-from torchbeast.records.hosts import Hosts
 from torchbeast.records.metrics import episode_scalars, log_fields, log_row, snapshot_scalars
 from torchbeast.records.profiling import StepTrace, describe_gradients
 from torchbeast.records.progress import Progress, Snapshot
@@ -122,13 +121,8 @@ class Recorder:
             scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
         self._writer.scalars(scalars, step)
 
-    def update(self, queues: dict[str, int], hosts: Hosts, learner: Learner) -> None:
-        """Reports if it is time. To be called twice a second.
-
-        Args:
-            queues: sizes of the queues.
-            hosts: what each machine with environment servers has contributed.
-        """
+    def update(self, queues: dict[str, int], learner: Learner) -> None:
+        """Reports if it is time. To be called twice a second; ``queues`` has their sizes."""
         self._detector.look(queues)
         if self._trace is not None and self._trace.update(learner.learner_steps):
             log.info("Trace in %s", self.path / "trace.json")
@@ -136,7 +130,7 @@ class Recorder:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_INTERVAL_S
-        snapshot = self._take_snapshot(queues, hosts, learner)
+        snapshot = self._take_snapshot(queues, learner)
         if now >= self._next_report:
             self._report(snapshot)
             # Until the first learner step there is nothing to write: look again soon.
@@ -145,11 +139,11 @@ class Recorder:
         else:
             self._display.show(snapshot, is_report=False)
 
-    def finish(self, queues: dict[str, int], hosts: Hosts, learner: Learner) -> None:
+    def finish(self, queues: dict[str, int], learner: Learner) -> None:
         """Writes the last records and ends the display."""
         if self._trace is not None:
             self._trace.close()
-        self._report(self._take_snapshot(queues, hosts, learner))
+        self._report(self._take_snapshot(queues, learner))
         self._display.close()
 
     def record_error(self, error: BaseException) -> None:
@@ -161,13 +155,13 @@ class Recorder:
         self._display.close()
         self._writer.close()
 
-    def _take_snapshot(self, queues: dict[str, int], hosts: Hosts, learner: Learner) -> Snapshot:
+    def _take_snapshot(self, queues: dict[str, int], learner: Learner) -> Snapshot:
         popart = None
         if self._has_popart:
             layer = learner.agent.baseline
             with learner.without_update():
                 popart = list(zip(layer.mu.tolist(), layer.sigma.tolist(), strict=True))
-        return self.progress.snapshot(queues, self._detector.find(), popart, hosts)
+        return self.progress.snapshot(queues, self._detector.find(), popart)
 
     def _report(self, snapshot: Snapshot) -> None:
         """Shows a snapshot, and writes it unless its step was written before."""
@@ -176,7 +170,6 @@ class Recorder:
             return
         self._logged_step = snapshot.steps
         self._writer.log(log_row(snapshot))
-        self._writer.hosts(snapshot.hosts, snapshot.steps)
         ended = episode_scalars(self.progress.take_ended(), self._names)
         self._writer.scalars({**snapshot_scalars(snapshot), **ended}, snapshot.steps)
 

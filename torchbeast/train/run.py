@@ -18,7 +18,6 @@ from torchbeast.cli.command import SIGNAL_ERRORS
 from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
-from torchbeast.records.hosts import Hosts
 from torchbeast.runtime.precision import keep_freed_pages, use_whole_float32
 from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import typed_line
@@ -134,14 +133,12 @@ class TrainingRun:
         check: Callable[[], None],
         queues: Callable[[], dict[str, int]],
         stop: Callable[[], None],
-        hosts: Callable[[], Hosts] = lambda: (),
     ) -> None:
         """Reports and saves until all steps are done, a signal comes or something fails.
 
         Args:
             check: called twice a second; what it raises ends the run.
             queues: sizes of the queues, for the records.
-            hosts: what each machine with environment servers has contributed, for the records.
 
         Raises the first error of any thread, unless it came beside a signal.
         """
@@ -152,16 +149,16 @@ class TrainingRun:
                 if self._signals.received is not None:  # Servers may have got it, too.
                     break
                 check()
-                self._outputs.update(queues(), hosts())
+                self._outputs.update(queues())
         finally:
             if self._signals.received is not None:
                 self._outputs.announce_stop(self._signals.received)
-            last = queues(), hosts()
+            last = queues()
             self._make_last_step()
             self.learner.close()
             stop()
             self.threads.join(JOIN_TIMEOUT_S)
-            self._save(*last)
+            self._save(last)
         if self.threads.error is not None and self._signals.received is None:
             raise self._find_reason(self.threads.error)
 
@@ -178,11 +175,11 @@ class TrainingRun:
         if self.learner.is_stopped and self._signals.received is None:
             raise RunError("another rank stopped the run")
 
-    def _save(self, queues: dict[str, int], hosts: Hosts) -> None:
+    def _save(self, queues: dict[str, int]) -> None:
         """Saves the run. What fails then does not hide the error that ended the run."""
         ended_by = self.threads.error or sys.exc_info()[1]
         try:
-            self._outputs.save(queues, hosts, is_interrupted=self._is_interrupted())
+            self._outputs.save(queues, is_interrupted=self._is_interrupted())
         except Exception as error:
             if ended_by is None:
                 raise

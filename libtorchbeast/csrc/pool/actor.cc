@@ -33,10 +33,9 @@ const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
 
 }  // namespace
 
-Actor::Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
+Actor::Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
              grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers)
-    : index_(index),
-      options_(options),
+    : options_(options),
       listener_(listener),
       queue_(queue),
       buffers_(std::move(buffers)),

@@ -52,12 +52,10 @@ class Actor final : public std::enable_shared_from_this<Actor> {
     virtual void Log(LogLevel level, const std::string& message) = 0;
   };
 
-  // `index`: of the stream among those of its pool. `listener` and `queue` must outlive the actor's
-  // operations.
-  Actor(StreamOptions stream, size_t index, const ActorOptions& options, Listener* listener,
+  // `listener` and `queue` must outlive the actor's operations.
+  Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
         grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
 
-  size_t index() const { return index_; }
   // When the server last answered a step; the clock's epoch before the first one.
   Clock::time_point last_progress() const { return Clock::time_point(Clock::duration(progress_)); }
   // Begins to connect.
@@ -108,7 +106,6 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   // Reports the exception that is being handled.
   void Fail() TB_REQUIRES(mutex_);
 
-  const size_t index_;
   const ActorOptions& options_;
   Listener* const listener_;
   grpc::CompletionQueue* const queue_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -27,8 +26,7 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
     : options_(std::move(options)),
       learner_queue_(std::move(learner_queue)),
       inference_batcher_(std::move(inference_batcher)),
-      log_(std::move(log)),
-      stream_counts_(streams.size()) {
+      log_(std::move(log)) {
   if (streams.empty()) throw std::invalid_argument("No environment server addresses");
   if (options_.num_threads < 1) throw std::invalid_argument("num_threads must be >= 1");
   if (inference_batcher_->options().batch_dim != 1) {
@@ -51,7 +49,7 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
   Actor::Listener* const listener = this;
   for (size_t i = 0; i < streams.size(); ++i) {
     const size_t thread = i % num_threads;
-    actors_.push_back(std::make_shared<Actor>(std::move(streams[i]), i, options_, listener,
+    actors_.push_back(std::make_shared<Actor>(std::move(streams[i]), options_, listener,
                                               completion_queues_[thread].get(), buffers[thread]));
   }
 }
@@ -69,14 +67,6 @@ void ActorPool::SetAddress(size_t stream, const std::string& address) {
                             std::to_string(actors_.size()));
   }
   actors_[stream]->SetAddress(address);
-}
-
-int64_t ActorPool::count() const {
-  return std::accumulate(stream_counts_.begin(), stream_counts_.end(), int64_t{0});
-}
-
-std::vector<int64_t> ActorPool::stream_counts() const {
-  return {stream_counts_.begin(), stream_counts_.end()};
 }
 
 bool ActorPool::IsOver() const {
@@ -182,7 +172,7 @@ void ActorPool::DeliveryLoop() {
       }
       for (TensorNest& rollout : delivery.second) {
         learner_queue_->Enqueue(std::move(rollout), check_stopped);
-        stream_counts_[delivery.first->index()] += options_.unroll_length;
+        count_ += options_.unroll_length;
       }
       if (auto submission = delivery.first->OnDelivered()) {
         std::vector<Actor::Submission> submissions;

@@ -43,9 +43,7 @@ class ActorPool final : private Actor::Listener {
   // std::invalid_argument for an address that the constructor would refuse.
   void SetAddress(size_t stream, const std::string& address);
   // Agent steps handed to the learner so far, all environments together.
-  int64_t count() const;
-  // The same of each stream, in their order.
-  std::vector<int64_t> stream_counts() const;
+  int64_t count() const { return count_; }
 
  private:
   void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) override
@@ -76,7 +74,7 @@ class ActorPool final : private Actor::Listener {
   std::vector<std::unique_ptr<grpc::CompletionQueue>> completion_queues_;
   // By stream.
   std::vector<std::shared_ptr<Actor>> actors_;
-  std::vector<std::atomic<int64_t>> stream_counts_;
+  std::atomic<int64_t> count_{0};
   std::atomic<bool> stopped_{false};
 
   Mutex mutex_;

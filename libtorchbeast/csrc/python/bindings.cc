@@ -170,8 +170,7 @@ void BindActorPool(nb::module_& m) {
       .def(
           "run", [](ActorPool& pool) { pool.Run(CheckSignals); }, NoGil())
       .def("set_address", &ActorPool::SetAddress, nb::arg("stream"), nb::arg("address"), NoGil())
-      .def("count", &ActorPool::count)
-      .def("stream_counts", &ActorPool::stream_counts);
+      .def("count", &ActorPool::count);
 }
 
 void BindServer(nb::module_& m) {
