@@ -1,7 +1,8 @@
 import pytest
+import torch
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.ranks import VARIABLES, read_ranks
+from torchbeast.runtime.ranks import OWN_ERRORS, VARIABLES, Ranks, read_ranks
 
 
 @pytest.fixture
@@ -45,3 +46,13 @@ def test_a_rank_without_the_other_variables_is_refused(torchrun, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(UsageError, match="MASTER_ADDR, MASTER_PORT, WORLD_SIZE are not: start"):
         read_ranks()
+
+
+@pytest.mark.parametrize("kind", OWN_ERRORS)
+def test_an_error_of_this_ranks_device_is_not_blamed_on_another_rank(kind, monkeypatch):
+    def fail(_):
+        raise kind("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch, "cat", fail)
+    with pytest.raises(kind, match="illegal memory access"):
+        Ranks(count=2).all_reduce([torch.zeros(1)])

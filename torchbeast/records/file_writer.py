@@ -12,7 +12,7 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,9 @@ class FileWriter:
         """Appends a row to logs.csv; missing columns stay empty."""
         self._append("logs.csv", self._fields, row)
 
-    def score(self, row: dict[str, Any]) -> None:
-        """Appends a row to scores.csv, with the columns ``SCORE_FIELDS``."""
-        self._append("scores.csv", SCORE_FIELDS, row)
+    def scores(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Appends the rows of one evaluation to scores.csv, with the columns ``SCORE_FIELDS``."""
+        self._append("scores.csv", SCORE_FIELDS, *rows)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Writes scalars at agent step ``step`` for TensorBoard."""

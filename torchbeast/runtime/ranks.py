@@ -32,7 +32,9 @@ log = logging.getLogger("torchbeast")
 # How long a rank waits for another one before the run ends: longer than one waits for its servers.
 TIMEOUT = timedelta(minutes=20)
 # Between two looks whether the ranks have exchanged what they had to.
-POLL_S = 1e-4
+POLL_S = 1e-3
+# Of this rank alone. torch 2.7 has no AcceleratorError.
+OWN_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 # What torchrun tells each process, and what Ranks calls it.
 VARIABLES = {
     "RANK": "index",
@@ -234,7 +236,7 @@ def _finish(work: Any) -> None:
 def _named_errors() -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError:
+    except OWN_ERRORS:
         raise
     except RuntimeError as error:  # From torch.distributed, or from gloo below it.
         raise RunError(

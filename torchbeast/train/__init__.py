@@ -33,9 +33,10 @@ def open_run(plan: RunPlan) -> Iterator[RunPlan]:
     """
     output = plan.config.output
     with contextlib.ExitStack() as stack:
+        # First, so that the others see it at once if the first rank is refused the directory.
+        stack.enter_context(join_ranks(plan.ranks, plan.devices.learner))
         if plan.ranks.is_first:
             if output.xpid is None:
                 plan = plan._replace(xpid=reserve_name(output.savedir, plan.xpid))
             stack.enter_context(lock_run(output.savedir, plan.xpid))
-        stack.enter_context(join_ranks(plan.ranks, plan.devices.learner))
         yield plan

@@ -98,8 +98,11 @@ class Recorder:
         Args:
             seconds: how long the agent was trained.
         """
+        run = {"step": evaluation.step, "seconds": f"{seconds:.1f}"}
+        rows = ({**run, "game": short_name(s.env), **s._asdict()} for s in evaluation.scores)
+        self._writer.scores({name: row[name] for name in SCORE_FIELDS} for row in rows)
         for score in evaluation.scores:
-            self._record_score(evaluation.step, seconds, score)
+            self._writer.scalars(_score_scalars(score), evaluation.step)
         for policy in POLICIES:
             normalized = normalize(evaluation.select(policy))
             if normalized is not None:
@@ -111,15 +114,6 @@ class Recorder:
         means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
         returns = tuple(means.get(game) for game in self._games)
         self.progress.record_evaluation(evaluation.step, returns)
-
-    def _record_score(self, step: int, seconds: float, score: GameScore) -> None:
-        name = short_name(score.env)
-        values = {"step": step, "seconds": f"{seconds:.1f}", "game": name, **score._asdict()}
-        self._writer.score({field: values[field] for field in SCORE_FIELDS})
-        scalars = {f"eval/{score.policy}/episodic_return/{name}": score.mean}
-        if score.human_normalized is not None:
-            scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
-        self._writer.scalars(scalars, step)
 
     def update(self, queues: dict[str, int], learner: Learner) -> None:
         """Reports if it is time. To be called twice a second; ``queues`` has their sizes."""
@@ -172,6 +166,14 @@ class Recorder:
         self._writer.log(log_row(snapshot))
         ended = episode_scalars(self.progress.take_ended(), self._names)
         self._writer.scalars({**snapshot_scalars(snapshot), **ended}, snapshot.steps)
+
+
+def _score_scalars(score: GameScore) -> dict[str, float]:
+    name = short_name(score.env)
+    scalars = {f"eval/{score.policy}/episodic_return/{name}": score.mean}
+    if score.human_normalized is not None:
+        scalars[f"eval/{score.policy}/human_normalized/{name}"] = score.human_normalized
+    return scalars
 
 
 def _warn_of_skipped(stats: StepStats) -> None:
