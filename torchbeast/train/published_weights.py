@@ -26,8 +26,7 @@ class PublishedWeights:
         # On a GPU publish() returns before the copy is complete: readers wait for these events.
         self._copied: list[Any] = [None] * len(self._copies)
         self._newest = 0
-        self._lock = threading.Lock()
-        self._published = threading.Condition(self._lock)
+        self._published = threading.Condition()
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Any, int]]:
@@ -35,7 +34,7 @@ class PublishedWeights:
 
         On a GPU kernels that read the copy must have ended at the block's end.
         """
-        with self._lock:
+        with self._published:
             index = self._newest
             self._readers[index] += 1
         try:
@@ -43,20 +42,20 @@ class PublishedWeights:
             wait_event(self._copied[index], copy)
             yield copy, self._versions[index]
         finally:
-            with self._lock:
+            with self._published:
                 self._readers[index] -= 1
 
     @torch.no_grad()
     def publish(self, agent: Any, version: int) -> None:
         """Makes the weights of ``agent`` the newest. One thread at a time."""
-        with self._lock:
+        with self._published:
             index = next(i for i, n in enumerate(self._readers) if n == 0 and i != self._newest)
         targets = self._copies[index].state_dict()
         for name, value in agent.state_dict().items():
             targets[name].copy_(value)
         # On the copy's GPU, which may be another one: its stream has to wait for the agent's.
         copied = record_event(self._copies[index])
-        with self._lock:
+        with self._published:
             self._copied[index] = copied
             self._versions[index] = version
             self._newest = index
@@ -64,7 +63,7 @@ class PublishedWeights:
 
     def wait_for(self, version: int, timeout: float) -> bool:
         """Waits until ``version`` or a later one is published; False after ``timeout`` seconds."""
-        with self._lock:
+        with self._published:
             return self._published.wait_for(
                 lambda: self._versions[self._newest] >= version, timeout
             )
