@@ -24,9 +24,12 @@ class BatchGate(Generic[Part]):
     """
 
     def __init__(self, batch_size: int, join: Callable[[Part, Part], Part]) -> None:
-        """``batch_size``: rollouts in a batch. ``join``: adds up two parts."""
+        """``batch_size``: rollouts in a batch; all parts have the same number of them, a divisor.
+        ``join``: adds up two parts.
+        """
         self._batch_size = batch_size
         self._join = join
+        # Re-entrant: what is called inside update() may use without_update().
         self._turn = threading.Condition()
         self._admitted = 0  # Rollouts of the current batch.
         self._delivered = 0

@@ -37,7 +37,7 @@ class Part(NamedTuple):
     """The gradients of all parameters, in their order."""
     stats: PartStats
     target_sums: TargetSums | None
-    """With PopArt."""
+    """Sums of the value targets of each game; None without PopArt."""
 
 
 def join(a: Part, b: Part) -> Part:
@@ -49,19 +49,19 @@ def join(a: Part, b: Part) -> Part:
     return Part(a.gradients, join_parts(a.stats, b.stats), sums)
 
 
-def sum_over_ranks(part: Part, ranks: Ranks, flag: bool) -> tuple[Part, bool]:
+def sum_over_ranks(part: Part, ranks: Ranks, stop: bool) -> tuple[Part, bool]:
     """Adds up the batches of all ranks, in place. All get the same bits.
 
     Every rank must call it with a batch of as many rollouts, of the same agent. Returns the sum,
-    and whether any rank raised its flag.
+    and whether any rank wants to stop.
     """
     if ranks.count == 1:
-        return part, flag
-    flags = torch.tensor([float(flag)], dtype=torch.float64, device=part.stats.ends.device)
+        return part, stop
+    stops = torch.tensor([float(stop)], dtype=torch.float64, device=part.stats.ends.device)
     *sums, ends = part.stats
-    ranks.all_reduce([*part.gradients, *sums, *(part.target_sums or ()), flags])
+    ranks.all_reduce([*part.gradients, *sums, *(part.target_sums or ()), stops])
     stats = PartStats._make([*sums, torch.cat(ranks.all_gather(ends), dim=1)])
-    return part._replace(stats=stats), bool(flags.item())
+    return part._replace(stats=stats), bool(stops.item())
 
 
 class Learner:
@@ -84,7 +84,8 @@ class Learner:
             optimizer: the optimizer, and when its learning rate reaches 0.
             batch_size: rollouts in a batch of this process.
             on_step: is told about every step.
-            on_gradients: is called before gradients are applied.
+            on_gradients: is called when ``parameter.grad`` has the gradients of the batches of all
+                ranks, before they are clipped.
             ranks: the processes that learn together, each from its own batch. Their agents must be
                 equal. By default there is only this process.
         """
@@ -94,8 +95,8 @@ class Learner:
         self.task_steps = [0] * len(agent.config.tasks)
         self.skipped_updates = 0
         self._skipped_in_a_row = 0
-        self._loss = loss
-        self._config = optimizer
+        self._loss_config = loss
+        self._optimizer_config = optimizer
         self._on_step = on_step
         self._on_gradients = on_gradients
         self._ranks = ranks or Ranks()
@@ -114,9 +115,10 @@ class Learner:
         initial_state: Any,
         policy_version: Tensor | None = None,
     ) -> None:
-        """Learns from rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
+        """Learns from a part of a batch: rollouts, leaves ``[T + 1, B, ...]``; thread-safe.
 
-        Blocks while other threads learn from a whole batch.
+        Every call has as many rollouts, a divisor of the number in a batch. Blocks while other
+        threads learn from a whole batch.
 
         Args:
             actor: what the policy that acted computed.
@@ -129,7 +131,7 @@ class Learner:
         """
         num_rollouts, num_tasks = env.done.shape[1], len(self.task_steps)
         with self._gate.part(num_rollouts):  # Nobody changes the weights here.
-            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss)
+            losses = rollout_losses(self.agent, env, actor, initial_state, self._loss_config)
             part = Part(
                 self._gradients(losses),
                 collect_part(losses, env, policy_version, self.learner_steps, num_tasks),
@@ -156,7 +158,7 @@ class Learner:
         the activations of the whole batch in memory.
         """
         # A parameter that the loss does not use, as in a custom agent, has the gradient 0.
-        gradients = _own(
+        gradients = _unshare(
             torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
         )
         popart, moments = self._popart, losses.moments
@@ -174,8 +176,9 @@ class Learner:
         if self._popart is not None and batch.target_sums is not None:
             moved = self._popart.moved(batch.target_sums)
         norm = torch.nn.utils.get_total_norm(batch.gradients)
-        stats = read_stats(batch.stats, norm, self._loss)  # Waits for the device.
-        learning_rate = self._config.learning_rate * (1.0 - self.steps / self._config.total_steps)
+        stats = read_stats(batch.stats, norm, self._loss_config)  # Waits for the device.
+        optimizer = self._optimizer_config
+        learning_rate = optimizer.learning_rate * (1.0 - self.steps / optimizer.total_steps)
         fault = None
         # A gradient that is not finite would spread to all weights: all are clipped together.
         if math.isfinite(stats.total_loss) and math.isfinite(stats.grad_norm):
@@ -210,7 +213,7 @@ class Learner:
             parameter.grad = gradient
         self._on_gradients()
         torch.nn.utils.clip_grads_with_norm_(
-            self._parameters, self._config.grad_norm_clipping, norm
+            self._parameters, self._optimizer_config.grad_norm_clipping, norm
         )
         popart = self._popart
         if popart is not None and moved is not None and popart.moves_first:
@@ -241,7 +244,7 @@ class Learner:
     @property
     def is_over(self) -> bool:
         """Whether there is nothing more to learn: all steps are done, or a rank stopped the run."""
-        return self.is_stopped or self.steps >= self._config.total_steps
+        return self.is_stopped or self.steps >= self._optimizer_config.total_steps
 
     def request_stop(self) -> None:
         """Makes all ranks stop after the same step, the next one that they make together."""
@@ -300,7 +303,7 @@ class Learner:
             self._gate.close()
 
 
-def _own(gradients: Sequence[Tensor]) -> list[Tensor]:
+def _unshare(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Returns gradients that share no memory, because they are changed in place: autograd returns
     one tensor for two parameters that are only added together.
     """

@@ -34,7 +34,7 @@ class Losses(NamedTuple):
     """The value target in units of return."""
 
     task: Tensor
-    """int64"""
+    """int64: the game of the transition."""
 
     is_step: Tensor
     """bool: false where the transition leads from a truncated episode's final row to the next
@@ -72,6 +72,7 @@ def rollout_losses(
     Args:
         env: leaves ``[T + 1, B, ...]``.
         actor: of the policy that acted, likewise; its row t chose the action that led to row t.
+            Only its actions and logits are read.
         initial_state: the recurrent state before the first row.
     """
     # No sampling: the learner needs no actions, and inference threads share the random numbers.
@@ -92,7 +93,8 @@ def rollout_losses(
     is_final_tm1 = env.truncated[:-1] & ~env.done[:-1]
     is_after_failure_t = env.truncated[1:] & env.done[1:]
     is_step = ~(is_final_tm1 | is_after_failure_t)
-    # A row whose return is its own value has that value as target: earlier steps bootstrap from it.
+    # Where there is no step the next row is done: its discount is 0. With the row's own value as
+    # its reward, its value target is that value, and the step before it bootstraps from it.
     r_t = torch.where(is_step, reward_t, v_tm1)
 
     vs, advantages, *_ = vtrace.from_logits(

@@ -168,6 +168,10 @@ def pop(weight: Tensor, bias: Tensor, old: Moments, new: Moments) -> tuple[Tenso
 class PopArtLayer(nn.Module):
     """A linear layer of one value head per task with PopArt.
 
+    A learner step calls ``forward``; with V-trace's targets ``sum_own_targets``,
+    ``loss_moments`` and ``normalize``; after the backward pass ``rescale_gradients``; and with the
+    sums of the whole batch ``moved`` and ``adopt``.
+
     Buffers: the fields of :class:`Moments`. Parameters and arithmetic are float64, too: with
     statistics of 1e5 and outputs of 1, float32 would lose in the bias what ``pop`` promises to
     preserve. The layer is small.
@@ -192,7 +196,8 @@ class PopArtLayer(nn.Module):
             input_features: ``F``.
             output_features: ``K``.
             beta: step size of the statistics.
-            beta_per: what moves them by ``beta``: "target" or "batch"; see :func:`step_size`.
+            beta_per: what moves them by ``beta``, "target" or "batch" (see :func:`step_size`), and
+                when (see :attr:`moves_first`).
             sigma_floor: lowest sigma, as a share of the mean magnitude of the task's rewards; 0
                 where the sums of targets come without rewards.
         """

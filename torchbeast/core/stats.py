@@ -25,9 +25,14 @@ class StepStats:
     """One learner step: the numbers of its batch, and how far the run is."""
 
     total_loss: float
+    """Sum over the batch of what the gradient is of; the next three are its terms."""
+
     pg_loss: float
     baseline_loss: float
+    """``value_loss`` with its weight, summed."""
+
     entropy_loss: float
+    """Minus the entropy with its weight, summed."""
 
     value_loss: float
     """Half the squared error of the normalised values; mean per agent step, without weight."""
@@ -66,15 +71,19 @@ class PartStats(NamedTuple):
     the device.
     """
 
+    total_loss: Tensor
     pg_loss: Tensor
+
     value_loss: Tensor
+    """Without weight."""
+
     policy_lag: Tensor
 
     task_steps: Tensor
-    """``[K]``"""
+    """``[G]``, of G games."""
 
     task_entropy: Tensor
-    """``[K]``"""
+    """``[G]``"""
 
     ends: Tensor
     """``[4, N]``: of each row, whether a game ended there, and the fields of ``FinishedGame``. Of
@@ -102,6 +111,7 @@ def collect_part(
         lag = (version - policy_version[1:].to(torch.float64)) * losses.is_step
     ends = (env.game_over, env.task, env.episode_return, env.episode_step)
     return PartStats(
+        total_loss=losses.total.detach().to(torch.float64),
         pg_loss=losses.pg_loss.sum().to(torch.float64),
         value_loss=losses.value_loss.sum().to(torch.float64),
         policy_lag=lag.sum().to(torch.float64),
@@ -130,14 +140,13 @@ def read_stats(part: PartStats, norm: Tensor, loss: LossConfig) -> StepStats:
     task_steps = [int(steps) for steps in batch.task_steps.tolist()]
     entropies = batch.task_entropy.tolist()
     num_steps = max(sum(task_steps), 1)
-    pg_loss, value_loss = batch.pg_loss.item(), batch.value_loss.item()
-    baseline, entropy = loss.baseline_cost * value_loss, -loss.entropy_cost * sum(entropies)
+    value_loss = batch.value_loss.item()
     ended = batch.ends[:, batch.ends[0] > 0].T.tolist()
     return StepStats(
-        total_loss=pg_loss + baseline + entropy,
-        pg_loss=pg_loss,
-        baseline_loss=baseline,
-        entropy_loss=entropy,
+        total_loss=batch.total_loss.item(),
+        pg_loss=batch.pg_loss.item(),
+        baseline_loss=loss.baseline_cost * value_loss,
+        entropy_loss=-loss.entropy_cost * sum(entropies),
         value_loss=value_loss / num_steps,
         entropy=sum(entropies) / num_steps,
         policy_lag=batch.policy_lag.item() / num_steps,

@@ -112,8 +112,8 @@ class Between:
         return self.low <= value <= self.high
 
 
-# The second argument says what a file may contain. For numbers: the values; for texts and tuples: a
-# tuple has the values, a range has the lengths. torchbeast/records/validation.py checks it.
+# The second argument says what a checkpoint may contain (checked in records/validation.py): for
+# numbers a range or Between of the values; for texts and tuples the values, or a range of lengths.
 Count = Annotated[int, range(2**63)]
 Name = Annotated[str, range(1, 201)]
 Fraction = Annotated[float, Between(0.0, 1.0)]
@@ -145,8 +145,10 @@ class AgentConfig(NamedTuple):
     use_popart: bool = False
     # Without PopArt: "one" value head for all games, or one of each "game".
     value_heads: Annotated[str, ("one", "game")] = "one"
+    # PopArt's rules, which its layer needs: they may change when a run is resumed.
     beta: Fraction = 0.00001
-    # What --beta is the step size of: a "target", or all targets of a "batch".
+    # "target": each value target moves the statistics by beta, and the loss is normalised by the
+    # moved ones. "batch": all targets of a batch together, after the optimizer, as in 2019.
     beta_per: Annotated[str, ("target", "batch")] = "target"
     # Lowest sigma of a game, as a share of the mean magnitude of its rewards.
     sigma_floor: Fraction = 0.1
@@ -176,10 +178,11 @@ class LossConfig(NamedTuple):
 
 
 class OptimizerConfig(NamedTuple):
-    """RMSProp with IMPALA's constants; the learning rate falls linearly to 0 over ``total_steps``.
+    """RMSProp with TorchBeast's constants.
 
-    It is torch's: ``epsilon`` is added to the root of the mean square, which starts at 0. IMPALA
-    used TensorFlow's, with ``epsilon`` under the root and a start at 1.
+    The learning rate falls linearly to 0 over ``total_steps``. RMSProp is torch's: ``epsilon`` is
+    added to the root of the mean square, which starts at 0. IMPALA used TensorFlow's, with
+    ``epsilon`` under the root and a start at 1.
     """
 
     learning_rate: float = 0.00048

@@ -67,7 +67,7 @@ def from_logits(
     mu: Tensor | None = None,
     sigma: Tensor | None = None,
 ) -> VTraceFromLogitsReturns:
-    """Computes V-trace for softmax policies.
+    """Computes V-trace for softmax policies, with c-bar = 1 and lambda = 1.
 
     Args:
         behavior_policy_logits: ``[T, B, A]``, of the policy that acted.
@@ -78,7 +78,7 @@ def from_logits(
         values: ``[T, B, ...]``, in units of return.
         bootstrap_value: ``[B, ...]``, the value after the last step.
         clip_rho_threshold: rho-bar; None for no clipping.
-        clip_pg_rho_threshold: rho-bar of the policy gradient; None for no clipping.
+        clip_pg_rho_threshold: rho-bar in the policy gradient (section 4.2); None for no clipping.
         normalized_values: ``values`` in PopArt's units: ``(values - mu) / sigma``.
         mu: PopArt's mean, broadcastable to ``values``.
         sigma: PopArt's standard deviation, likewise.

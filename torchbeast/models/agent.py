@@ -102,7 +102,7 @@ class Agent(nn.Module, abc.ABC):
         self.config = config
         self.compute_dtype = torch.float32
         self.core: nn.LSTM | None = None
-        # The network's input is (frame - mean) * scale, [K, C, H, W] and [K] for K games. The means
+        # The network's input is (frame - mean) * scale, [G, C, H, W] and [G] for G games. The means
         # are channels last in memory, like the frames.
         count, (channels, height, width) = len(config.tasks), config.observation_shape
         mean = torch.zeros(count, height, width, channels).permute(0, 3, 1, 2)
@@ -142,7 +142,7 @@ class Agent(nn.Module, abc.ABC):
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
     def scale_initial_weights(self) -> None:
-        """Makes a new network's weights better to begin with than PyTorch's own.
+        """Sets initial weights: those of the policy to a tenth, an LSTM's input weights orthogonal.
 
         Subclasses add their encoder's (:func:`torchbeast.models.initialisation.orthogonal_`).
         """
@@ -154,7 +154,9 @@ class Agent(nn.Module, abc.ABC):
                 orthogonal_weight_(getattr(self.core, f"weight_ih_l{layer}"), LSTM_GAIN)
 
     def set_frame_statistics(self, mean: Tensor, std: Tensor) -> None:
-        """Feeds frames as ``(x - mean) / std`` from now on, ``[K, C, H, W]`` and ``[K]``.
+        """Feeds frames as ``(x - mean) / std`` from now on.
+
+        Of G games ``mean`` is ``[G, C, H, W]`` and ``std`` is ``[G]``.
 
         ``std`` is taken for at least ``SMALLEST_FRAME_STD``: what random play never showed, say
         another room, would else be dozens of standard deviations.

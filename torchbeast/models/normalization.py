@@ -25,8 +25,8 @@ def normalize_frames(
 
     Args:
         frames: ``[N, C, H, W]``, uint8 or a floating-point type.
-        mean: float32 ``[K, C, H, W]`` for K games, channels last in memory.
-        scale: float32 ``[K]``.
+        mean: float32 ``[G, C, H, W]`` for G games, channels last in memory.
+        scale: float32 ``[G]``.
         task: each frame's game, ``[N]``; None if all are of the first.
         dtype: of the result.
     """

@@ -252,7 +252,7 @@ def _fill_buffers(
         for buffer in _receive_buffers(pipe):
             rollout = buffers[buffer]
             version = weights.copy_to(agent)
-            # Row 0 is the last of the rollout before.
+            # Row 0 is the last of the rollout before. Nobody reads its policy_version.
             for saved, value in zip(rollout.initial_state, state, strict=True):
                 saved.copy_(value)
             for t in range(buffers.num_rows):

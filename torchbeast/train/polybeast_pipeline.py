@@ -179,17 +179,17 @@ def inference_loop(
     batcher: Any,
     weights: PublishedWeights,
     device: torch.device,
-    wanted: Callable[[], int],
+    required_version: Callable[[], int],
 ) -> None:
     """Runs an inference thread, which answers batches until the batcher is closed.
 
-    ``wanted``: the version of the weights that must be there before a batch is answered.
+    ``required_version``: the version of the weights that must be there before a batch is answered.
     """
     # The environments wait for its answers: the learner's long kernels must not go first.
     stream = DeviceStream(device, urgent=True)
     with stream.active(), torch.inference_mode():
         for batch in batcher:
-            while not weights.wait_for(wanted(), timeout=0.1):
+            while not weights.wait_for(required_version(), timeout=0.1):
                 if batcher.is_closed():
                     return
             fields, state = batch.get_inputs()
@@ -198,7 +198,7 @@ def inference_loop(
             versions = torch.empty(env_output.reward.shape, dtype=torch.int64)
             env_output, state = stream.upload((env_output, state))
             with weights.reading() as (agent, version):
-                agent_output, state = stream.download(agent(env_output, state))
+                agent_output, state = stream.download(agent(env_output, state, sample=True))
             batch.set_outputs(((*agent_output, versions.fill_(version)), state))
 
 

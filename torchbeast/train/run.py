@@ -82,7 +82,7 @@ class TrainingRun:
             state = resume_or_start(plan)
             self._outputs = RunOutputs(plan, state)
         else:
-            contents = ranks.broadcast(None)
+            contents = ranks.broadcast(None)  # Of the first rank, from _make_learner.
             check_recipe(contents["recipe"], recipe(plan.config))
             state = RunState(contents["seed"], contents)
             self._outputs = NoOutputs()

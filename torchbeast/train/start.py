@@ -32,7 +32,8 @@ from torchbeast.train.plan import RunPlan
 
 log = logging.getLogger("torchbeast")
 
-# Fields of an agent that may change while a run is stopped; the last one is the checkpoint's.
+# Fields of an agent that may change while a run is stopped: PopArt's rules. The last one is always
+# the checkpoint's.
 MAY_CHANGE = ("beta", "beta_per", "sigma_floor", "clip_reward_input")
 # What initialises a new agent.
 INITIAL = ("init_from", "fixed_input_scale", "torch_initial_weights", "unit_statistics")
