@@ -3,11 +3,13 @@
 import importlib
 import re
 import shlex
+import textwrap
 
 import pytest
 
 from tests.conftest import ROOT
 from tools import flag_reference
+from torchbeast.records.metrics import log_fields
 
 PAGES = [
     path
@@ -66,3 +68,20 @@ def test_the_flag_reference_is_as_new_as_the_parsers():
     assert flag_reference.PAGE.read_text() == flag_reference.format_page(), (
         "run python tools/flag_reference.py"
     )
+
+
+def test_the_page_of_runs_has_the_columns_of_logs_csv():
+    rows = re.findall(r"^\| (`.*`) \|", (ROOT / "docs" / "runs.md").read_text(), re.MULTILINE)
+    columns = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    for field in log_fields(["GAME", "OTHER"], use_popart=True):
+        assert field in columns or field.endswith("/OTHER"), field
+
+
+def test_the_code_of_the_page_of_the_api_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "api.md").read_text()
+    blocks = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", page, re.MULTILINE)
+    assert len(blocks) == 4
+    for block in blocks:
+        short = block.replace("num_frames=100", "num_frames=1").replace("range(100)", "range(3)")
+        exec(textwrap.dedent(short), {})

@@ -111,7 +111,6 @@ def test_training_commands_run(start, savedir):
     with_popart = next(words for words in trainings if "--use_popart" in words)
     (single,) = (c for c in COMMANDS if c.startswith("python -m torchbeast.monobeast "))
     for module, words in (
-        ("polybeast", trainings[0]),
         ("polybeast", with_popart),
         ("monobeast", shlex.split(single)[3:]),
     ):

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import signal
 
@@ -8,7 +9,6 @@ import torch
 from PIL import Image
 
 from tests import checkpoints
-from tests.interrupting import Interrupt
 from torchbeast import saliency
 from torchbeast.analysis.saliency import Explainer, drawing
 from torchbeast.models import AgentConfig, make_agent
@@ -69,11 +69,11 @@ def test_shows_every_agent_and_every_frame_format(make_run, tmp_path, config, sh
 def test_ctrl_c_saves_the_frames_until_then(make_run, tmp_path, monkeypatch, capsys):
     def interrupt(explainer, **options):
         for step in watch(explainer, **options):
-            if step.step == 6:
-                send_interrupt()
+            if step.step == 6 and not sent:
+                sent.append(os.kill(os.getpid(), signal.SIGINT))
             yield step
 
-    send_interrupt = Interrupt()
+    sent = []
     watch = Explainer.watch
     monkeypatch.setattr(Explainer, "watch", interrupt)
     for name in ("mine", "other"):

@@ -95,7 +95,7 @@ def test_a_signal_before_there_is_something_to_save_ends_the_process(tmp_path, s
     assert run(tmp_path, f"exec('send({int(signum)})')", "time.sleep(30)") == (-signum, "")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_there_is_something_to_save_only_sets_a_flag(tmp_path, signum):
     code, err = run(
         tmp_path,

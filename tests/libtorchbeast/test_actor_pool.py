@@ -3,9 +3,7 @@
 import asyncio
 import multiprocessing
 import os
-import signal
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -264,15 +262,6 @@ def test_a_socket_is_not_connected_to_before_it_is_there(start_server, tmp_path)
     with Pool([f"unix:{tmp_path}/late"]) as pool:
         start_server(task=1, name="late")
         wait_for_task(pool, 1)
-
-
-def test_a_pool_closes_while_its_server_is_stopped(start_server):
-    address, process = start_server()
-    with Pool([address]) as pool:
-        next(pool.queue)
-        os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(0.1)
-        pool.close()
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,17 @@ def save(path, **contents):
 
 
 @pytest.mark.parametrize("xpid", ["run", "run/model.tar", "{}/run"])
-def test_an_agent_is_found_by_name_or_path(tmp_path, monkeypatch, xpid):
+def test_an_agent_is_found_by_name_or_path(tmp_path, xpid):
     config = save(tmp_path / "run" / "model.tar")
     flags = TrainedAgentConfig(str(tmp_path), xpid.format(tmp_path), None, None)
     found = load_trained(flags)
     assert found.xpid == "run"
     assert found.directory == tmp_path / "run"
     assert found.agent.config == config
+
+
+def test_a_path_goes_before_a_name_in_the_directory_of_runs(tmp_path, monkeypatch):
+    save(tmp_path / "run" / "model.tar")
     monkeypatch.chdir(tmp_path)
     flags = TrainedAgentConfig("elsewhere", "run/model.tar", None, None)
     found = load_trained(flags)

@@ -54,22 +54,11 @@ def test_initial_weights_are_scaled_unless_those_of_torch_are_asked_for(make_con
     assert not torch.equal(scaled.conv1.weight, left.conv1.weight)
 
 
-@pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])
-def test_an_agent_of_the_same_games_is_taken_whole(make_config, save_agent, caplog, agent_type):
+def test_an_agent_of_the_same_games_is_taken_whole(make_config, save_agent, caplog):
     caplog.set_level("INFO")
-    source = save_agent(
-        agent_type=agent_type,
-        measured=True,
-        use_popart=True,
-        num_actions=18,
-        tasks=(PONG, BREAKOUT),
-    )
-    agent = begin_run(
-        make_config(
-            f"--env={PONG},{BREAKOUT}", "--use_popart", "--init_from=trained",
-            f"--agent_type={agent_type}",
-        )
-    )  # fmt: skip
+    source = save_agent(measured=True, use_popart=True, num_actions=18, tasks=(PONG, BREAKOUT))
+    config = make_config(f"--env={PONG},{BREAKOUT}", "--use_popart", "--init_from=trained")
+    agent = begin_run(config)
     for name, value in source.state_dict().items():
         assert torch.equal(agent.state_dict()[name], value), name
     assert "trained/model.tar: the whole agent" in caplog.text

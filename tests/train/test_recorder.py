@@ -1,5 +1,7 @@
 import json
+import sys
 import time
+import types
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,6 +24,17 @@ def test_meta_json_has_all_flags_and_what_was_made_of_them(make_config, tmp_path
     assert (meta["xpid"], meta["seed"], meta["tasks"]) == ("run", 9, ["Mock"])
     assert meta["num_actions"] == 4
     assert meta["threads"]["learner_threads"] == 1
+
+
+def test_weights_and_biases_is_told_of_the_run(make_config, monkeypatch):
+    started = []
+    wandb = types.SimpleNamespace(
+        init=lambda **options: started.append(options), Settings=dict, finish=lambda: None
+    )
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    Recorder(make_plan(make_config("--logger=wandb")), RunState(seed=9)).close()
+    (options,) = started
+    assert (options["name"], options["config"]["batch_size"]) == ("run", 2)
 
 
 def test_a_finished_run_that_is_started_again_keeps_its_meta_json(make_config, finished_run):

@@ -139,7 +139,7 @@ def test_a_run_that_learned_from_wrong_pictures_is_not_resumed(make_config, fini
         resume_or_start(plan)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"args": 3}', '{"args": {"env": 5}}'])
+@pytest.mark.parametrize("text", ["{", '{"args": {"env": 5}}'])
 def test_a_damaged_meta_json_is_told_and_the_run_resumes(make_config, finished_run, caplog, text):
     (finished_run / "meta.json").write_text(text)
     state = resume_or_start(make_plan(make_config("--total_steps=80")))
@@ -188,11 +188,10 @@ def make_like_2019(contents):
 
 
 DAMAGE = {
-    "weights missing": remove("model_state_dict", "policy.weight"),
     "weights of another shape": put(torch.zeros(3), "model_state_dict", "policy.bias"),
-    "weights that are not finite": put(
-        torch.full((4,), math.nan), "model_state_dict", "policy.bias"
-    ),
+    "averages that are not finite": lambda contents: contents["optimizer_state_dict"]["state"][0][
+        "square_avg"
+    ].fill_(math.inf),
     "agent": put(7, "agent"),
     "steps": put(1.5, "steps"),
     "task_steps": put([1, 2], "task_steps"),
