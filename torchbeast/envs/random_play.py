@@ -43,7 +43,7 @@ class GameStatistics(NamedTuple):
     """The spread of all pixels around the mean picture."""
 
     return_mean: float
-    """Mean of the discounted returns; 0 where all are equal. Those of the last steps are cut off."""
+    """Mean of the discounted returns; 0 where all are equal. The last ones are cut off."""
 
     return_std: float
     """Their standard deviation; 1 where all are equal."""
