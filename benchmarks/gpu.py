@@ -135,7 +135,7 @@ def learner_alone(case: Case, device: torch.device, seconds: float) -> float:
     while time.monotonic() - start < seconds:
         learner.learn(env, actor, state)
     if device.type != "cpu":
-        torch.accelerator.synchronize()
+        torch.cuda.synchronize()
     return (learner.steps - steps) / (time.monotonic() - start)
 
 
@@ -193,7 +193,7 @@ def main() -> None:
     device, seconds = flags.device, flags.seconds
     on_cpu = ["--disable_cuda"]
     here = on_cpu if device.type == "cpu" else []
-    if device.type != "cpu" and not torch.accelerator.is_available():
+    if device.type != "cpu" and not torch.cuda.is_available():
         parser.exit(2, f"gpu: error: torch {torch.__version__} sees no GPU here\n")
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     print(f"{name}, {available_cores()} cores, torch {torch.__version__}\n")

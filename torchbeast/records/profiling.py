@@ -7,8 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchbeast.runtime.devices import find_gpu_type
-
 STATISTICS = ("norm", "mean", "std", "max_abs")
 
 
@@ -66,12 +64,7 @@ class StepTrace:
         if self._done or steps < self._skipped:
             return False
         if self._profiler is None:
-            activities = [torch.profiler.ProfilerActivity.CPU]
-            gpu = find_gpu_type()
-            if gpu is not None:
-                activities.append(getattr(torch.profiler.ProfilerActivity, gpu.upper()))
             self._profiler = torch.profiler.profile(
-                activities=activities,
                 experimental_config=torch._C._profiler._ExperimentalConfig(
                     profile_all_threads=True
                 ),

@@ -1,7 +1,7 @@
 """Where networks run, and how tensors get there and back.
 
-GPUs are those that PyTorch calls ``cuda`` (NVIDIA's, and AMD's with ROCm) and ``xpu`` (Intel's).
-Apple's ``mps`` is not among them: it has no float64, which PopArt's moments need.
+GPUs are those that PyTorch calls ``cuda``: NVIDIA's, and AMD's with ROCm. Apple's ``mps`` and some
+of Intel's have no float64, which statistics need.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from typing import Any, NamedTuple
 import torch
 
 from torchbeast.core.types import UsageError
-
-# Their modules, torch.cuda and torch.xpu, have the same streams and events.
-GPU_TYPES = ("cuda", "xpu")
 
 
 class Devices(NamedTuple):
@@ -32,13 +29,13 @@ class Devices(NamedTuple):
 
 
 def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -> Devices:
-    """Chooses the first visible GPU to learn and the second to act; one GPU does both, else the
-    CPU.
+    """Chooses the first GPU that ``CUDA_VISIBLE_DEVICES`` shows to learn, and the second to act.
 
-    ``CUDA_VISIBLE_DEVICES`` says which are visible (``ZE_AFFINITY_MASK`` for Intel's).
+    A GPU of another model does not act: it may be much slower, or lack bfloat16. Then, as with one
+    GPU, the first does both. Without a GPU the CPU does.
 
     Args:
-        disable_cuda: whether the CPU is used in any case, whatever the GPU.
+        disable_cuda: whether the CPU is used in any case.
         index: of this process among those of this machine that learn together. Each learns on a
             separate GPU, and acts on one that is left, else on the same.
         count: of these processes.
@@ -46,30 +43,18 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
     Raises:
         UsageError: there are fewer GPUs than processes.
     """
-    gpu = None if disable_cuda else find_gpu_type()
-    if gpu is None:
+    if disable_cuda or not torch.cuda.is_available():
         return Devices(torch.device("cpu"), torch.device("cpu"))
-    gpus = torch.accelerator.device_count()
+    gpus = torch.cuda.device_count()
     if count > gpus:  # NCCL refuses two ranks on one GPU.
         raise UsageError(
-            f"{count} ranks on this machine need as many GPUs, and it has {gpus}: start fewer, or "
-            "train with --disable_cuda"
+            f"{count} ranks on this machine need as many GPUs, and it has {gpus} (each rank has to "
+            "see all of them): start fewer, or train with --disable_cuda"
         )
-    inference = index + count if index + count < gpus else index
-    return Devices(torch.device(gpu, index), torch.device(gpu, inference))
-
-
-def find_gpu_type() -> str | None:
-    """Returns PyTorch's name for this machine's GPUs, one of ``GPU_TYPES``; None without any."""
-    if not torch.accelerator.is_available():
-        return None
-    device = torch.accelerator.current_accelerator()
-    return device.type if device is not None and device.type in GPU_TYPES else None
-
-
-def is_gpu(device: torch.device) -> bool:
-    """Returns whether kernels run on a device's streams, beside this thread."""
-    return device.type in GPU_TYPES
+    name, inference = torch.cuda.get_device_name, index + count
+    if inference >= gpus or name(inference) != name(index):
+        inference = index
+    return Devices(torch.device("cuda", index), torch.device("cuda", inference))
 
 
 class DeviceStream:
@@ -79,27 +64,30 @@ class DeviceStream:
     """
 
     def __init__(self, device: torch.device, *, urgent: bool = False) -> None:
-        """``urgent``: whether its kernels go before those that wait on other streams."""
+        """``urgent``: whether its kernels go before those that wait on other streams.
+
+        Only the thread that makes it may use it.
+        """
         self._device = device
-        self._module = torch.get_device_module(device) if is_gpu(device) else None
         self._stream: Any = None
-        if self._module is not None:
-            self._stream = self._module.Stream(device, priority=-1 if urgent else 0)
+        if device.type == "cuda":
+            # Else the thread's device is the first GPU, and the end of each use of the stream makes
+            # a CUDA context there.
+            torch.cuda.set_device(device)
+            self._stream = torch.cuda.Stream(device, priority=-1 if urgent else 0)
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Makes a context in which kernels run on this stream, too."""
-        if self._module is None:
-            return contextlib.nullcontext()
-        return self._module.stream(self._stream)
+        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def upload(self, tensors: Any) -> Any:
         """Copies nested tuples of tensors to the device.
 
         When it returns, the originals may be reused. Without a GPU it returns the originals.
         """
-        if self._module is None:
+        if self._stream is None:
             return tensors
-        consumer = self._module.current_stream(self._device)
+        consumer = torch.cuda.current_stream(self._device)
         with self.active():
             moved = map_tensors(lambda t: t.to(self._device, non_blocking=True), tensors)
         # Whoever recycles a pinned buffer does not know about copies under way. Only this thread
@@ -115,7 +103,7 @@ class DeviceStream:
 
         They are complete.
         """
-        if self._module is None:
+        if self._stream is None:
             return tensors
         with self.active():
             moved = map_tensors(lambda t: t.to("cpu", non_blocking=True), tensors)
@@ -130,11 +118,10 @@ def record_event(module: torch.nn.Module) -> Any:
         An event for :func:`wait_event`; None on the CPU.
     """
     device = _device_of(module)
-    if not is_gpu(device):
+    if device.type == "cpu":
         return None
-    gpu = torch.get_device_module(device)
-    event = gpu.Event()
-    event.record(gpu.current_stream(device))
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
     return event
 
 
@@ -145,8 +132,7 @@ def wait_event(event: Any, module: torch.nn.Module) -> None:
         module: its device's current stream waits.
     """
     if event is not None:
-        device = _device_of(module)
-        torch.get_device_module(device).current_stream(device).wait_event(event)
+        torch.cuda.current_stream(_device_of(module)).wait_event(event)
 
 
 def _device_of(module: torch.nn.Module) -> torch.device:

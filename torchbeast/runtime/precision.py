@@ -51,8 +51,6 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
 def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    if device.type == "xpu":
-        return torch.xpu.is_bf16_supported(including_emulation=False)
     if device.type == "cpu" and sys.platform == "linux":
         try:
             with open("/proc/cpuinfo") as file:

@@ -28,7 +28,7 @@ from torchbeast.runtime.allocation import (
     default_num_servers,
     divide,
 )
-from torchbeast.runtime.devices import Devices, choose_devices, is_gpu
+from torchbeast.runtime.devices import Devices, choose_devices
 from torchbeast.runtime.ranks import Ranks, read_ranks
 from torchbeast.runtime.threads import ThreadPlan, available_cores
 from torchbeast.train.config import TrainingConfig
@@ -222,7 +222,7 @@ def _describe_agent(config: TrainingConfig, agent_type: type[Agent], spec: EnvSp
 def _plan_threads(
     config: TrainingConfig, agent_type: type[Agent], devices: Devices, cores: int
 ) -> ThreadPlan:
-    gpu = is_gpu(devices.learner)
+    gpu = devices.learner.type == "cuda"
     # On a CPU several learner threads, each on a part of the batch, beat one thread that splits its
     # operations over the cores; more than there are rollouts in a batch would only hold rollouts
     # that grow older. A GPU wants whole batches, and a second thread that copies the next one

@@ -17,7 +17,7 @@ from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.core.types import AgentOutput, EnvOutput, RunError
 from torchbeast.envs import describe_environment
-from torchbeast.runtime.devices import DeviceStream, is_gpu
+from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.workers import MAX_FAILURES
 from torchbeast.servers.sources import ServerSource
 from torchbeast.train.plan import RunPlan
@@ -137,7 +137,7 @@ class Pipeline:
             minimum_batch_size=self._run.rollouts_at_once,
             maximum_batch_size=self._run.rollouts_at_once,
             maximum_queue_size=self._plan.config.learner_queue_size,
-            allocator=_allocate_pinned if is_gpu(self._plan.devices.learner) else None,
+            allocator=_allocate_pinned if self._plan.devices.learner.type == "cuda" else None,
         )
 
     def _make_pool(self) -> Any:
