@@ -18,6 +18,10 @@ import nanobind
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from torchbeast.runtime.threads import available_cores
+
 MISSING_TOOLS = (
     "{} not found. PolyBeast needs gRPC's C++ library and compiler plug-in; install, for example,\n"
     "  Debian, Ubuntu:  sudo apt-get install g++ python3-dev pkg-config libgrpc++-dev "
@@ -25,7 +29,8 @@ MISSING_TOOLS = (
     "  Fedora:          sudo dnf install gcc-c++ python3-devel pkgconf-pkg-config grpc-devel "
     "grpc-plugins protobuf-devel protobuf-compiler\n"
     "  macOS:           brew install grpc protobuf pkgconf\n"
-    "  conda:           conda install -c conda-forge cxx-compiler pkg-config libgrpc libprotobuf\n"
+    "  conda:           conda install -c conda-forge cxx-compiler pkg-config libgrpc libprotobuf "
+    "zlib\n"
     "or leave PolyBeast out with TORCHBEAST_PURE_PYTHON=1."
 )
 PROTO = Path("libtorchbeast/proto/rpcenv.proto")
@@ -49,7 +54,8 @@ def pkg_config(option: str) -> list[str]:
     command = [find_tool("pkg-config"), option, "grpc++", "protobuf"]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
-        sys.exit("error: " + MISSING_TOOLS.format("grpc++ (by pkg-config)"))
+        missing = MISSING_TOOLS.format("grpc++ (by pkg-config)")
+        sys.exit(f"error: {missing}\n{result.stderr.strip()}")
     return shlex.split(result.stdout)
 
 
@@ -59,9 +65,6 @@ def compile_in_parallel(compiler: Any, total: int) -> None:
     In a terminal a line that changes says how many of ``total`` are done.
     """
     compile_one_by_one = compiler.compile
-    # Those of a job on a shared machine, where the system tells.
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count()
     done = 0
 
     def show() -> None:
@@ -71,7 +74,7 @@ def compile_in_parallel(compiler: Any, total: int) -> None:
 
     def compile_all(sources: list[str], *args: Any, **kwargs: Any) -> list[str]:
         nonlocal done
-        with ThreadPoolExecutor(cores) as pool:
+        with ThreadPoolExecutor(available_cores()) as pool:
             objects = [pool.submit(compile_one_by_one, [s], *args, **kwargs) for s in sources]
             for compiled in as_completed(objects):
                 if error := compiled.exception():

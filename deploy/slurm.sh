@@ -33,6 +33,6 @@ trap 'wait "$training"' TERM
 # Not all versions of srun take the number of cores from sbatch.
 srun --cpus-per-task "$SLURM_CPUS_PER_TASK" torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 1 --max-restarts 3 \
     --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:$port" \
-    -m torchbeast.polybeast --xpid "$SLURM_JOB_NAME" --savedir "$SAVEDIR" "$@" &
+    -m torchbeast.polybeast --xpid "$SLURM_JOB_NAME" --savedir "$SAVEDIR" --cores "$SLURM_CPUS_PER_TASK" "$@" &
 training=$!
 wait "$training"

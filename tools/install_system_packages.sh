@@ -79,7 +79,8 @@ if may_install apt-get; then
     announce
     apt="$root env DEBIAN_FRONTEND=noninteractive apt-get"  # sudo drops what is exported.
     # shellcheck disable=SC2046  # One word per package.
-    { $apt update -qq && $apt install -y -qq --no-install-recommends $(packages 2); } >/dev/null || true
+    # Where one source cannot be reached, the lists of the others will do.
+    { $apt update -qq; $apt install -y -qq --no-install-recommends $(packages 2); } >/dev/null || true
 elif may_install dnf; then
     announce
     # shellcheck disable=SC2046

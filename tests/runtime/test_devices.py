@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from torchbeast.core.types import UsageError
+from torchbeast.runtime import devices
 from torchbeast.runtime.devices import Devices, DeviceStream, choose_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -28,6 +29,16 @@ def test_each_rank_learns_on_a_gpu_of_its_own(monkeypatch, gpus, expected):
     pretend(monkeypatch, *["A"] * gpus)
     ranks = [choose_devices(index=index, count=2) for index in range(2)]
     assert [(d.learner.index, d.inference.index) for d in ranks] == expected
+
+
+def test_a_torch_without_cuda_beside_a_gpu_is_told(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(devices, "NVIDIA", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    choose_devices(disable_cuda=True)
+    assert not caplog.text
+    choose_devices()
+    assert "The GPU is not used: this torch" in caplog.text
 
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch):

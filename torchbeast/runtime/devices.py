@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from torchbeast.core.types import UsageError
+
+log = logging.getLogger("torchbeast")
+
+# What NVIDIA's driver makes on Linux.
+NVIDIA = "/dev/nvidiactl"
 
 
 class Devices(NamedTuple):
@@ -44,6 +51,8 @@ def choose_devices(disable_cuda: bool = False, index: int = 0, count: int = 1) -
         UsageError: there are fewer GPUs than processes.
     """
     if disable_cuda or not torch.cuda.is_available():
+        if not disable_cuda and torch.version.cuda is None and os.path.exists(NVIDIA):
+            log.warning("The GPU is not used: this torch %s has no CUDA", torch.__version__)
         return Devices(torch.device("cpu"), torch.device("cpu"))
     gpus = torch.cuda.device_count()
     if count > gpus:  # NCCL refuses two ranks on one GPU.
