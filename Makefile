@@ -17,7 +17,7 @@ SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name 
 # compiled in parallel all the same.
 .NOTPARALLEL:
 
-.PHONY: train test test-cluster build lint docs docs-serve figures format sanitize fuzz models wheel fresh clean help
+.PHONY: train test test-cluster build lint docs docs-serve figures format sanitize fuzz models wheel fresh clean distclean help
 
 help:
 	@echo "make train     train an agent (ARGS=\"--env six ...\")"
@@ -34,7 +34,7 @@ help:
 	@echo "make models    train the agents of models/models.toml, one after the other (ARGS=\"Pong\")"
 	@echo "make wheel     build a wheel that needs no compiler, into dist/ (WITH=python3.13)"
 	@echo "make fresh     try train and test on bare Debian 12 and 13 (needs root)"
-	@echo "make clean     remove everything that the above made"
+	@echo "make clean     remove what was built; make distclean removes .venv, too"
 
 train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
@@ -181,5 +181,8 @@ fresh:
 	sh tools/try_fresh.sh bookworm trixie
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info nest/*.so libtorchbeast/*.so tests/cpp/build .mypy_cache .pytest_cache .ruff_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf build dist *.egg-info nest/*.so libtorchbeast/*.so tests/cpp/build .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path "./.venv/*" -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

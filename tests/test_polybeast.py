@@ -29,8 +29,9 @@ def test_trains_pong(start, tmp_path):
     ).finish()
     assert code == 0, err
     run = tmp_path / "run"
+    assert "--preset small is for two cores" in err
     assert "400 steps; run in" in out
-    assert "No game finished: Pong" in out
+    assert "No full game finished yet: Pong" in out
     assert read_logs(run)[-1]["step"] == "400"
     assert (tmp_path / "latest").resolve() == run.resolve()
     assert list(run.glob("events.out.tfevents.*"))

@@ -28,6 +28,14 @@ ARMS = (
     *("clipped", "clipped-heads", "clipped-popart"),
     *("raw", "raw-heads", "raw-popart", "raw-fixed", "raw-unit"),
 )
+# By the end of an arm's name: what it is, and its colour in figures of one kind of rewards.
+KINDS = {
+    "": ("one value head", "#D55E00"),
+    "heads": ("a value head for each game", "#CC79A7"),
+    "popart": ("PopArt", "#0072B2"),
+    "fixed": ("a fixed scale for each game", "#000000"),
+    "unit": ("PopArt, statistics from 0 and 1", "#56B4E9"),
+}
 # With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
 # a scale for each game that does not adapt; then PopArt from a scale of 1, and that scale for ever.
 CLAIMS = (
@@ -213,9 +221,8 @@ def draw_curves(scores: Scores, path: Path) -> None:
     """Draws the median normalised scores over training: a thin line is a seed, a thick one their
     mean.
     """
-    from torchbeast.analysis.panels import PALETTE, label_x, make_panels, save_figure
+    from torchbeast.analysis.panels import label_x, make_panels, save_figure
 
-    colours = dict(zip(ARMS, PALETTE, strict=False))
     figure, panels = make_panels(["Raw rewards", "Clipped rewards"], width=5.0, height=3.6)
     for panel, rewards in zip(panels, ("raw", "clipped"), strict=True):
         for arm in (arm for arm in ARMS if arm.startswith(rewards)):
@@ -223,9 +230,10 @@ def draw_curves(scores: Scores, path: Path) -> None:
             first, last = (f(steps[i] for steps, _ in seeds) for f, i in ((max, 0), (min, -1)))
             grid = np.linspace(first, last, 50)
             mean = np.mean([np.interp(grid, *seed) for seed in seeds], axis=0)
-            panel.plot(grid, mean, color=colours[arm], linewidth=2.5, label=arm)
+            kind, colour = KINDS[arm.partition("-")[2]]
+            panel.plot(grid, mean, color=colour, linewidth=2.5, label=f"{arm}: {kind}")
             for seed in seeds:
-                panel.plot(*seed, color=colours[arm], linewidth=0.8, alpha=0.5)
+                panel.plot(*seed, color=colour, linewidth=0.8, alpha=0.5)
         panel.set_ylabel("median normalised score")
         label_x(panel, "steps")
         panel.legend(loc="upper left")

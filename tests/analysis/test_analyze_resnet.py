@@ -179,7 +179,7 @@ def test_the_filters_of_two_checkpoints_are_compared_one_by_one(directory, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--load_path=/nowhere"], "/nowhere is no directory"),
+        (["--load_path=/nowhere"], "/nowhere is not a directory"),
         (["--mode=filter_comp_plot", "--load_path=/nowhere"], "run --mode filter_comp first"),
         (["--models=Pong"], "--models wants name=directory"),
         (["--load_path={}", "--models=Pong=Pong,B=Nope"], "--models: B: there is no checkpoint in"),

@@ -97,7 +97,7 @@ def test_an_evaluation_after_the_last_row_of_logs_counts(savedir, capsys):
 
 def test_wrong_input_is_one_line(savedir, tmp_path, assert_misuse):
     runs = [savedir / "popart-1", savedir / "clipped"]
-    assert_misuse(compare.main, [tmp_path / "none"], "is no run")
+    assert_misuse(compare.main, [tmp_path / "none"], "is not a run")
     assert_misuse(compare.main, [*runs, "--summary"], "--summary needs --output")
     assert_misuse(compare.main, [*runs, "--table=scores.csv"], "No scores.csv in popart-1")
     other = write_run(tmp_path / "other", [(1, 1, 1, 1)])

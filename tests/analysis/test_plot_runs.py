@@ -83,6 +83,6 @@ def test_returns_of_lives_are_made_those_of_games(tmp_path):
 
 def test_wrong_input_is_one_line_and_exit_code_2(savedir, tmp_path, assert_misuse):
     (tmp_path / "empty").mkdir()
-    assert_misuse(plot_runs.main, [tmp_path / "empty"], "is no run: it has no logs.csv")
-    assert_misuse(plot_runs.main, [tmp_path / "none"], "is no run: it is no directory")
+    assert_misuse(plot_runs.main, [tmp_path / "empty"], "is not a run: it has no logs.csv")
+    assert_misuse(plot_runs.main, [tmp_path / "none"], "is not a run: no such directory")
     assert_misuse(plot_runs.main, [savedir, "--games=Breakout"], "Breakout")

@@ -88,7 +88,7 @@ def test_a_resumed_run_continues_its_counts(make, make_stats):
     assert snapshot.seconds == 1000.0
     assert second.summary() == [
         "Pong: mean return 3.00 over the last 3 full games",
-        "No game finished: Breakout",
+        "No full game finished yet: Breakout",
     ]
 
 

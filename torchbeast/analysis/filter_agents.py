@@ -68,7 +68,7 @@ def find_agents(directory: Path, models: str | None = None) -> list[RunAgent]:
         places = [(name, directory / Path(path).expanduser()) for name, _, path in named]
     else:
         if not directory.is_dir():
-            raise UsageError(f"{directory} is no directory")
+            raise UsageError(f"{directory} is not a directory")
         places = [
             (p.name, p)
             for p in sorted(directory.iterdir())

@@ -56,7 +56,7 @@ class RunRecords:
         try:
             self._logs = Table(path / "logs.csv")
         except OSError as error:
-            raise UsageError(f"{path} is no run: {error.strerror}") from error
+            raise UsageError(f"{path} is not a run: {error.strerror}") from error
         if not self._logs.rows or "step" not in self._logs.fields:
             raise NoRecordsError(f"{path / 'logs.csv'} has no records yet")
 
@@ -192,8 +192,9 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             continue
         inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if p.parent.name != LATEST]
         if not inside:
-            what = "has no logs.csv, and contains no run" if path.is_dir() else "is no directory"
-            raise UsageError(f"{path} is no run: it {what}")
+            missing = "it has no logs.csv, and contains no run"
+            reason = missing if path.is_dir() else "no such directory"
+            raise UsageError(f"{path} is not a run: {reason}")
         directories += inside
     # A run may be named twice, as itself and by its directory.
     runs, missing = [], []

@@ -52,7 +52,10 @@ class Parser(argparse.ArgumentParser):
         if shown is not None:
             self.add_argument("--help_all", action=_Help, help="Show all flags.")
         self.add_argument(
-            "--version", action="version", version=f"TorchBeast PopArt {torchbeast.__version__}"
+            "--version",
+            action="version",
+            version=f"TorchBeast PopArt {torchbeast.__version__}",
+            help="Show the version.",
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -80,9 +80,16 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="Start with the weights of a trained agent: a run, a shipped agent, or the path of a "
         "model.tar, also of 2019. Ignored where a run resumes. (default: a new agent)",
     )
-    # What --preset 2019 sets.
-    for name in ("--fixed_input_scale", "--torch_initial_weights"):
-        add(name, action="store_true", help=argparse.SUPPRESS)
+    add(
+        "--fixed_input_scale",
+        action="store_true",
+        help="The network's input is x / 255, as in 2019, not centred and scaled for each game.",
+    )
+    add(
+        "--torch_initial_weights",
+        action="store_true",
+        help="Keep PyTorch's initial weights, as in 2019.",
+    )
 
 
 def add_learner_flags(parser: argparse.ArgumentParser) -> None:
@@ -134,9 +141,15 @@ def add_learner_flags(parser: argparse.ArgumentParser) -> None:
         "--beta",
         type=fraction,
         default=AGENT.beta,
-        help="PopArt's step size, per value target. (default: %(default)s)",
+        help="PopArt's step size. (default: %(default)s)",
     )
-    add("--beta_per", choices=["target", "batch"], default=AGENT.beta_per, help=argparse.SUPPRESS)
+    add(
+        "--beta_per",
+        choices=["target", "batch"],
+        default=AGENT.beta_per,
+        help="target: each value target moves PopArt's statistics by --beta, before the update. "
+        "batch: all targets of a batch together, after it, as in 2019. (default: %(default)s)",
+    )
     add(
         "--sigma_floor",
         type=fraction,

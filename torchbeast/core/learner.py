@@ -105,6 +105,11 @@ class Learner:
         """Whether a rank asked all ranks to stop, and all of them have made their last step."""
         self._parameters = [p for p in agent.parameters() if p.requires_grad]
         self._popart = agent.baseline if isinstance(agent.baseline, PopArtLayer) else None
+        # Where weight and bias of PopArt's head are among the parameters.
+        head = () if self._popart is None else (self._popart.weight, self._popart.bias)
+        self._head = [
+            next(i for i, p in enumerate(self._parameters) if p is parameter) for parameter in head
+        ]
         self.optimizer = make_optimizer(self._parameters, optimizer)
         self._gate: BatchGate[Part] = BatchGate(batch_size, join)
 
@@ -163,10 +168,7 @@ class Learner:
         )
         popart, moments = self._popart, losses.moments
         if popart is not None and moments is not None:
-            weight, bias = (
-                next(g for g, p in zip(gradients, self._parameters, strict=True) if p is q)
-                for q in (popart.weight, popart.bias)
-            )
+            weight, bias = (gradients[i] for i in self._head)
             popart.rescale_gradients(weight, bias, moments)
         return gradients
 

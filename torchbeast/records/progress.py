@@ -252,7 +252,9 @@ class Progress:
                 lines.append(
                     f"{name}: mean return {mean:.2f} over the last {len(returns)} full games"
                 )
-        return [*lines, f"No game finished: {', '.join(unfinished)}"] if unfinished else lines
+        if unfinished:
+            lines.append(f"No full game finished yet: {', '.join(unfinished)}")
+        return lines
 
     def _stalled(self, now: float) -> float | None:
         pause = 0.0 if self._arrived is None else now - self._arrived

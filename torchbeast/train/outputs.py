@@ -25,6 +25,9 @@ from torchbeast.train.start import RunState
 
 log = logging.getLogger("torchbeast")
 
+# From so many on, a CPU is large enough for the default preset.
+MANY_CORES = 8
+
 
 class NoOutputs:
     """The outputs of a rank that is not the first: each method does nothing."""
@@ -78,6 +81,11 @@ class RunOutputs:
         each = f"{plan.ranks.count} ranks, each with " if plan.ranks.count > 1 else ""
         servers = counted(len(plan.servers), "environment server") + ", " if plan.servers else ""
         log.info("%s%s, %s%s, %s", each, actors, servers, plan.threads, plan.devices)
+        on_few_cores = plan.devices.learner.type == "cpu" and plan.cores < MANY_CORES
+        if config.preset == "default" and on_few_cores:
+            log.info(
+                "The default preset is for many cores or a GPU; --preset small is for two cores"
+            )
         if len(set(plan.shares)) > 1:
             names = map(short_name, config.games)
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
