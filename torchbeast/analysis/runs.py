@@ -192,8 +192,8 @@ def find_runs(paths: Sequence[Path], name: str | None = None) -> list[RunRecords
             continue
         inside = [p.parent for p in sorted(path.glob("*/logs.csv")) if p.parent.name != LATEST]
         if not inside:
-            missing = "it has no logs.csv, and contains no run"
-            reason = missing if path.is_dir() else "no such directory"
+            empty = "it has no logs.csv, and contains no run"
+            reason = empty if path.is_dir() else "no such directory"
             raise UsageError(f"{path} is not a run: {reason}")
         directories += inside
     # A run may be named twice, as itself and by its directory.

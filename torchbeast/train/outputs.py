@@ -83,9 +83,7 @@ class RunOutputs:
         log.info("%s%s, %s%s, %s", each, actors, servers, plan.threads, plan.devices)
         on_few_cores = plan.devices.learner.type == "cpu" and plan.cores < MANY_CORES
         if config.preset == "default" and on_few_cores:
-            log.info(
-                "The default preset is for many cores or a GPU; --preset small is for two cores"
-            )
+            log.info("--preset default is for many cores or a GPU; --preset small is for two cores")
         if len(set(plan.shares)) > 1:
             names = map(short_name, config.games)
             counts = ", ".join(f"{n} {share}" for n, share in zip(names, plan.shares, strict=True))
