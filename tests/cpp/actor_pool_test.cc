@@ -59,6 +59,41 @@ TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
   EXPECT_EQ(run.error(), "");
 }
 
+TEST_F(ActorPoolTest, StreamsThatWaitForAFullQueueTakeTurns) {
+  std::array<std::atomic<int>, 3> steps{};
+  std::vector<std::unique_ptr<CountingServer>> servers;
+  std::vector<StreamOptions> streams;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::string address = directory_.Address(std::to_string(i));
+    servers.push_back(std::make_unique<CountingServer>(address, [&steps, i](int) { ++steps[i]; }));
+    streams.push_back({address, 1});
+  }
+  PoolRun run(streams, {}, /*queue_size=*/1);
+  WaitFor([&] { return *std::min_element(steps.begin(), steps.end()) >= kUnrollLength; });
+  constexpr int kTaken = 60;
+  for (int i = 0; i < kTaken; ++i) {
+    run.Next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_GE(*std::min_element(steps.begin(), steps.end()), kTaken / 3 * kUnrollLength / 2);
+  run.Close();
+  EXPECT_EQ(run.pool.count(), kUnrollLength * (kTaken + run.queue->size()));
+}
+
+TEST_F(ActorPoolTest, AServerMayStayAwayWhileTheOthersWaitForTheLearner) {
+  CountingServer first(directory_.Address("first"));
+  auto second = std::make_unique<CountingServer>(directory_.Address("second"));
+  ActorOptions options;
+  options.connect_timeout = std::chrono::milliseconds(300);
+  PoolRun run({{directory_.Address("first"), 1}, {directory_.Address("second"), 1}}, options,
+              /*queue_size=*/1);
+  for (int i = 0; i < 20; ++i) run.Next();  // Both have answered steps.
+  second.reset();
+  std::this_thread::sleep_for(5 * options.connect_timeout);
+  EXPECT_EQ(run.error(), "");
+  run.Next();
+}
+
 TEST_F(ActorPoolTest, AnErrorOfOneThreadEndsAllThreads) {
   CountingServer good(directory_.Address("good"));
   CountingServer bad(directory_.Address("bad"),

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <new>
 #include <stdexcept>
 #include <utility>
+
+#include "core/sync.h"
 
 namespace torchbeast {
 

@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/sync.h"
 #include "nest/nest.h"
 
 namespace torchbeast {

@@ -231,7 +231,7 @@ void Actor::OnStepReply() {
   decoder_->Check(reply);
   for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
   recovery_.OnProgress();
-  progress_ = Clock::now().time_since_epoch().count();
+  progress_ = Clock::time_point::max().time_since_epoch().count();
   ++row_;
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);
@@ -290,7 +290,9 @@ void Actor::OnOutputs(std::optional<std::vector<DynamicBatcher::Slice>> slices) 
     if (!slices) throw AsyncError();
     TakeActions(*slices);
     awaited_ = Awaited::kStep;
-    deadline_ = Clock::now() + options_.step_timeout;
+    const Clock::time_point now = Clock::now();
+    if (progress_ != 0) progress_ = now.time_since_epoch().count();
+    deadline_ = now + options_.step_timeout;
     stream_->Step();
   } catch (...) {
     Fail();

@@ -45,7 +45,8 @@ class Actor final : public std::enable_shared_from_this<Actor> {
     // Takes rollouts for the learner queue and returns at once. When they are in the queue, which
     // may take long, another thread calls OnDelivered().
     virtual void Deliver(std::shared_ptr<Actor> actor, std::vector<TensorNest> rollouts) = 0;
-    // Whether any stream's server answered a step within the connect timeout.
+    // Whether any stream's server answered a step within the connect timeout, or would step if this
+    // side were not busy.
     virtual bool HasProgress() const = 0;
     // Ends the run with an error.
     virtual void Fail(std::exception_ptr error) = 0;
@@ -56,7 +57,8 @@ class Actor final : public std::enable_shared_from_this<Actor> {
   Actor(StreamOptions stream, const ActorOptions& options, Listener* listener,
         grpc::CompletionQueue* queue, std::shared_ptr<BufferPool> buffers);
 
-  // When the server last answered a step; the clock's epoch before the first one.
+  // When the server was last asked for a step after it had answered one; the clock's epoch before
+  // that. The far future while it waits for inference or for a full learner queue.
   Clock::time_point last_progress() const { return Clock::time_point(Clock::duration(progress_)); }
   // Begins to connect.
   void Start() TB_EXCLUDES(mutex_);

@@ -28,6 +28,7 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
       inference_batcher_(std::move(inference_batcher)),
       log_(std::move(log)) {
   if (streams.empty()) throw std::invalid_argument("No environment server addresses");
+  if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
   if (options_.num_threads < 1) throw std::invalid_argument("num_threads must be >= 1");
   if (inference_batcher_->options().batch_dim != 1) {
     throw std::invalid_argument("The inference batcher must have batch_dim 1: actors are [T, B]");
@@ -205,7 +206,7 @@ bool ActorPool::HasProgress() const {
   const Clock::time_point now = Clock::now();
   return std::any_of(actors_.begin(), actors_.end(), [&](const auto& actor) {
     const Clock::time_point last = actor->last_progress();
-    return last != Clock::time_point() && now - last < options_.connect_timeout;
+    return last != Clock::time_point() && last > now - options_.connect_timeout;
   });
 }
 

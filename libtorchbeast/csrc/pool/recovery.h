@@ -38,8 +38,8 @@ class Recovery {
   StreamError Explain(const grpc::Status& status) const;
   // What follows from the end of a stream because of `error`: returns what to log, if anything,
   // before the next attempt. Throws ServerFailure if the run is to end.
-  // `others_answer`: whether other streams go on. A server that has answered steps before may then
-  // stay away as long as it likes.
+  // `others_answer`: whether the servers of other streams go on. If this stream had a server that
+  // answered steps, its server may then stay away as long as it likes.
   std::optional<std::string> Apply(const StreamError& error, bool others_answer,
                                    Clock::time_point now);
   // Counts the failure of an environment of game `task`, if that is known; returns what to log.
@@ -63,7 +63,7 @@ class Recovery {
   std::string last_reason_;
   // Whether the present trouble has been logged.
   bool logged_ = false;
-  // Whether the server ever answered a step.
+  // Whether any server of this stream ever answered a step.
   bool has_worked_ = false;
   // By environment: when it failed.
   std::vector<std::deque<Clock::time_point>> environment_failures_;

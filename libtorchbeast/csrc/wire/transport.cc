@@ -77,9 +77,10 @@ ChannelSettings ServerSettings(int max_message_bytes) {
   ChannelSettings settings = CommonSettings(max_message_bytes);
   // A second server on one port fails instead of taking half of its clients.
   settings.emplace_back(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // The environments of a client whose machine vanished are closed after this. The server does not
-  // read while it steps: the time must be longer than a step of all environments of a stream. (A
-  // client waits no longer for a step than its step timeout, and needs no keepalive.)
+  // A minute without traffic, and two hours without an answer then: the environments of a client
+  // whose machine vanished are closed. The server does not read while it steps, so the answer may
+  // take as long as a step of all environments of a stream. (A client waits no longer for a step
+  // than its step timeout, and needs no keepalive.)
   settings.emplace_back(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   settings.emplace_back(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 7'200'000);
   settings.emplace_back(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
