@@ -4,17 +4,17 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-# What makes .venv: make train PYTHON3=python3.12
+# The Python that creates .venv: make train PYTHON3=python3.12
 PYTHON3 ?= python3
 ARGS ?=
-# Python's, in .venv or else of the one that will make it. Another version needs everything anew.
+# The version of the Python in .venv, or of the one that will create it. Another version needs a new set-up.
 VERSION := $(shell { $(PYTHON) -V || $(PYTHON3) -V; } 2>/dev/null | cut -d . -f 1,2 | tr -cd 0-9.)
 STAMPS := $(VENV)/.stamps-$(VERSION)
 CPP_BUILDS := $(addprefix tests/cpp/build/,plain thread address)
 SOURCES := $(shell find nest libtorchbeast -name '*.cc' -o -name '*.h' -o -name '*.proto')
 
-# One target at a time, because two programs that install packages disturb each other. The C++ tests are
-# compiled in parallel all the same.
+# One target at a time: two package managers would disturb each other. The C++ tests are still compiled in
+# parallel.
 .NOTPARALLEL:
 
 .PHONY: train test test-cluster build lint docs docs-serve figures format sanitize fuzz models wheel fresh clean distclean help
@@ -39,11 +39,11 @@ help:
 train: build
 	$(PYTHON) -m torchbeast.polybeast --mode train --preset small $(ARGS)
 
-# Four processes, also on two cores: many tests wait.
+# Four processes even on two cores, because many tests wait.
 test: build $(STAMPS)/python-test tests/cpp/build/plain/tests
 	$(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS)
 
-# The cluster is on this machine. Ray takes 360 MB, so make test does without.
+# The cluster runs on this machine. Ray takes 360 MB, so make test leaves these tests out.
 test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
 	$(PYTHON) -m pytest -m cluster tests/servers $(ARGS)
 
@@ -54,7 +54,7 @@ build: $(STAMPS)/build
 	    rm -rf nest/*.so libtorchbeast/*.so $(CPP_BUILDS) && $(COMPILE) && $(REGISTER); \
 	}
 
-# Else make removes what stands between a target and its sources, and looks for packages each time.
+# Without this make deletes intermediate files, and looks for packages each time.
 .SECONDARY:
 
 # The packages of the system that a target needs: train, test, lint or fuzz.
@@ -68,19 +68,19 @@ $(STAMPS)/system-%: tools/install_system_packages.sh
 # In a terminal pip shows what it downloads.
 QUIET := $(shell [ -t 2 ] || echo --quiet)
 PIP := $(PYTHON) -m pip $(QUIET) --disable-pip-version-check
-# Python compiles a module when it is first imported. pip would compile all of torch, for a minute.
+# Python compiles a module when it is first imported; pip would compile all of torch, which takes a minute.
 INSTALL := $(PIP) install --no-compile
-# Where this is set each process would compile what it imports of torch anew, for seconds.
+# If this is set, each process compiles the modules of torch anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
-# Without a GPU the CPU build of torch saves gigabytes. Whoever has configured an index has chosen.
+# Without a GPU the CPU build of torch saves gigabytes. An index that the user has configured is kept.
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 TORCH_INDEX = { [ "$$(uname -s)" != Linux ] || command -v nvidia-smi || [ -e /dev/nvidiactl ] || \
     [ -e /dev/dxg ] || [ -e /dev/kfd ] || $(PYTHON) -m pip config list | grep index-url; \
     } >/dev/null 2>&1 || { index="--extra-index-url $(CPU_TORCH)"; size="200 MB, without CUDA"; }
-# Says how far it is; pip would compile without a word.
+# Shows progress; pip would compile silently.
 COMPILE := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
     $(PYTHON) setup.py --quiet build_ext --inplace
-# Editable: the checkout is what any program and any directory imports.
+# Editable: programs import the checkout, from any directory.
 REGISTER := TORCHBEAST_PURE_PYTHON=1 $(PYTHON) -m pip --quiet --disable-pip-version-check install \
     --no-compile --no-build-isolation --no-deps --editable .
 CHECK_BUILD := import os, sys, nest, libtorchbeast; \
