@@ -32,7 +32,7 @@ game = $(lastword $(subst _, ,$(1)))NoFrameskip-v4
 
 OBJECTS := $(GAMES:%=docs/images/report_objects_%.png)
 FIGURES := $(OBJECTS) $(patsubst %,docs/images/%.png, \
-    popart_arms popart_curves popart_gradients popart_statistics report_learning report_by_steps report_by_game_steps report_filters \
+    popart_arms popart_curves popart_gradients popart_statistics report_learning report_by_game_steps report_filters \
     Pong_curve atari57 Pong_attention SpaceInvaders_saliency KungFuMaster_check) \
     docs/examples/kungfumaster.html movies/Pong_saliency.gif movies/SpaceInvaders_saliency.mp4 \
     $(PLAYS) $(LOOKS) movies/MultiTaskPopArt.gif movies/Atari57PopArt.mp4
@@ -88,11 +88,9 @@ docs/images/report_learning.png: $(call curves,$(GAMES)) $(REFERENCES)
 	$(PLOT) $(ONE_GAME) $(REFERENCES:%=--reference %) --games $(call commas,$(GAMES))
 	cp $(SCRATCH)/returns_by_steps.png $@
 
-docs/images/report_by_steps.png: $(call curves,$(GAMES) $(MULTI) MultiTaskPopArt-s2)
+docs/images/report_by_game_steps.png: $(call curves,$(GAMES) $(MULTI) MultiTaskPopArt-s2)
 	$(PLOT) $(ONE_GAME) $(call directories,$(MULTI) MultiTaskPopArt-s2)
-	for name in by_steps by_game_steps; do cp $(SCRATCH)/returns_$$name.png docs/images/report_$$name.png; done
-
-docs/images/report_by_game_steps.png: docs/images/report_by_steps.png ;
+	cp $(SCRATCH)/returns_by_game_steps.png $@
 
 $(OBJECTS): docs/images/report_objects_%.png: models/%/model.tar $(call agents,$(SIX) MultiTaskPopArt-s2)
 	$(PYTHON) -m torchbeast.saliency --savedir models --xpid $* --compare $(call commas,$(SIX) MultiTaskPopArt-s2) --env $*NoFrameskip-v4 \
