@@ -9,6 +9,7 @@ Then whole networks: they learn from a batch, with the step of the optimizer, an
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -124,6 +125,7 @@ def compare_network(agent_type: str, rows: int, batch: int) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     if COMPILED() is None:
         sys.exit("This processor cannot run the kernels, or nothing was compiled")
     keep_freed_pages()
