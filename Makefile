@@ -182,7 +182,7 @@ fresh:
 
 clean:
 	rm -rf build dist *.egg-info nest/*.so libtorchbeast/*.so tests/cpp/build .mypy_cache .pytest_cache .ruff_cache
-	find . -name __pycache__ -type d -not -path "./.venv/*" -prune -exec rm -rf {} +
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf $(VENV)

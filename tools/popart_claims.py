@@ -28,13 +28,13 @@ ARMS = (
     *("clipped", "clipped-heads", "clipped-popart"),
     *("raw", "raw-heads", "raw-popart", "raw-fixed", "raw-unit"),
 )
-# By the end of an arm's name: what it is, and its colour in figures of one kind of rewards.
+# What the arms are, by the end of their names.
 KINDS = {
-    "": ("one value head", "#D55E00"),
-    "heads": ("a value head for each game", "#CC79A7"),
-    "popart": ("PopArt", "#0072B2"),
-    "fixed": ("a fixed scale for each game", "#000000"),
-    "unit": ("PopArt, statistics from 0 and 1", "#56B4E9"),
+    "popart": "PopArt",
+    "unit": "PopArt, statistics from 0 and 1",
+    "fixed": "a fixed scale for each game",
+    "": "one value head",
+    "heads": "a value head for each game",
 }
 # With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
 # a scale for each game that does not adapt; then PopArt from a scale of 1, and that scale for ever.
@@ -108,15 +108,14 @@ def read_scores(directory: Path, without: str | None = None) -> Scores:
         raise UsageError(f"--without {without}: the games are {', '.join(alone)}")
     games = [game for game in alone if game != without]
 
-    def ends(arm: str, games: Sequence[str]) -> np.ndarray:
-        return np.array([[run.curve(game).mean[-1] for game in games] for run in runs[arm]])
-
+    single = [[run.curve(game).mean[-1] for run in runs[alone[game]]] for game in games]
+    training = {arm: [read_training(r, games) for r in runs[arm]] for arm in runs if arm in ARMS}
     return Scores(
         games,
         np.array([find_reference(game).random for game in games]),
-        np.array([ends(alone[game], [game]).mean() for game in games]),
-        {arm: ends(arm, games) for arm in runs if arm in ARMS},
-        {arm: [read_training(run, games) for run in runs[arm]] for arm in runs if arm in ARMS},
+        np.array([np.mean(ends) for ends in single]),
+        {arm: np.array([scores[-1] for _, scores in seeds]) for arm, seeds in training.items()},
+        training,
     )
 
 
@@ -221,8 +220,9 @@ def draw_curves(scores: Scores, path: Path) -> None:
     """Draws the median normalised scores over training: a thin line is a seed, a thick one their
     mean.
     """
-    from torchbeast.analysis.panels import label_x, make_panels, save_figure
+    from torchbeast.analysis.panels import PALETTE, label_x, make_panels, save_figure
 
+    colours = dict(zip(KINDS, PALETTE, strict=False))
     figure, panels = make_panels(["Raw rewards", "Clipped rewards"], width=5.0, height=3.6)
     for panel, rewards in zip(panels, ("raw", "clipped"), strict=True):
         for arm in (arm for arm in ARMS if arm.startswith(rewards)):
@@ -230,10 +230,12 @@ def draw_curves(scores: Scores, path: Path) -> None:
             first, last = (f(steps[i] for steps, _ in seeds) for f, i in ((max, 0), (min, -1)))
             grid = np.linspace(first, last, 50)
             mean = np.mean([np.interp(grid, *seed) for seed in seeds], axis=0)
-            kind, colour = KINDS[arm.partition("-")[2]]
-            panel.plot(grid, mean, color=colour, linewidth=2.5, label=f"{arm}: {kind}")
+            kind = arm.partition("-")[2]
+            panel.plot(
+                grid, mean, color=colours[kind], linewidth=2.5, label=f"{arm}: {KINDS[kind]}"
+            )
             for seed in seeds:
-                panel.plot(*seed, color=colour, linewidth=0.8, alpha=0.5)
+                panel.plot(*seed, color=colours[kind], linewidth=0.8, alpha=0.5)
         panel.set_ylabel("median normalised score")
         label_x(panel, "steps")
         panel.legend(loc="upper left")

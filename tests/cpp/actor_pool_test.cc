@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -31,26 +30,42 @@ int CountThreads(const std::string& wanted) {
 }
 #endif
 
+// Servers that count their environments' steps, with a stream to each.
+class CountedServers {
+ public:
+  CountedServers(const TemporaryDirectory& directory, const std::vector<int64_t>& environments)
+      : steps_(environments.size()) {
+    for (size_t i = 0; i < environments.size(); ++i) {
+      const std::string address = directory.Address(std::to_string(i));
+      servers_.push_back(
+          std::make_unique<CountingServer>(address, [this, i](int) { ++steps_[i]; }));
+      streams_.push_back({address, environments[i]});
+    }
+  }
+
+  const std::vector<StreamOptions>& streams() const { return streams_; }
+  // Of the server that made fewest.
+  int steps() const { return *std::min_element(steps_.begin(), steps_.end()); }
+
+ private:
+  std::vector<std::atomic<int>> steps_;
+  std::vector<std::unique_ptr<CountingServer>> servers_;
+  std::vector<StreamOptions> streams_;
+};
+
 class ActorPoolTest : public ::testing::Test {
  protected:
   TemporaryDirectory directory_;
 };
 
 TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
-  std::array<std::atomic<int>, 7> steps{};
-  std::vector<std::unique_ptr<CountingServer>> servers;
-  std::vector<StreamOptions> streams;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const std::string address = directory_.Address(std::to_string(i));
-    servers.push_back(std::make_unique<CountingServer>(address, [&steps, i](int) { ++steps[i]; }));
-    streams.push_back({address, i < 4 ? 2 : 1});
-  }
+  CountedServers servers(directory_, {2, 2, 2, 2, 1, 1, 1});
   ActorOptions options;
   options.num_threads = 3;
-  PoolRun run(streams, options);
+  PoolRun run(servers.streams(), options);
   WaitFor([&] {
     run.Next();
-    return *std::min_element(steps.begin(), steps.end()) >= 20 * kUnrollLength;
+    return servers.steps() >= 20 * kUnrollLength;
   });
 #ifdef __linux__
   EXPECT_EQ(CountThreads("pool-events"), 3);
@@ -60,22 +75,15 @@ TEST_F(ActorPoolTest, SeveralThreadsHandleTheStreams) {
 }
 
 TEST_F(ActorPoolTest, StreamsThatWaitForAFullQueueTakeTurns) {
-  std::array<std::atomic<int>, 3> steps{};
-  std::vector<std::unique_ptr<CountingServer>> servers;
-  std::vector<StreamOptions> streams;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const std::string address = directory_.Address(std::to_string(i));
-    servers.push_back(std::make_unique<CountingServer>(address, [&steps, i](int) { ++steps[i]; }));
-    streams.push_back({address, 1});
-  }
-  PoolRun run(streams, {}, /*queue_size=*/1);
-  WaitFor([&] { return *std::min_element(steps.begin(), steps.end()) >= kUnrollLength; });
+  CountedServers servers(directory_, {1, 1, 1});
+  PoolRun run(servers.streams(), {}, /*queue_size=*/1);
+  WaitFor([&] { return servers.steps() >= kUnrollLength; });
   constexpr int kTaken = 60;
   for (int i = 0; i < kTaken; ++i) {
     run.Next();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  EXPECT_GE(*std::min_element(steps.begin(), steps.end()), kTaken / 3 * kUnrollLength / 2);
+  EXPECT_GE(servers.steps(), kTaken / 3 * kUnrollLength / 2);
   run.Close();
   EXPECT_EQ(run.pool.count(), kUnrollLength * (kTaken + run.queue->size()));
 }
