@@ -1,7 +1,6 @@
 """PolyBeast as users run it: real processes, real games, real signals."""
 
 import csv
-import json
 import resource
 import shutil
 import signal
@@ -35,11 +34,6 @@ def test_trains_pong(start, tmp_path):
     assert read_logs(run)[-1]["step"] == "400"
     assert (tmp_path / "latest").resolve() == run.resolve()
     assert list(run.glob("events.out.tfevents.*"))
-    meta = json.loads((run / "meta.json").read_text())
-    assert meta["tasks"] == ["PongNoFrameskip-v4"]
-    assert meta["num_actions"] == 6
-    assert meta["seed"] == 1
-    assert not any("PATH" in key for key in json.dumps(meta).split('"'))
     contents = checkpoint.load(run / "model.tar")
     assert contents["steps"] == 400
     agent = from_checkpoint(run)
@@ -65,7 +59,6 @@ def test_trains_several_games_with_popart_and_all_actions(start, tmp_path):
         assert float(last[f"sigma/{game}"]) > 0
     assert last["mu/Pong"] != last["mu/Breakout"]
     assert from_checkpoint(tmp_path / "run").config.num_actions == 18
-    assert json.loads((tmp_path / "run" / "meta.json").read_text())["reward_clipping"] == "none"
 
 
 def test_a_stopped_run_resumes_where_it_was(start, tmp_path):

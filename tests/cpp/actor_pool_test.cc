@@ -141,14 +141,6 @@ TEST_F(ActorPoolTest, ClosesWhileAnEnvironmentIsStuck) {
   release = true;
 }
 
-TEST_F(ActorPoolTest, ClosesWhileTheLearnerQueueIsFull) {
-  CountingServer server(directory_.Address());
-  PoolRun run({{directory_.Address(), 4}}, {}, /*queue_size=*/1);
-  WaitFor([&] { return run.queue->size() == 1; });
-  run.Close();
-  EXPECT_EQ(run.error(), "");
-}
-
 TEST_F(ActorPoolTest, InferenceThatDropsABatchEndsThePool) {
   CountingServer server(directory_.Address());
   auto queue = std::make_shared<BatchingQueue<TensorNest>>(BatchingOptions{});

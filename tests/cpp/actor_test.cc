@@ -105,20 +105,6 @@ class ActorTest : public ::testing::Test, public Actor::Listener {
   grpc::CompletionQueue queue_;
 };
 
-TEST_F(ActorTest, AlternatesBetweenInferenceAndSteps) {
-  CountingServer server(directory_.Address());
-  Start(3);
-  for (int32_t step = 0; step < kUnrollLength; ++step) {
-    const auto submission = NextSubmission();
-    ASSERT_TRUE(submission);
-    ASSERT_EQ(submission->inputs.size(), 3U);
-    for (const TensorNest& input : submission->inputs) {
-      EXPECT_EQ(Observation(input.sequence()[0]), step);
-    }
-    Answer(*submission, step);
-  }
-}
-
 TEST_F(ActorTest, DeliversAndWaitsUntilItIsDelivered) {
   CountingServer server(directory_.Address());
   Start();

@@ -56,7 +56,10 @@ inline const ConvolutionBackend* FindBackend(const std::string& name) {
 }
 
 inline std::string NameOfCase(const testing::TestParamInfo<ConvolutionCase>& info) {
-  return info.param.backend + ("_" + NameOfShape(info.param.shape));
+  const ConvolutionShape& s = info.param.shape;
+  return std::string(info.param.backend) + "_" + std::to_string(s.height) + "x" +
+         std::to_string(s.width) + "_" + std::to_string(s.inputs) + "to" +
+         std::to_string(s.outputs);
 }
 
 // A convolution of whole numbers.

@@ -135,17 +135,6 @@ TEST(DynamicBatcherTest, OutputsHaveOneRowPerInput) {
   EXPECT_EQ((*outcome.slices)[1].offset, 1);
 }
 
-TEST(DynamicBatcherTest, InputsAreACopy) {
-  DynamicBatcher batcher(Options(1, 1));
-  BufferPool pool;
-  Outcome outcome;
-  Tensor row = Row(pool, 0);
-  row.shared = true;
-  batcher.Submit({Submission(&outcome, {row})});
-  auto batch = batcher.NextBatch();
-  EXPECT_NE(batch->GetInputs().leaf().data, row.data);
-}
-
 TEST(DynamicBatcherTest, InputsThatDoNotFitTogetherAreRefusedAgain) {
   DynamicBatcher batcher(Options(2, 2));
   BufferPool pool;

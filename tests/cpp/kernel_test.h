@@ -35,13 +35,6 @@ inline std::vector<uint16_t> ToBits(const std::vector<float>& values) {
 
 inline float Rounded(float value) { return ToFloat(ToBits(value)); }
 
-// Part of the name of a test of a shape with these fields.
-template <typename Shape>
-std::string NameOfShape(const Shape& s) {
-  return std::to_string(s.height) + "x" + std::to_string(s.width) + "_" + std::to_string(s.inputs) +
-         "to" + std::to_string(s.outputs);
-}
-
 template <typename Parameter>
 class KernelTest : public testing::TestWithParam<Parameter> {
  protected:

@@ -30,10 +30,7 @@ class PoolRun {
         batcher(std::make_shared<DynamicBatcher>(
             DynamicBatcher::Options{1, {1, 64, std::chrono::milliseconds(5), {}}, true})),
         pool(std::move(streams), WithDefaults(std::move(options)), queue, batcher,
-             [this](LogLevel, const std::string& text) {
-               MutexLock lock(mutex_);
-               log_ += text + "\n";
-             }),
+             [](LogLevel, const std::string&) {}),
         inference_([this] { Infer(); }),
         runner_([this] {
           try {
@@ -62,10 +59,6 @@ class PoolRun {
   std::string error() {
     MutexLock lock(mutex_);
     return error_;
-  }
-  std::string log() {
-    MutexLock lock(mutex_);
-    return log_;
   }
 
   const std::shared_ptr<BatchingQueue<TensorNest>> queue;
@@ -100,7 +93,6 @@ class PoolRun {
 
   Mutex mutex_;
   std::string error_ TB_GUARDED_BY(mutex_);
-  std::string log_ TB_GUARDED_BY(mutex_);
   std::atomic<bool> ended_{false};
   std::thread inference_;
   std::thread runner_;

@@ -123,11 +123,9 @@ class TestServer {
 class CountingServer {
  public:
   explicit CountingServer(const std::string& address, CountingEnvironment::OnStep on_step = {})
-      : CountingServer(ServerOptions{address}, std::move(on_step)) {}
-  explicit CountingServer(const ServerOptions& options, CountingEnvironment::OnStep on_step = {})
       : server_(
             [this, on_step] { return std::make_unique<CountingEnvironment>(on_step, &num_alive_); },
-            options) {}
+            ServerOptions{address}) {}
 
   EnvServer& server() { return server_.server(); }
   // Environments that exist.

@@ -185,24 +185,6 @@ def test_time_limit_is_a_truncation_with_the_last_picture(num_frames):
     assert env.reset()[0].shape == (4, 84, 84)
 
 
-def test_user_environments_are_made_by_gymnasium():
-    class Picture(gymnasium.Env):
-        observation_space = gymnasium.spaces.Box(0, 255, (20, 30, 3), np.uint8)
-        action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return np.zeros((20, 30, 3), np.uint8), {}
-
-    gymnasium.register("TestPicture-v0", Picture)
-    try:
-        env = make_env("torchbeast.envs.mock:TestPicture-v0")
-        assert env.observation_space.shape == (3, 20, 30)
-        assert env.reset()[0].shape == (3, 20, 30)
-        env.close()
-    finally:
-        del gymnasium.registry["TestPicture-v0"]
-
-
 def watch(frame_format, **size):
     env = make_env(GAMES[2], frame_format=frame_format, seed=1, render_mode="rgb_array", **size)
     observation = env.reset()[0]

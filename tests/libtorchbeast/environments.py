@@ -31,8 +31,6 @@ class Counting:
         return self._stack, {}
 
     def step(self, action):
-        if "fail_at" in self._behaviour and self._steps >= self._behaviour["fail_at"]:
-            raise KeyError("broken environment")
         if self._behaviour.get("exit_at") == self._steps:
             sys.exit(3)
         self._steps += 1

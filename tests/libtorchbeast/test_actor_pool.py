@@ -207,7 +207,9 @@ def test_when_all_servers_stay_away_the_pool_ends(start_server, tmp_path):
 
 
 def test_failing_environment_ends_the_pool_with_its_traceback(start_server):
-    address, _ = start_server(task=5, fail_at=3)
+    address, _ = start_server(
+        task=5, bad_at=3, bad={"text": "broken environment", "error": KeyError}
+    )
     with Pool([address], max_environment_failures=2) as pool:
         message = pool.wait_for_error()
     assert f"Environment 0 of {address} (game 5) failed at its step 4" in message

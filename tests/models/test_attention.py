@@ -3,28 +3,18 @@ import itertools
 import pytest
 import torch
 
+from tests.models.inputs import make_inputs
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.attention import ConvLSTM
 
 CONFIG = AgentConfig(agent_type="aaa", observation_shape=(3, 48, 40), num_actions=4)
 
 
-def make_inputs(steps=5, batch=3, config=CONFIG):
-    generator = torch.Generator().manual_seed(0)
-    frame = torch.randint(256, (steps, batch, *config.observation_shape), generator=generator)
-    return {
-        "frame": frame.to(torch.uint8),
-        "reward": torch.randn(steps, batch, generator=generator),
-        "done": torch.rand(steps, batch, generator=generator) < 0.3,
-        "last_action": torch.randint(4, (steps, batch), generator=generator),
-    }
-
-
 def test_queries_of_a_new_agent_look_at_places_of_their_own():
     torch.manual_seed(0)
     agent = make_agent(CONFIG._replace(observation_shape=(4, 84, 84)))
     agent.scale_initial_weights()
-    inputs = make_inputs(config=agent.config)
+    inputs = make_inputs(agent.config)
     with torch.inference_mode():
         agent(inputs, agent.initial_state(3))
     maps = agent.attention.flatten(0, 1).flatten(2)  # [N, Q, places]
@@ -56,8 +46,8 @@ def test_conv_lstm_on_one_pixel_is_the_formula():
 def test_every_parameter_learns():
     torch.manual_seed(0)
     agent = make_agent(CONFIG._replace(use_popart=True, tasks=("a", "b")))
-    inputs = make_inputs(steps=8)
-    inputs["task"] = torch.tensor([[0, 1, 0]] * 8, dtype=torch.int32)
+    task = torch.tensor([[0, 1, 0]] * 8, dtype=torch.int32)
+    inputs = make_inputs(agent.config, steps=8)._replace(task=task)
     output, _ = agent(inputs, agent.initial_state(3))
     (output.policy_logits.square().sum() + output.normalized_baseline.sum()).backward()
     for name, parameter in agent.named_parameters():
@@ -69,14 +59,14 @@ def test_bfloat16_is_for_convolutions_only():
     torch.manual_seed(0)
     agent = make_agent(CONFIG)
     agent.scale_initial_weights()
-    exact, _ = agent(make_inputs(), agent.initial_state(3))
+    exact, _ = agent(make_inputs(CONFIG), agent.initial_state(3))
     agent.compute_dtype = torch.bfloat16
     copy = agent.inference_copy()
     convolutions = (copy.vision[0], copy.memory.of_input, copy.memory.of_hidden)
     assert {layer.weight.dtype for layer in convolutions} == {torch.bfloat16}
     assert copy.memory.peepholes.dtype == copy.cell.weight_ih.dtype == torch.float32
     for fast in (agent, copy):
-        output, state = fast(make_inputs(), fast.initial_state(3))
+        output, state = fast(make_inputs(CONFIG), fast.initial_state(3))
         assert {x.dtype for x in (output.policy_logits, *state)} == {torch.float32}
         assert not torch.equal(output.policy_logits, exact.policy_logits)
         torch.testing.assert_close(output.policy_logits, exact.policy_logits, atol=0.01, rtol=0.01)

@@ -91,10 +91,6 @@ class Mixes(Small):
     def represent(self, *inputs):
         representation, state = super().represent(*inputs)
         return self.mixer(representation), state
-
-class NoHeads(Small):
-    def build_heads(self, *_):
-        pass
 """
 
 
@@ -118,7 +114,6 @@ def own_agents(tmp_path, monkeypatch):
             "fails in torch.bfloat16 (modules behind the encoder must be in float32_modules) at "
             "own_agents.py:45: RuntimeError: mat1 and mat2 must have the same dtype",
         ),
-        ("NoHeads", "fails: AttributeError: 'NoHeads' object has no attribute 'policy'"),
         ("NeedsMore", "fails: TypeError: NeedsMore.__init__() missing 1 required"),
         ("Missing", "Cannot find --agent_type own_agents:Missing"),
     ],

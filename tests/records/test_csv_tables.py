@@ -8,12 +8,6 @@ def write(path, content):
     return path
 
 
-def test_rows_up_to_the_step_stay(tmp_path):
-    path = write(tmp_path / "logs.csv", b"step,loss\n10,1\n20,2\n30,3\n3")
-    resume_table(path, 20)
-    assert path.read_text() == "step,loss\n10,1\n20,2\n"
-
-
 def test_a_comma_inside_a_cell_divides_nothing(tmp_path):
     path = write(tmp_path / "table.csv", b'step,host,envs\n10,"lab, rack 2",8\n10,b,8\n20,"lab, r')
     content = path.read_text()

@@ -25,13 +25,6 @@ MOCK = [*SMALL, "--agent_type=atari", "--env=Mock"]
 RECONNECT_S = 5
 
 
-def wait_for(learner, condition):
-    """Waits until ``condition`` holds; the learner has to run meanwhile."""
-    wait_until(lambda: learner.process.poll() is not None or condition(), 120)
-    if learner.process.poll() is not None:
-        pytest.fail(learner.finish()[2])
-
-
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("cluster")
@@ -98,15 +91,15 @@ def test_nodes_are_killed_and_added_and_the_run_goes_on(cluster, learn, tmp_path
     def times(text):
         return (run / "out.log").read_text().count(text)
 
-    wait_for(learner, lambda: last_step(run) > 40)
+    learner.wait_until(lambda: last_step(run) > 40, 120)
     add_node(cluster, "second")
-    wait_for(learner, lambda: times("Ray: 4 of 4 servers run") == 1)
+    learner.wait_until(lambda: times("Ray: 4 of 4 servers run") == 1, 120)
     cluster.remove_node(first, allow_graceful=False)
-    wait_for(learner, lambda: times("Ray: first is gone with") > 0)
+    learner.wait_until(lambda: times("Ray: first is gone with") > 0, 120)
     before = last_step(run)
-    wait_for(learner, lambda: last_step(run) > before + 100)
+    learner.wait_until(lambda: last_step(run) > before + 100, 120)
     add_node(cluster, "third")
-    wait_for(learner, lambda: times("Ray: 4 of 4 servers run") == 2)
+    learner.wait_until(lambda: times("Ray: 4 of 4 servers run") == 2, 120)
     members = [*learner.family(), *servers_of(cluster)]
     learner.process.send_signal(signal.SIGINT)
     code, _, err = learner.finish()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.analysis.runs import RunRecords
 from torchbeast.cli.flags import PLAYING_FLAGS
-from torchbeast.cli.training_flags import POPART_FLAGS, resolve_flags
+from torchbeast.cli.training_flags import resolve_flags
 
 # Flags that say where a run is written, how it is watched and where its servers are, not what it
 # learns; the preset, which is the values of others; and those of other modes, which every command
@@ -23,8 +23,6 @@ IGNORED_FLAGS = {
 MACHINE_FLAGS = {
     *("cores", "disable_cuda", "num_inference_threads", "num_learner_threads", "num_servers"),
 }
-# A flag of earlier versions with the only value that there is now.
-ONLY_VALUES = {"optimizer": "rmsprop"}
 
 
 class Group(NamedTuple):
@@ -49,29 +47,11 @@ class Group(NamedTuple):
 def learning_flags(run: RunRecords, unread: Set[str]) -> dict[str, Any]:
     """Returns the flags of a run with the values that took effect; empty where they are unknown.
 
-    Flags of value None and those in ``unread`` are left out. Two spellings of one experiment have
-    equal flags.
+    Flags of value None and those in ``unread`` are left out.
     """
-    from torchbeast.envs.games import is_custom
-
-    flags = {
-        name: value
-        for name, value in run.flags.items()
-        if name not in unread and value is not None and ONLY_VALUES.get(name) != value
-    }
-    if not flags:
-        return {}
-    uses_popart = flags.get("use_popart", False)
-    flags |= resolve_flags(flags, len(run.games) or 1)  # A damaged logs.csv may name no game.
-    flags.setdefault("max_learner_queue_size", flags.get("batch_size"))
-    if uses_popart:
-        flags["value_heads"] = "game"
-        flags.setdefault("unit_statistics", False)  # Earlier versions lacked the flag.
-    else:
-        flags = {"value_heads": "one", **{k: v for k, v in flags.items() if k not in POPART_FLAGS}}
-    # Custom environments of different modules may share a name.
-    ids = {game: run.env_id(game) for game in run.games}
-    return {**flags, "env": ",".join(i if is_custom(i) else game for game, i in ids.items())}
+    flags = {k: v for k, v in run.flags.items() if k not in unread and v is not None}
+    # A damaged logs.csv may name no game.
+    return flags and flags | resolve_flags(flags, len(run.games) or 1)
 
 
 def group_runs(runs: Sequence[RunRecords], unit: str = "steps") -> list[Group]:
@@ -109,14 +89,12 @@ def name_group(runs: Sequence[RunRecords]) -> str:
 def describe_differences(groups: Sequence[Group]) -> list[str]:
     """Returns a line for every flag that groups differ in: ``--beta: 0.1 in a; 0.2 in b``.
 
-    Flags of PopArt are compared where there is PopArt. Flags of the machine are listed for each
-    run: runs of one group may differ in them.
+    Flags of the machine are listed for each run: runs of one group may differ in them.
     """
     known = [(group.name, group.flags) for group in groups if group.flags]
     names = sorted({name for _, flags in known for name in flags} - MACHINE_FLAGS)
     runs = [(run.name, run.flags) for group in groups for run in group.runs if run.flags]
-    popart = [(name, flags) for name, flags in known if flags.get("use_popart")]
-    pairs = [(name, popart if name in POPART_FLAGS else known) for name in names]
+    pairs = [(name, known) for name in names]
     pairs += [(name, runs) for name in sorted(MACHINE_FLAGS)]
     return [line for name, flags in pairs if (line := _describe_difference(name, flags))]
 
