@@ -132,6 +132,16 @@ def test_a_custom_agent_that_cannot_be_made_is_not_the_fault_of_its_checkpoint(
         from_checkpoint(tmp_path, config.agent_type)
 
 
+def test_a_custom_agent_whose_class_has_changed_is_not_called_damaged(own_agents, tmp_path):
+    config = own_agents("Small")
+    state = make_agent(config).state_dict()
+    del state["layers.0.bias"]
+    checkpoint.save(tmp_path / "model.tar", {"agent": config._asdict(), "model_state_dict": state})
+    message = r'does not fit own_agents:Small, which has changed since \(Missing .*"layers.0.bias"'
+    with pytest.raises(UsageError, match=message):
+        from_checkpoint(tmp_path, config.agent_type)
+
+
 def test_the_documented_environment_pays_who_catches_the_ball(example):
     assert plan_envs(("my_games:Catch-v0",)) == (3, (1, 40, 40), False)
     with make_env("my_games:Catch-v0", seed=1) as env:

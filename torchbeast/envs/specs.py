@@ -54,11 +54,11 @@ def plan_envs(
     """
     custom = _describe_custom([i for i in env_ids if not games.is_atari(i)], deadline_s)
     atari = [i for i in env_ids if games.is_atari(i)]
-    shapes = {spec.observation_shape for spec in custom.values()}
-    if atari:
-        shapes.add(_atari_shape(observation))
-    if len(shapes) > 1:
-        raise UsageError(f"These environments differ in their pictures: {sorted(shapes)}")
+    shapes = {env_id: spec.observation_shape for env_id, spec in custom.items()}
+    shapes |= dict.fromkeys(atari, _atari_shape(observation))
+    if len(set(shapes.values())) > 1:
+        listed = ", ".join(f"{env_id} {shape}" for env_id, shape in shapes.items())
+        raise UsageError(f"These environments differ in their pictures: {listed}")
     for full_action_space in (False, True):
         actions = {tuple(range(spec.num_actions)) for spec in custom.values()}
         for env_id in atari:
@@ -67,8 +67,9 @@ def plan_envs(
             if len(actions) > 1:
                 break  # The actions of the others change nothing.
         if len(actions) == 1:
-            return EnvSpec(len(actions.pop()), shapes.pop(), full_action_space)
-    raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}")
+            return EnvSpec(len(actions.pop()), shapes[env_ids[0]], full_action_space)
+    hint = f"; beside Atari games the others need all {len(FULL_ACTIONS)} actions" if atari else ""
+    raise UsageError(f"These environments differ in their actions: {', '.join(env_ids)}{hint}")
 
 
 def atari_actions(

@@ -151,12 +151,31 @@ def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None =
             _check_sizes(state, config)
         agent = make_agent(config)
         # Buffers that did not exist in 2019 keep their defaults, which are what 2019 did.
-        missing, unexpected = agent.load_state_dict(state, strict=False)
-        if set(missing) - {"frame_mean", "frame_scale"} or unexpected:
-            raise ValueError(f"parameters {sorted({*missing, *unexpected})}")
+        buffers = {"frame_mean": agent.frame_mean, "frame_scale": agent.frame_scale}
+        load_weights(agent, buffers | state, path)
     except (KeyError, IndexError, ValueError, RuntimeError) as error:
         raise UsageError(f"{path} holds no agent of this program: {first_line(error)}") from error
     return agent.eval()
+
+
+def load_weights(agent: Agent, state: dict[str, Any], path: Path) -> None:
+    """Gives an agent the weights that a checkpoint has.
+
+    Raises:
+        UsageError: a custom agent's class has changed since.
+        ValueError: they do not fit. The text names a weight.
+    """
+    try:
+        agent.load_state_dict(state)
+    except RuntimeError as error:  # Its first line names nothing but the class.
+        first, *details = str(error).splitlines()
+        reason = details[0].strip() if details else first
+        if agent.config.agent_type not in AGENTS:
+            raise UsageError(
+                f"{path} does not fit {agent.config.agent_type}, which has changed since ({reason})"
+                ": restore the class, or train a new agent"
+            ) from error
+        raise ValueError(reason) from error
 
 
 def _check_sizes(state: dict[str, torch.Tensor], config: AgentConfig) -> None:

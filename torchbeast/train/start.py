@@ -19,8 +19,8 @@ from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs.preprocessing import games_in_wrong_gray
-from torchbeast.models import Agent, AgentConfig, make_agent
-from torchbeast.models.loading import try_agent
+from torchbeast.models import AgentConfig, make_agent
+from torchbeast.models.loading import load_weights, try_agent
 from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
 from torchbeast.runtime.precision import choose_dtype
@@ -109,7 +109,7 @@ def check_resumable(
         missing = {"steps", "learner_steps", "task_steps"} - contents.keys()
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        _check_weights(contents["model_state_dict"], agent)
+        load_weights(agent, contents["model_state_dict"], path)
         parameters = [p for p in agent.parameters() if p.requires_grad]
         check_optimizer_state(contents["optimizer_state_dict"], parameters)
         faulty = find_not_finite(name_tensors(contents))
@@ -119,15 +119,6 @@ def check_resumable(
             torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, RuntimeError) as error:
         raise damaged(path, error) from error
-
-
-def _check_weights(state: dict[str, Any], agent: Agent) -> None:
-    """Raises an error if ``state`` does not fit ``agent``."""
-    try:
-        agent.load_state_dict(state)
-    except RuntimeError as error:  # Its first line names nothing but the class.
-        first, *details = str(error).splitlines()
-        raise ValueError(details[0].strip() if details else first) from error
 
 
 class RunState(NamedTuple):
