@@ -32,7 +32,7 @@ from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
-from torchbeast.envs.preprocessing import games_in_wrong_gray
+from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.play.agents import read_agent
 from torchbeast.play.game_loop import play
 from torchbeast.polybeast import make_parser
@@ -143,7 +143,7 @@ def format_facts(agent: Path, meta: dict[str, Any]) -> str:
     clipped = meta.get("reward_clipping") != "none"
     heads = " and one PopArt value head per game" if args.get("use_popart") else ""
     observation = read_agent(agent).observation
-    wrong = games_in_wrong_gray(meta["tasks"], observation)
+    wrong = [short_name(i) for i in meta["tasks"] if shows_wrong_gray(i, observation)]
     facts = {
         "network": NETWORKS.get(args["agent_type"], args["agent_type"]) + heads,
         "games": ", ".join(map(short_name, meta["tasks"])) + f"; {meta['num_actions']} actions",

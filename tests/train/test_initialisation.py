@@ -17,7 +17,7 @@ AIR_RAID = "AirRaidNoFrameskip-v4"
 def save_agent(tmp_path):
     """Saves an agent as a run in ``tmp_path``."""
 
-    def save(name="trained", step=None, measured=False, emulator_gray=False, **config):
+    def save(name="trained", step=None, measured=False, **config):
         torch.manual_seed(1)
         agent = make_agent(AgentConfig(**{"agent_type": "atari", **config}))
         if measured:
@@ -26,7 +26,7 @@ def save_agent(tmp_path):
             if agent.config.use_popart:
                 agent.baseline.set_statistics([(5.0, 2.0)] * len(agent.config.tasks))
         path = run_files.model_path(tmp_path / name, step)
-        return checkpoints.save_agent(path, agent, steps=7, emulator_gray=emulator_gray)
+        return checkpoints.save_agent(path, agent, steps=7)
 
     return save
 
@@ -105,17 +105,6 @@ def test_weights_that_depend_on_the_number_of_actions_start_anew(
     expected = ("policy.", "baseline.", *anew)
     assert source.keys() - equal == {name for name in source if name.startswith(expected)}
     assert ", ".join(["anew: frame_mean, frame_scale", *anew, "policy"]) in caplog.text
-
-
-@pytest.mark.parametrize("emulator_gray", [True, False])
-def test_an_agent_that_learned_from_wrong_pictures_gives_its_encoder_alone(
-    make_config, save_agent, caplog, emulator_gray
-):
-    source = save_agent(num_actions=6, tasks=(PONG, AIR_RAID), emulator_gray=emulator_gray)
-    agent = begin_run(make_config(f"--env={PONG},{AIR_RAID}", "--init_from=trained"))
-    assert ("saw wrong frames of AirRaid" in caplog.text) is emulator_gray
-    assert agent.policy.weight.equal(source.policy.weight) is not emulator_gray
-    assert agent.conv1.weight.equal(source.conv1.weight)
 
 
 def test_statistics_start_with_those_of_random_play_unless_told_otherwise(make_config):

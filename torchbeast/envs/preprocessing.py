@@ -6,7 +6,6 @@ an observation needs, and keeps them in separate buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import ale_py
@@ -15,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from torchbeast.core.types import ObservationConfig
-from torchbeast.envs.games import is_atari, short_name
+from torchbeast.envs.games import is_atari
 
 
 class Preprocessing(NamedTuple):
@@ -70,11 +69,6 @@ def shows_wrong_gray(env_id: str, observation: ObservationConfig) -> bool:
     """Whether the game ``env_id`` has wrong frames with these settings, those of an old agent."""
     is_gray = observation.emulator_gray and not FRAME_FORMATS[observation.frame_format].colour
     return is_gray and is_atari(env_id) and gymnasium.spec(env_id).kwargs["game"] in WRONG_GRAY
-
-
-def games_in_wrong_gray(env_ids: Iterable[str], observation: ObservationConfig) -> list[str]:
-    """Returns the short names of those games that :func:`shows_wrong_gray` is true of."""
-    return [short_name(env_id) for env_id in env_ids if shows_wrong_gray(env_id, observation)]
 
 
 class AtariPreprocessing(gymnasium.Wrapper):

@@ -14,7 +14,6 @@ from torchbeast.core.popart import PopArtLayer
 from torchbeast.core.types import UsageError
 from torchbeast.envs import GameStatistics, RandomPlayConfig, measure_games
 from torchbeast.envs.games import short_name
-from torchbeast.envs.preprocessing import games_in_wrong_gray
 from torchbeast.envs.random_play import NUM_FRAME_STEPS, NUM_RETURN_STEPS
 from torchbeast.models import Agent
 from torchbeast.models.loading import from_contents
@@ -86,8 +85,7 @@ def load_source(plan: RunPlan, name: str) -> Source:
         # This run itself, which has no checkpoint yet, and the name of a shipped agent.
         shipped = run_files.find_agent(run_files.SHIPPED, name)
         path = shipped if shipped.exists() else path
-    contents = checkpoint.load(path)
-    agent = from_contents(contents, path, plan.agent.agent_type)
+    agent = from_contents(checkpoint.load(path), path, plan.agent.agent_type)
     old, new, games = agent.config, plan.agent, plan.config.games
     refusal = f"--init_from {name} cannot be used: it"
     if (old.agent_type, old.use_lstm) != (new.agent_type, new.use_lstm):
@@ -106,14 +104,7 @@ def load_source(plan: RunPlan, name: str) -> Source:
         and old.num_actions == new.num_actions
         and (old.use_popart, old.num_heads) == (new.use_popart, new.num_heads)
     )
-    observation = checkpoint.read_observation_config(contents)
-    wrong = games_in_wrong_gray(games, observation)
-    if is_complete and wrong:
-        log.warning(
-            "The agent of --init_from saw wrong frames of %s: its encoder alone is taken",
-            ", ".join(wrong),
-        )
-    return Source(path, agent, is_complete and not wrong)
+    return Source(path, agent, is_complete)
 
 
 def has_fixed_input(agent: Agent) -> bool:

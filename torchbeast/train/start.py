@@ -18,7 +18,6 @@ from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import ObservationConfig, UsageError
-from torchbeast.envs.preprocessing import games_in_wrong_gray
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.loading import load_weights, try_agent
 from torchbeast.records import checkpoint, run_files
@@ -94,12 +93,6 @@ def check_resumable(
                 f"{path} is of another agent: {'; '.join(changed)}; repeat the flags that the run "
                 f"began with ({run_files.run_of(path) / 'meta.json'} has them), or choose another "
                 "--xpid"
-            )
-        wrong = games_in_wrong_gray(config.tasks, seen)
-        if wrong:
-            raise UsageError(
-                f"{path} learned from wrong frames of {', '.join(wrong)}, with which this "
-                f"version does not train: {other_run}"
             )
         if "optimizer_state_dict" not in contents:
             raise UsageError(
