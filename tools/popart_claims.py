@@ -26,18 +26,20 @@ from torchbeast.envs.human_scores import find_reference
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "reference" / "arms"
 ARMS = (
     *("clipped", "clipped-heads", "clipped-popart"),
-    *("raw", "raw-heads", "raw-popart", "raw-fixed", "raw-unit"),
+    *("raw", "raw-heads", "raw-shared", "raw-popart", "raw-fixed", "raw-unit"),
 )
 # What the arms are, by the end of their names.
 KINDS = {
     "popart": "PopArt",
-    "unit": "PopArt, statistics from 0 and 1",
+    "shared": "PopArt, one scale for all games",
     "fixed": "a fixed scale for each game",
     "": "one value head",
     "heads": "a value head for each game",
+    "unit": "PopArt, statistics from 0 and 1",
 }
 # With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
-# a scale for each game that does not adapt; then PopArt from a scale of 1, and that scale for ever.
+# a scale for each game that does not adapt; then PopArt from a scale of 1, and that scale for ever;
+# then with one scale for all games, and that beside none.
 CLAIMS = (
     ("raw-popart", "raw"),
     ("clipped-popart", "clipped"),
@@ -45,6 +47,8 @@ CLAIMS = (
     ("clipped-popart", "clipped-heads"),
     ("raw-popart", "raw-fixed"),
     ("raw-unit", "raw-heads"),
+    ("raw-popart", "raw-shared"),
+    ("raw-shared", "raw-heads"),
 )
 RESAMPLES = 10_000
 AHEAD = 4  # In so many of the six games.
@@ -199,18 +203,30 @@ def format_tests(scores: Scores) -> list[str]:
     return lines
 
 
+def kind_of(arm: str) -> str:
+    """Returns the key of an arm in ``KINDS``."""
+    return arm.partition("-")[2]
+
+
+def colour_of(arm: str) -> str:
+    """Returns the colour of an arm, that of its kind."""
+    from torchbeast.analysis.panels import PALETTE
+
+    return PALETTE[list(KINDS).index(kind_of(arm))]
+
+
 def draw(scores: Scores, path: Path) -> None:
     """Draws the score of each seed at the end, an arm in a row: the medians, then each game."""
-    from torchbeast.analysis.panels import PALETTE, make_panels, save_panels
+    from torchbeast.analysis.panels import make_panels, save_panels
 
     random, single = [0.0, *scores.random], [1.0, *scores.single]
     figure, panels = make_panels(["Median normalised score", *scores.games], width=3.6, height=2.4)
     for i, panel in enumerate(panels):
         panel.axvline(random[i], color="gray", linestyle=":", label="random play")
         panel.axvline(single[i], color="gray", label="an agent of this game alone")
-        for row, (arm, colour) in enumerate(zip(ARMS, PALETTE, strict=False)):
+        for row, arm in enumerate(ARMS):
             seeds = scores.medians(arm) if i == 0 else scores.arms[arm][:, i - 1]
-            panel.plot(seeds, [row] * len(seeds), "o", color=colour)
+            panel.plot(seeds, [row] * len(seeds), "o", color=colour_of(arm))
         panel.set_yticks(range(len(ARMS)), ARMS)
         panel.invert_yaxis()
     save_panels(figure, path)
@@ -220,9 +236,8 @@ def draw_curves(scores: Scores, path: Path) -> None:
     """Draws the median normalised scores over training: a thin line is a seed, a thick one their
     mean.
     """
-    from torchbeast.analysis.panels import PALETTE, label_x, make_panels, save_figure
+    from torchbeast.analysis.panels import label_x, make_panels, save_figure
 
-    colours = dict(zip(KINDS, PALETTE, strict=False))
     figure, panels = make_panels(["Raw rewards", "Clipped rewards"], width=5.0, height=3.6)
     for panel, rewards in zip(panels, ("raw", "clipped"), strict=True):
         for arm in (arm for arm in ARMS if arm.startswith(rewards)):
@@ -230,12 +245,10 @@ def draw_curves(scores: Scores, path: Path) -> None:
             first, last = (f(steps[i] for steps, _ in seeds) for f, i in ((max, 0), (min, -1)))
             grid = np.linspace(first, last, 50)
             mean = np.mean([np.interp(grid, *seed) for seed in seeds], axis=0)
-            kind = arm.partition("-")[2]
-            panel.plot(
-                grid, mean, color=colours[kind], linewidth=2.5, label=f"{arm}: {KINDS[kind]}"
-            )
+            colour, label = colour_of(arm), f"{arm}: {KINDS[kind_of(arm)]}"
+            panel.plot(grid, mean, color=colour, linewidth=2.5, label=label)
             for seed in seeds:
-                panel.plot(*seed, color=colours[kind], linewidth=0.8, alpha=0.5)
+                panel.plot(*seed, color=colour, linewidth=0.8, alpha=0.5)
         panel.set_ylabel("median normalised score")
         label_x(panel, "steps")
         panel.legend(loc="upper left")

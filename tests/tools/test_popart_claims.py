@@ -91,8 +91,8 @@ def test_prints_scores_and_outcomes_and_draws(records, monkeypatch, capsys, tmp_
     records("raw-popart", 0.6, 0.7, 0.8)
     records("raw", 0.1, 0.2, 0.3)
     records("raw-heads", 0.1, 0.2, 0.3)
-    records("raw-fixed", 0.4, 0.5)
-    records("raw-unit", 0.4, 0.5)
+    for arm in ("raw-shared", "raw-fixed", "raw-unit"):
+        records(arm, 0.4, 0.5)
     for arm in ("clipped", "clipped-heads"):
         records(arm, 0.3, 0.4, 0.5)
     records("clipped-popart", 0.2, 0.3, 0.4)
