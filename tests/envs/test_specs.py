@@ -34,13 +34,16 @@ def test_what_is_found_without_an_environment_is_what_it_has(preprocessing, fram
     env.close()
 
 
+MOCK_AND_PONG = ("Mock", "PongNoFrameskip-v4")
+
+
 @pytest.mark.parametrize(
     ("games", "frame_height", "message"),
     [
         (("tests.odd_games:Fractions-v0",), 84, "pictures of float32; agents take uint8"),
         (("tests.odd_games:Undeclared-v0",), 84, r"its observation is uint8\[1, 40, 36\]"),
-        (("Mock", "PongNoFrameskip-v4"), 42, r"pictures: Mock \(4, 84, 84\), Pong"),
-        (("Mock", "PongNoFrameskip-v4"), 84, "actions: Mock, Pong.*; beside Atari games .* all 18"),
+        (MOCK_AND_PONG, 42, r"differ in their pictures: Mock \(4, 84, 84\), Pong"),
+        (MOCK_AND_PONG, 84, "differ in their actions: Mock, Pong.*; beside Atari games .* all 18"),
     ],
 )
 def test_games_that_no_agent_can_play_are_refused(games, frame_height, message):

@@ -115,7 +115,7 @@ def test_a_killed_learner_leaves_no_server_and_its_run_resumes(cluster, learn, t
     run = tmp_path / "run"
     add_node(cluster, "node")
     learner = learn(*MOCK, "--num_servers=2", "--num_actors=2", "--checkpoint_interval_s=1")
-    wait_until(lambda: (run / "model.tar").exists() or learner.process.poll() is not None, 120)
+    learner.wait_until((run / "model.tar").exists, 120)
     wait_until(lambda: len(servers_of(cluster)) == 2, 60)
     members = [*learner.family(), *servers_of(cluster)]
     learner.process.kill()
@@ -138,7 +138,7 @@ def test_a_lost_head_ends_the_run_with_a_line_and_a_checkpoint(start, tmp_path, 
             "--num_actors=1", "--savedir", tmp_path, "--xpid=run", "--total_steps=1e9",
         )  # fmt: skip
         run = tmp_path / "run"
-        wait_until(lambda: last_step(run) > 0 or learner.process.poll() is not None, 120)
+        learner.wait_until(lambda: last_step(run) > 0, 120)
         own.head_node.kill_gcs_server()
         code, _, err = learner.finish(timeout=120)
     finally:
@@ -185,7 +185,7 @@ def test_a_server_that_hangs_is_replaced(cluster, learn, tmp_path, env, place):
         assert "Ray: server 0 on node died or hung (its last words are in " in err
         assert place in (tmp_path / "run" / "ray.log").read_text()
     else:  # With Python's lock held; once.
-        wait_until(lambda: last_step(tmp_path / "run") > 0 or learner.process.poll() is not None)
+        learner.wait_until(lambda: last_step(tmp_path / "run") > 0)
         learner.process.send_signal(signal.SIGINT)
         code, _, err = learner.finish()
         assert code == 130, err

@@ -94,9 +94,11 @@ def describe_differences(groups: Sequence[Group]) -> list[str]:
     known = [(group.name, group.flags) for group in groups if group.flags]
     names = sorted({name for _, flags in known for name in flags} - MACHINE_FLAGS)
     runs = [(run.name, run.flags) for group in groups for run in group.runs if run.flags]
-    pairs = [(name, known) for name in names]
-    pairs += [(name, runs) for name in sorted(MACHINE_FLAGS)]
-    return [line for name, flags in pairs if (line := _describe_difference(name, flags))]
+    lines = [
+        *(_describe_difference(name, known) for name in names),
+        *(_describe_difference(name, runs) for name in sorted(MACHINE_FLAGS)),
+    ]
+    return [line for line in lines if line]
 
 
 def _describe_difference(name: str, flags: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
