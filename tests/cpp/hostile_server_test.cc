@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -116,6 +117,21 @@ TEST_F(HostileServerTest, OneThatOpensAndEndsIsGivenUp) {
     return grpc::Status::OK;
   });
   EXPECT_NE(error.find("No environment server"), std::string::npos) << error;
+}
+
+TEST_F(HostileServerTest, OneThatHasWorkedAndOnlyOpensFromThenOnIsGivenUp) {
+  options_.connect_timeout = kShort;
+  std::atomic<int> num_streams{0};
+  const std::string error = Run([&num_streams](ServerStream* stream) {
+    rpcenv::Request request;
+    const int num_replies = num_streams++ == 0 ? 2 : 1;
+    for (int i = 0; i < num_replies && stream->Read(&request); ++i) {
+      stream->Write(GoodReply(request));
+    }
+    return grpc::Status::OK;
+  });
+  EXPECT_NE(error.find("No environment server"), std::string::npos) << error;
+  EXPECT_GT(num_streams, 1);
 }
 
 TEST_F(HostileServerTest, OneThatRefusesEndsTheRunAtOnce) {

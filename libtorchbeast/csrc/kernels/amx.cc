@@ -1,16 +1,14 @@
 #include "kernels/amx.h"
 
 #if TB_HAS_AMX
+
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 
 namespace torchbeast {
 
 namespace {
-
-#if TB_HAS_AMX
 
 // From Linux's interface (arch/x86/include/uapi/asm/prctl.h).
 constexpr long kRequestPermission = 0x1023;
@@ -30,12 +28,6 @@ bool FindAmx() {
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-#else
-
-bool FindAmx() { return false; }
-
-#endif
-
 }  // namespace
 
 bool HasAmx() {
@@ -44,3 +36,5 @@ bool HasAmx() {
 }
 
 }  // namespace torchbeast
+
+#endif

@@ -23,10 +23,10 @@
 
 namespace torchbeast {
 
+#if TB_HAS_AMX
+
 // Whether this processor has AMX, and the operating system lets this process use it.
 bool HasAmx();
-
-#if TB_HAS_AMX
 
 constexpr int kTileRows = 16;
 constexpr int kTileBytes = 64;

@@ -29,7 +29,15 @@ namespace torchbeast {
 constexpr int64_t kVectorFloats = 16, kVectorBfloats = 32;
 
 // Whether this processor can run the kernels (x86-64 with AVX-512 and its bfloat16 numbers).
-bool HasAvx512Bf16();
+inline bool HasAvx512Bf16() {
+#if TB_HAS_AVX512
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
 
 #if TB_HAS_AVX512
 

@@ -21,6 +21,9 @@ Tensor Shared(Tensor leaf) {
   return leaf;
 }
 
+// Of `progress_`: the server has answered a step and was not asked for the next one yet.
+constexpr Clock::rep kAnswered = Clock::time_point::max().time_since_epoch().count();
+
 // (agent outputs, agent state) as inference returns them.
 const TensorNest& Part(const DynamicBatcher::Slice& slice, size_t index) {
   const TensorNest& outputs = *slice.outputs;
@@ -231,7 +234,7 @@ void Actor::OnStepReply() {
   decoder_->Check(reply);
   for (const rpcenv::Failure& failure : reply.failures()) CountFailure(failure);
   recovery_.OnProgress();
-  progress_ = Clock::time_point::max().time_since_epoch().count();
+  progress_ = kAnswered;
   ++row_;
   for (size_t e = 0; e < rollouts_.size(); ++e) {
     rollouts_[e].WriteEnvOutput(row_, *decoder_, reply, static_cast<int64_t>(e), last_actions_[e]);
@@ -291,7 +294,8 @@ void Actor::OnOutputs(std::optional<std::vector<DynamicBatcher::Slice>> slices) 
     TakeActions(*slices);
     awaited_ = Awaited::kStep;
     const Clock::time_point now = Clock::now();
-    if (progress_ != 0) progress_ = now.time_since_epoch().count();
+    // Not behind an opening, which is no step: a server that only opens makes no progress.
+    if (progress_ == kAnswered) progress_ = now.time_since_epoch().count();
     deadline_ = now + options_.step_timeout;
     stream_->Step();
   } catch (...) {

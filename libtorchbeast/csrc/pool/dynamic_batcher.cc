@@ -1,5 +1,6 @@
 #include "pool/dynamic_batcher.h"
 
+#include <atomic>
 #include <cstddef>
 #include <future>
 #include <optional>
@@ -15,32 +16,24 @@ namespace torchbeast {
 class DynamicBatcher::PendingSubmission {
  public:
   PendingSubmission(size_t num_inputs, OnOutputs on_outputs)
-      : on_outputs_(std::move(on_outputs)),
-        num_pending_(num_inputs),
-        slices_(std::in_place, num_inputs) {}
+      : on_outputs_(std::move(on_outputs)), num_pending_(num_inputs), slices_(num_inputs) {}
 
   // Takes in the outputs for input `index`; none if it was dropped.
-  void Settle(size_t index, std::optional<Slice> slice) TB_EXCLUDES(mutex_) {
-    std::optional<std::vector<Slice>> slices;
-    {
-      MutexLock lock(mutex_);
-      if (!slice) {
-        slices_.reset();
-      } else if (slices_) {
-        (*slices_)[index] = std::move(*slice);
-      }
-      if (--num_pending_ > 0) return;
-      slices = std::move(slices_);
+  void Settle(size_t index, std::optional<Slice> slice) {
+    if (slice) {
+      slices_[index] = std::move(*slice);  // Of this index alone, and before the count goes down.
+    } else {
+      dropped_ = true;
     }
-    on_outputs_(std::move(slices));
+    if (--num_pending_ > 0) return;
+    on_outputs_(dropped_ ? std::nullopt : std::optional(std::move(slices_)));
   }
 
  private:
   const OnOutputs on_outputs_;
-  Mutex mutex_;
-  size_t num_pending_ TB_GUARDED_BY(mutex_);
-  // None once an input was dropped.
-  std::optional<std::vector<Slice>> slices_ TB_GUARDED_BY(mutex_);
+  std::atomic<size_t> num_pending_;
+  std::atomic<bool> dropped_{false};
+  std::vector<Slice> slices_;
 };
 
 // One queued input. Whoever takes it out of the queue settles it, once.

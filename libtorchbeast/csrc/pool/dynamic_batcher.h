@@ -12,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "core/sync.h"
 #include "core/tensor.h"
 #include "pool/batching_queue.h"
 

@@ -115,7 +115,7 @@ class PythonEnvironment final : public Environment {
   TensorNest Reset() override {
     return WithPython([&] {
       nb::object result = reset_();
-      // Gymnasium's pair: nothing else is a tuple of two whose second is a dict.
+      // Gymnasium's pair. An old environment whose observation is such a pair is taken for it, too.
       if (nb::isinstance<nb::tuple>(result) && nb::len(result) == 2 &&
           nb::isinstance<nb::dict>(result[1])) {
         result = nb::object(result[0]);

@@ -104,7 +104,6 @@ void EnvironmentBatch::StepOne(size_t index, int64_t action, rpcenv::Reply* repl
 
 void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::Reply* reply) {
   rpcenv::Failure failure = MakeFailure(index, reason);
-  slots_[index].environment.reset();
   TensorNest observation;
   try {
     observation = Start(&slots_[index]);
