@@ -129,7 +129,7 @@ tests/cpp/build/%/tests: $(SOURCES) $(CPP_TESTS) tests/cpp/Makefile $(STAMPS)/sy
 # These link the objects of the extension module.
 tests/cpp/build/plain/tests: $(STAMPS)/compiled
 
-lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
+lint: $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
@@ -137,17 +137,17 @@ lint: build $(STAMPS)/python-test $(STAMPS)/system-lint
 	clang-format --dry-run -Werror $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS) $(FUZZERS)
 	$(MAKE) --silent --no-print-directory -C tests/cpp annotations
 
-format: build $(STAMPS)/python-test $(STAMPS)/system-lint
+format: $(STAMPS)/python-test $(STAMPS)/system-lint
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	clang-format -i $(filter %.cc %.h,$(SOURCES)) $(CPP_TESTS) $(FUZZERS)
 
 # The variable silences an advertisement of the theme. mkdocs.yml turns warnings into errors.
-docs: build $(STAMPS)/python-docs
+docs: $(STAMPS)/python-docs
 	$(PYTHON) tools/flag_reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
 
-docs-serve: build $(STAMPS)/python-docs
+docs-serve: $(STAMPS)/python-docs
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
 
 include docs/figures.mk
@@ -174,7 +174,7 @@ models: build
 
 WITH ?= $(PYTHON)
 
-wheel: build
+wheel: $(STAMPS)/python-train
 	$(PYTHON) tools/build_wheel.py --python $(WITH)
 
 fresh:

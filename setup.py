@@ -99,6 +99,7 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         nanobind_root = Path(nanobind.include_dir()).parent
         NANOBIND.parent.mkdir(parents=True, exist_ok=True)
+        # Written anew: distutils does not know the headers, but so it compiles everything again.
         NANOBIND.write_text(f'#include "{nanobind_root.resolve()}/src/nb_combined.cpp"\n')
         find_tool(self.compiler.compiler_cxx[0])
         for extension in self.extensions:

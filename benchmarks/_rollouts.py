@@ -1,10 +1,14 @@
-"""Rollouts of random frames, in which nothing happens."""
+"""Rollouts of random frames, in which nothing happens, and what an agent learns from them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
-from torchbeast.core.types import ENV_OUTPUT_TYPES, AgentOutput, EnvOutput
+from torchbeast.core.losses import rollout_losses
+from torchbeast.core.types import ENV_OUTPUT_TYPES, AgentOutput, EnvOutput, LossConfig
+from torchbeast.models import Agent
 
 
 def random_rollout(
@@ -25,3 +29,30 @@ def random_rollout(
     )
     actor = AgentOutput(zeros(1, dtype=torch.int64), zeros(num_actions), zeros(1), zeros(1))
     return env, actor
+
+
+def random_rewards(rows: int, batch: int, num_actions: int) -> tuple[EnvOutput, AgentOutput]:
+    """Random frames and rewards, the same ones each time."""
+    generator = torch.Generator().manual_seed(0)
+    env, actor = random_rollout(rows, batch, num_actions, generator)
+    return env._replace(reward=torch.rand(rows, batch, generator=generator)), actor
+
+
+class Learned(NamedTuple):
+    """The loss of an agent and its gradient, on the CPU in float64."""
+
+    loss: torch.Tensor
+    gradient: torch.Tensor
+
+    def errors(self, exact: Learned) -> tuple[float, float]:
+        """How far both are from the exact ones, as shares of these."""
+        return tuple(((a - b).norm() / b.norm()).item() for a, b in zip(self, exact, strict=True))
+
+
+def learn(agent: Agent, env: EnvOutput, actor: AgentOutput) -> Learned:
+    """The total loss of rollouts on the agent's device, and its gradient."""
+    state = agent.initial_state(env.done.shape[1])
+    total = rollout_losses(agent, env, actor, state, LossConfig()).total
+    gradients = torch.autograd.grad(total, list(agent.parameters()), allow_unused=True)
+    flat = [gradient.flatten().double().cpu() for gradient in gradients if gradient is not None]
+    return Learned(total.detach().double().cpu(), torch.cat(flat))

@@ -36,6 +36,7 @@ from _processes import cpu_seconds, thread_seconds
 from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
 from torchbeast.envs.mock import Mock
 from torchbeast.servers.addresses import load_tls
+from torchbeast.train.polybeast_pipeline import make_batcher
 
 UNROLL_LENGTH = 80
 FRAME = (4, 84, 84)
@@ -94,9 +95,7 @@ def measure_pool(
         for server in servers:
             server.start()
         queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=num_envs)
-        batcher = DynamicBatcher(
-            batch_dim=1, minimum_batch_size=max(1, num_envs // 2), timeout_ms=5
-        )
+        batcher = make_batcher(num_envs)
         pool = ActorPool(
             UNROLL_LENGTH,
             queue,

@@ -30,15 +30,14 @@ from typing import NamedTuple
 sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
-from _rollouts import random_rollout
+from _rollouts import learn, random_rewards
 from train import EndToEnd, end_to_end
 
 from torchbeast.core.learner import Learner
-from torchbeast.core.losses import rollout_losses
 from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig, OptimizerConfig
 from torchbeast.models import Agent, AgentConfig, make_agent
 from torchbeast.runtime.devices import DeviceStream
-from torchbeast.runtime.precision import choose_dtype
+from torchbeast.runtime.precision import choose_dtype, use_whole_float32
 from torchbeast.runtime.threads import available_cores
 
 UNROLL_LENGTH, BATCH_SIZE, NUM_ACTIONS = 80, 32, 6
@@ -87,38 +86,23 @@ def make(case: Case, device: torch.device, dtype: torch.dtype) -> Agent:
 
 def rollouts(device: torch.device, batch: int) -> tuple[EnvOutput, AgentOutput]:
     """Random frames and rewards, the same on every device."""
-    torch.manual_seed(0)
-    env, actor = random_rollout(UNROLL_LENGTH + 1, batch, NUM_ACTIONS)
-    env = env._replace(reward=torch.rand(UNROLL_LENGTH + 1, batch))
+    env, actor = random_rewards(UNROLL_LENGTH + 1, batch, NUM_ACTIONS)
     return (
         EnvOutput(*(leaf.to(device) for leaf in env)),
         AgentOutput(*(leaf.to(device) for leaf in actor)),
     )
 
 
-def loss_and_gradient(
-    case: Case, device: torch.device, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The total loss of two rollouts and its gradient, on the CPU in float64."""
-    agent = make(case, device, dtype)
-    env, actor = rollouts(device, 2)
-    total = rollout_losses(agent, env, actor, agent.initial_state(2), LossConfig()).total
-    gradients = torch.autograd.grad(total, list(agent.parameters()), allow_unused=True)
-    flat = [gradient.flatten().double().cpu() for gradient in gradients if gradient is not None]
-    return total.detach().double().cpu(), torch.cat(flat)
-
-
 def compare_with_cpu(device: torch.device) -> None:
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    use_whole_float32(device)
     print(f"{'against float32 on the CPU':34}{'precision':>10}{'loss':>10}{'gradient':>10}")
     for case in CASES:
-        exact, exact_gradient = loss_and_gradient(case, torch.device("cpu"), torch.float32)
+        cpu = torch.device("cpu")
+        exact = learn(make(case, cpu, torch.float32), *rollouts(cpu, 2))
         for dtype in {torch.float32, choose_dtype("auto", device)}:
-            total, gradient = loss_and_gradient(case, device, dtype)
-            loss_error = ((total - exact).abs() / exact.abs()).item()
-            error = ((gradient - exact_gradient).norm() / exact_gradient.norm()).item()
+            loss, gradient = learn(make(case, device, dtype), *rollouts(device, 2)).errors(exact)
             name = str(dtype).removeprefix("torch.")
-            print(f"{case!s:34}{name:>10}{loss_error:10.1e}{error:10.1e}", flush=True)
+            print(f"{case!s:34}{name:>10}{loss:10.1e}{gradient:10.1e}", flush=True)
 
 
 def learner_alone(case: Case, device: torch.device, seconds: float) -> float:

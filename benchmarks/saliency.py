@@ -89,10 +89,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--masks", type=int, default=40, help="Timed one at a time.")
     parser.add_argument("--repeats", type=int, default=5, help="The fastest of so many counts.")
+    parser.add_argument("--model", type=Path, default=AGENT, help="Directory of an agent.")
     flags = parser.parse_args()
     keep_freed_pages()
     torch.set_num_threads(1)
-    trained = read_agent(AGENT)
+    trained = read_agent(flags.model)
     agent = trained.agent
     game = agent.config.tasks[0]
     with open_games(trained, game) as envs:

@@ -4,11 +4,11 @@
 
 FLAGS are those of torchbeast.polybeast.
 
-First the network alone, in this process, on the threads that PolyBeast would use: inference at the
-mean batch size of a run and learning, as many steps of either, on random frames. Then PolyBeast on
-real games. Printed are agent steps per second, their ratio, and where the cores' time goes: by
-threads, as the kernel counts it. The environments' share of the servers' time is what the games
-take alone, measured in between. Linux only.
+First the network alone, in this process, on the threads that PolyBeast would use: inference for
+half of the environments at a time and learning, as many steps of either, on random frames. Then
+PolyBeast on real games. Printed are agent steps per second, their ratio, and where the cores' time
+goes: by threads, as the kernel counts it. The environments' share of the servers' time is what the
+games take alone, measured in between. Linux only.
 
 --baseline: another checkout of this program, built, instead of the network alone. PolyBeast of both
 runs in turn. Printed are the median speeds, the median of the rounds' ratios, because a machine's
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import logging
 import os
 import shlex
@@ -49,6 +48,7 @@ from _rollouts import random_rollout
 from torchbeast import polybeast
 from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.envs import make_env
+from torchbeast.records.csv_tables import Table
 from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.threads import available_cores
 from torchbeast.train import TrainingConfig, TrainingRun, make_plan
@@ -97,10 +97,11 @@ def network_alone(arguments: list[str], savedir: str) -> float:
                     inferred += inference_batch
 
     def learn() -> None:
-        env, actor = random_rollout(flags.unroll_length + 1, 1, plan.agent.num_actions)
+        count = run.rollouts_at_once
+        env, actor = random_rollout(flags.unroll_length + 1, count, plan.agent.num_actions)
         while not stop.is_set():
             try:
-                run.learner.learn(env, actor, agent.initial_state(1))
+                run.learner.learn(env, actor, agent.initial_state(count))
             except LearnerClosed:
                 return
 
@@ -160,12 +161,9 @@ def seconds_by_purpose(root: int) -> dict[str, float]:
 
 
 def rows(run: Path) -> list[dict[str, str]]:
-    """The rows of a run's logs.csv."""
-    try:
-        with open(run / "logs.csv") as file:
-            return list(csv.DictReader(file))
-    except FileNotFoundError:
-        return []
+    """The rows of a run's logs.csv; none before there is one."""
+    path = run / "logs.csv"
+    return Table(path).rows if path.exists() else []
 
 
 def end_to_end(

@@ -15,7 +15,6 @@ SHORTER = {
     '("Atari57PopArt", "MultiTaskPopArt", "MultiTask", "Pong")': '("Pong",)',
     "density=6": "density=20",
     "dpi=65": "dpi=20",
-    '"dpi": 55': '"dpi": 20',
 }
 
 
@@ -34,7 +33,7 @@ def test_runs_and_is_stored_with_its_pictures(path, monkeypatch):
     assert any("image" in name for output in outputs for name in output.get("data", {}))
     assert path.stat().st_size < 1_000_000
     lines = "\n".join(cell.source for cell in cells).splitlines()
-    code = "\n".join(line for line in lines if not line.startswith("%cd"))
+    code = "\n".join(line for line in lines if not line.startswith("%"))
     for whole, short in SHORTER.items():
         code = code.replace(whole, short)
     exec(compile(code, path, "exec"), {})

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
+from PIL import Image, ImageOps
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -27,6 +27,7 @@ from torchbeast.play.pictures import caption, side_by_side
 
 EVERY = 4  # Agent steps from one picture to the next: about four times a game's own speed.
 FPS = 15
+BOX = Image.Resampling.BOX
 
 
 def play(trained: Trained, game: str, num_steps: int) -> Iterator[np.ndarray]:
@@ -39,26 +40,14 @@ def play(trained: Trained, game: str, num_steps: int) -> Iterator[np.ndarray]:
         yield picture
 
 
-def fit(picture: np.ndarray, width: int) -> np.ndarray:
-    """Returns a picture in another width."""
-    height = round(picture.shape[0] * width / picture.shape[1])
-    return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
-
-
-def centre(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Puts a picture into the middle of a black one."""
-    result = np.zeros((height, width, 3), np.uint8)
-    top, left = (height - picture.shape[0]) // 2, (width - picture.shape[1]) // 2
-    result[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
-    return result
-
-
-def join(pictures: Sequence[np.ndarray], names: Sequence[str], columns: int) -> np.ndarray:
-    """Puts pictures in rows of ``columns``, each below its name."""
-    height, width = (max(picture.shape[axis] for picture in pictures) for axis in (0, 1))
+def join(
+    pictures: Sequence[np.ndarray], names: Sequence[str], columns: int, width: int
+) -> np.ndarray:
+    """Puts pictures of a common width in rows of ``columns``, each below its name."""
+    height = max(round(p.shape[0] * width / p.shape[1]) for p in pictures)
     places = [
-        caption(centre(picture, height, width), name)
-        for picture, name in zip(pictures, names, strict=True)
+        caption(np.asarray(ImageOps.pad(Image.fromarray(p), (width, height), BOX)), name)
+        for p, name in zip(pictures, names, strict=True)
     ]
     places += [np.zeros_like(places[0])] * (-len(places) % columns)
     rows = [side_by_side(places[i : i + columns]) for i in range(0, len(places), columns)]
@@ -84,8 +73,9 @@ def main() -> int:
         films = [play(trained, game, flags.steps) for game in games]
         with MovieWriter(flags.output, FPS) as movie:
             for _ in range(0, flags.steps, EVERY):
-                pictures = [fit(next(film), flags.width) for film in films]
-                joined = join(pictures, [short_name(game) for game in games], flags.columns)
+                pictures = [next(film) for film in films]
+                names = [short_name(game) for game in games]
+                joined = join(pictures, names, flags.columns, flags.width)
                 movie.append(np.ascontiguousarray(joined))
         print(flags.output)
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
+from torchbeast.cli.command import run_command
 from torchbeast.envs import EnvStream, all_games, make_env, parse_games
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import PUBLISHED
@@ -37,19 +38,23 @@ def play_at_random(env_id: str, num_games: int, seed: int, all_actions: bool) ->
     return np.array(returns)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", help="Games (default: those without a published score).")
     parser.add_argument("--games", type=int, default=30, help="Full games per game.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--all_actions", action="store_true", help="All 18 actions.")
     flags = parser.parse_args()
-    unpublished = [game for game in all_games() if short_name(game) not in PUBLISHED]
-    for game in parse_games(flags.env or ",".join(unpublished)):
-        returns = play_at_random(game, flags.games, flags.seed, flags.all_actions)
-        error = returns.std() / len(returns) ** 0.5
-        print(f"{short_name(game):20} {returns.mean():10.1f} +- {error:.1f}", flush=True)
+
+    def work(_: object) -> None:
+        unpublished = [game for game in all_games() if short_name(game) not in PUBLISHED]
+        for game in parse_games(flags.env or ",".join(unpublished)):
+            returns = play_at_random(game, flags.games, flags.seed, flags.all_actions)
+            error = returns.std() / len(returns) ** 0.5
+            print(f"{short_name(game):20} {returns.mean():10.1f} +- {error:.1f}", flush=True)
+
+    return run_command("random_scores", work)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
