@@ -5,7 +5,6 @@
 GAMES := AirRaid Carnival DemonAttack NameThisGame Pong SpaceInvaders
 SIX := MultiTask MultiTaskPopArt
 MULTI := $(SIX) MultiTask3Games
-SEEDS := Pong-s2 MultiTaskPopArt-s2
 PAPER := docs/reference/torchbeast_paper_curves_2019.csv
 REFERENCES := $(PAPER) docs/reference/single_task_curves_2019.csv
 
@@ -24,7 +23,7 @@ SALIENCY = $(PYTHON) -m torchbeast.saliency --savedir models --saliencydir $(SCR
 
 # AGENT_STEPS_GAME, from which the rules of the films take agent and game.
 FILMS := $(foreach game,$(GAMES),$(game)_2500000_$(game) MultiTaskPopArt_6000000_$(game) MultiTask_6000000_$(game)) \
-    $(foreach game,AirRaid Carnival DemonAttack,MultiTask3Games_4000000_$(game))
+    $(foreach game,AirRaid Carnival DemonAttack,MultiTask3Games_1200000_$(game))
 PLAYS := $(FILMS:%=movies/%NoFrameskip-v4.mp4)
 LOOKS := $(FILMS:%=movies/%NoFrameskip-v4.saliency.mp4)
 agent = $(firstword $(subst _, ,$(1)))
@@ -88,15 +87,15 @@ docs/images/report_learning.png: $(call curves,$(GAMES)) $(REFERENCES)
 	$(PLOT) $(ONE_GAME) $(REFERENCES:%=--reference %) --games $(call commas,$(GAMES))
 	cp $(SCRATCH)/returns_by_steps.png $@
 
-docs/images/report_by_game_steps.png: $(call curves,$(GAMES) $(MULTI) MultiTaskPopArt-s2)
-	$(PLOT) $(ONE_GAME) $(call directories,$(MULTI) MultiTaskPopArt-s2)
+docs/images/report_by_game_steps.png: $(call curves,$(GAMES) $(MULTI))
+	$(PLOT) $(ONE_GAME) $(call directories,$(MULTI))
 	cp $(SCRATCH)/returns_by_game_steps.png $@
 
-$(OBJECTS): docs/images/report_objects_%.png: models/%/model.tar $(call agents,$(SIX) MultiTaskPopArt-s2)
-	$(PYTHON) -m torchbeast.saliency --savedir models --xpid $* --compare $(call commas,$(SIX) MultiTaskPopArt-s2) --env $*NoFrameskip-v4 \
+$(OBJECTS): docs/images/report_objects_%.png: models/%/model.tar $(call agents,$(SIX))
+	$(PYTHON) -m torchbeast.saliency --savedir models --xpid $* --compare $(call commas,$(SIX)) --env $*NoFrameskip-v4 \
 	    --first_frame 60 --num_frames 160 --objects $@
 
-NAMES := $(GAMES) $(SEEDS) $(MULTI)
+NAMES := $(GAMES) Pong-s2 $(MULTI)
 docs/images/report_filters.png: $(call agents,$(NAMES))
 	$(FILTERS) --load_path models --models $(call commas,$(foreach name,$(NAMES),$(name)=$(name))) \
 	    --comp_between single_single single_multi single_multipop multi_multipop same_games time_steps untrained \

@@ -1,6 +1,8 @@
 """Games that are hard to evaluate: ``tests.odd_games:Endless-v0`` and others, for Gymnasium."""
 
+import random
 import time
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -85,7 +87,27 @@ class Unequal(Endless):
         return frame, reward, self._steps % self._length == 0, False, {}
 
 
+class Canvas(Endless):
+    """Games of 9 steps with random rewards. Draws into one buffer, and forgets its render mode."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 15}
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self._canvas = np.zeros((32, 32, 3), np.uint8)
+
+    def step(self, action):
+        self._steps += 1
+        self._canvas += 1
+        frame, _, *_ = super().step(action)
+        return frame, random.random() + np.random.random(), self._steps % 18 == 0, False, {}
+
+    def render(self):
+        return self._canvas
+
+
 gymnasium.register("Endless-v0", Endless)
+gymnasium.register("Canvas-v0", Canvas)
 gymnasium.register("ManyLives-v0", Endless, kwargs={"life_steps": 7})
 gymnasium.register("Limited-v0", Endless, max_episode_steps=30)
 gymnasium.register("Undeclared-v0", Undeclared)

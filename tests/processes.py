@@ -1,10 +1,11 @@
 """Watching runs that are processes: what they have written, and what is left of them."""
 
 import contextlib
-import csv
 import time
 
 import psutil
+
+from torchbeast.records.csv_tables import Table
 
 
 def wait_until(condition, timeout=300):
@@ -17,10 +18,7 @@ def wait_until(condition, timeout=300):
 def read_logs(run):
     """The rows of a run's logs.csv; none before there is one."""
     path = run / "logs.csv"
-    if not path.exists():
-        return []
-    with open(path) as file:
-        return list(csv.DictReader(file))
+    return Table(path).rows if path.exists() else []
 
 
 def last_step(run):

@@ -95,7 +95,7 @@ def test_a_stopped_run_resumes_where_it_was(start, tmp_path):
     assert rate == pytest.approx(0.00048 * 20 / total)  # The last step's; a batch is 20 steps.
     kept = [int(p.name.split(".")[1]) for p in sorted((run / "intermediate").iterdir())]
     assert kept == list(range(100, total + 1, 100))
-    from_checkpoint(run_files.intermediate_path(run, 100))
+    from_checkpoint(run_files.model_path(run, 100))
 
 
 @pytest.fixture

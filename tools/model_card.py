@@ -32,7 +32,6 @@ from torchbeast.cli.training_flags import POPART_FLAGS
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
 from torchbeast.envs.human_scores import find_reference, human_normalized
-from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.play.agents import read_agent
 from torchbeast.play.game_loop import play
 from torchbeast.polybeast import make_parser
@@ -142,15 +141,9 @@ def format_facts(agent: Path, meta: dict[str, Any]) -> str:
     copies = ", ".join(f"{step:,}" for step in run_files.intermediate_paths(agent))
     clipped = meta.get("reward_clipping") != "none"
     heads = " and one PopArt value head per game" if args.get("use_popart") else ""
-    observation = read_agent(agent).observation
-    wrong = [short_name(i) for i in meta["tasks"] if shows_wrong_gray(i, observation)]
     facts = {
         "network": NETWORKS.get(args["agent_type"], args["agent_type"]) + heads,
         "games": ", ".join(map(short_name, meta["tasks"])) + f"; {meta['num_actions']} actions",
-        "frames": f"those of {' and '.join(wrong)} lack some objects: the emulator's own "
-        "grayscale, which new runs do not use"
-        if wrong
-        else "",
         "rewards": "clipped to [-1, 1]" if clipped else "as the games pay",
         "steps": f"{steps:,} agent steps in all games, {4 * steps / 1e6:.1f} million frames",
         "time": f"{hours:.1f} hours",

@@ -93,7 +93,7 @@ def ship(run: Path, target: Path) -> None:
         copies = run_files.intermediate_paths(run)
         earlier = [step for step in copies if step < contents["steps"]]
         for step in spread(earlier, MAX_COPIES):
-            copy = run_files.intermediate_path(target, step)
+            copy = run_files.model_path(target, step)
             checkpoint.save(copy, slim_copy(checkpoint.load(copies[step])))
     header, *rows = complete_lines((run / "logs.csv").read_text())
     count = min(len(rows), MAX_ROWS, MAX_CELLS // len(header.split(",")))

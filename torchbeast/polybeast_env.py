@@ -36,7 +36,8 @@ def make_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--full_action_space",
         action="store_true",
-        help="Offer all 18 actions. Set by itself where the games of --env have different actions.",
+        help="Accepted as in 2019, without effect: all 18 actions are offered where the games of "
+        "--env have different ones.",
     )
     group.add_argument(
         "--multitask",
@@ -64,10 +65,7 @@ def plan_servers(flags: argparse.Namespace) -> OwnServers:
     if num_servers < len(games):
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
     observation = build(ObservationConfig, vars(flags))
-    full_action_space = (
-        flags.full_action_space
-        or plan_envs(games, observation, flags.step_timeout_s).full_action_space
-    )
+    full_action_space = plan_envs(games, observation, flags.step_timeout_s).full_action_space
     servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
     tls = servers_lib.load_tls(flags.tls_dir)
     seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")

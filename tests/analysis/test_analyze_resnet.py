@@ -21,7 +21,7 @@ def save_agent(path, steps, seed=0, **config):
     torch.manual_seed(seed)
     for step in steps:
         agent = make_agent(AgentConfig(**config))
-        checkpoints.save_agent(run_files.intermediate_path(path, step), agent, steps=step)
+        checkpoints.save_agent(run_files.model_path(path, step), agent, steps=step)
 
 
 @pytest.fixture(scope="module")
@@ -124,15 +124,15 @@ def test_controls_are_agents_of_the_same_games_and_untrained_networks(tmp_path):
     assert np.mean(distances) == pytest.approx(1, abs=0.1)
 
 
-def test_each_figure_is_drawn(results, tmp_path, capsys):
+def test_each_figure_is_drawn(results, capsys):
     assert run("--mode=filter_comp_plot", "--save_dir", results, "--save_figures", "--hide_plots",
                "--plot_heatmaps", "--plot_match_type=rebasin") == 0  # fmt: skip
     paths = capsys.readouterr().out.split()
     assert len(paths) == 5
-    assert run("--mode=filter_comp_plot", "--load_path", results, "--save_dir", tmp_path,
-               "--save_figures", "--hide_plots", "--plot_summary") == 0  # fmt: skip
+    assert run("--mode=filter_comp_plot", "--load_path", results, "--save_figures",
+               "--hide_plots", "--plot_summary") == 0  # fmt: skip
     paths += capsys.readouterr().out.split()
-    assert paths[-1] == str(tmp_path / "summary_relative.png")
+    assert paths[-1] == str(results / "summary_relative.png")
     for path in paths:
         with Image.open(path) as picture:
             assert np.asarray(picture.convert("L")).std() > 5
@@ -157,7 +157,7 @@ def test_a_summary_has_a_point_for_each_pair_at_the_end_of_training(results):
 
 
 def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
-    path = run_files.intermediate_path(directory / "Pong", 300)
+    path = run_files.model_path(directory / "Pong", 300)
     for extra, name in (([], "feat_conv0"), (["--filter=3", "--layer=14"], "resnet2_2_3_3")):
         assert run("--mode=filter_vis", "--load_path", path, "--save_dir", tmp_path, *extra) == 0
         with Image.open(tmp_path / f"{name}.png") as picture:
@@ -165,7 +165,7 @@ def test_filters_are_drawn_as_a_sheet(directory, tmp_path, capsys):
 
 
 def test_the_filters_of_two_checkpoints_are_compared_one_by_one(directory, tmp_path, capsys):
-    a, b = (run_files.intermediate_path(directory / "Pong", step) for step in (100, 200))
+    a, b = (run_files.model_path(directory / "Pong", step) for step in (100, 200))
     assert run("--mode=_filter_comp", "--load_path", a, "--other", b, "--layer=feat_conv0",
                "--save_dir", tmp_path) == 0  # fmt: skip
     table = np.load(capsys.readouterr().out.split()[-1])["distances"]
@@ -226,7 +226,7 @@ def test_steps_of_two_agents_are_chosen_evenly(a, b, count, match_steps, expecte
 def test_the_newest_checkpoint_of_a_run_counts_beside_its_copies(tmp_path):
     save_agent(tmp_path / "a", (10, 20, 30))
     for steps, expected in ((30, [10, 20, 30]), (35, [10, 20, 30, 35])):
-        contents = checkpoint.load(run_files.intermediate_path(tmp_path / "a", 30))
+        contents = checkpoint.load(run_files.model_path(tmp_path / "a", 30))
         checkpoint.save(tmp_path / "a" / "model.tar", {**contents, "steps": steps})
         (agent,) = find_agents(tmp_path)
         assert list(agent.checkpoints) == expected

@@ -6,7 +6,7 @@ from tests import checkpoints
 from tests.analysis.permuted import permute_agent, random_permutations
 from torchbeast.analysis import cka
 from torchbeast.analysis.cka import Responses, debiased_cka, gram, grams, play_frames, unbiased_hsic
-from torchbeast.analysis.filter_agents import UNTRAINED, AgentCheckpoint, RunAgent
+from torchbeast.analysis.filter_agents import AgentCheckpoint, RunAgent
 from torchbeast.analysis.filter_comp import Pair
 from torchbeast.analysis.filters import LAYER_NAMES
 from torchbeast.core.types import UsageError
@@ -110,19 +110,6 @@ def test_agents_that_do_not_know_the_game_see_it_as_the_player_does(tmp_path):
     for other in others:  # All have the same weights.
         same = {name: d.sum for name, d in responses.compare(Pair("", a, other)).items()}
         assert same == pytest.approx(dict.fromkeys(LAYER_NAMES, 1.0), abs=1e-4)
-
-
-def test_an_untrained_network_is_shown_what_the_player_sees(tmp_path, agent):
-    # The second checkpoint does not say which gray its agent saw: ale-py's own, which is wrong.
-    tasks = ("AirRaidNoFrameskip-v4",)
-    for name, contents in (("a", {"emulator_gray": False}), ("new", {})):
-        own = make_agent(agent.config._replace(tasks=tasks))
-        checkpoints.save_agent(tmp_path / name / "model.tar", own, **contents)
-    a, new = (tmp_path / name / "model.tar" for name in ("a", "new"))
-    pair = Pair("", AgentCheckpoint("a", 0, a, {}), AgentCheckpoint("new", 0, new, {}))
-    for kind, count in ((UNTRAINED, len(LAYER_NAMES)), ("single", 0)):
-        agents = [RunAgent("a", "single", {0: a}), RunAgent("new", kind, {0: new})]
-        assert len(Responses(agents, 4, None).compare(pair)) == count
 
 
 def test_a_network_responds_like_itself_in_any_order_of_channels_and_unlike_another(agent, frames):

@@ -114,6 +114,7 @@ def test_a_server_yields_the_same_rows(tmp_path):
         (float("nan"), False, "its reward is"),
         (2e38, False, "its return is"),
         (0.0, 0, "returned 0 for `truncated`, which is no bool"),
+        (0.0, np.int64(1), "returned 1 for `truncated`, which is no bool"),
     ],
 )
 def test_what_a_step_must_not_return_is_an_error(reward, truncated, message):

@@ -52,7 +52,7 @@ def test_films_of_a_shipped_agent_go_below_the_directory_of_runs(tmp_path):
 
 
 def test_a_checkpoint_is_known_by_its_place_also_from_beside_it(tmp_path, monkeypatch):
-    path = run_files.intermediate_path(tmp_path / "run", 500)
+    path = run_files.model_path(tmp_path / "run", 500)
     save(path)
     monkeypatch.chdir(path.parent)
     found = load_trained(TrainedAgentConfig("elsewhere", path.name, None, None))
@@ -83,7 +83,7 @@ def test_a_game_finds_its_own_value_head(tasks, env, expected):
 
 def test_checkpoints_of_one_run_are_told_apart(tmp_path):
     save(tmp_path / "run" / "model.tar", steps=20)
-    intermediate = run_files.intermediate_path(tmp_path / "run", 10)
+    intermediate = run_files.model_path(tmp_path / "run", 10)
     save(intermediate, steps=10)
     agents = name_apart([read_agent(path) for path in (tmp_path / "run", intermediate)])
     assert [a.xpid for a in agents] == ["run:20", "run:10"]

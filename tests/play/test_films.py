@@ -2,8 +2,10 @@ import os
 import signal
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
+from gymnasium.wrappers import HumanRendering
 from PIL import Image
 
 from tests import checkpoints
@@ -104,6 +106,13 @@ def test_without_a_display_it_records_instead(savedir, monkeypatch, capsys):
     films.render(config(savedir, "--sample", f"--movie={film}"), StopSignals())
     assert "No display" in capsys.readouterr().err
     assert film.stat().st_size > 10_000
+
+
+def test_a_window_shows_an_environment_that_forgets_its_render_mode():
+    env = gymnasium.make("tests.odd_games:Canvas-v0", render_mode="rgb_array").unwrapped
+    window = HumanRendering(films.Captioned(env, "Canvas"))
+    window.reset()
+    assert window.render_mode == "human"
 
 
 def test_a_window_shows_the_game_under_its_name_and_score(savedir, monkeypatch, capsys):

@@ -39,6 +39,16 @@ def test_plays_full_games_to_their_end_and_the_same_with_a_seed():
         assert episode.episode_step > 80  # Five lives; one takes about thirty steps.
 
 
+def test_a_custom_game_is_the_same_with_a_seed_and_its_pictures_are_copies():
+    game = "tests.odd_games:Canvas-v0"
+    trained = make(2, observation_shape=(1, 36, 36), tasks=(game,))
+    episodes = [list(game_loop.play(trained, game, 2, seed=1)) for _ in range(2)]
+    assert episodes[0] == episodes[1]
+    assert episodes[0][0].episode_return != episodes[0][1].episode_return
+    pictures = [step.picture for step in game_loop.watch_game(trained, game, num_frames=3)]
+    assert [picture[0, 0, 0] for picture in pictures] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("greedy", [True, False])
 def test_actions_are_the_most_probable_ones_or_sampled(greedy):
     trained = make(4)

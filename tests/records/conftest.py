@@ -7,7 +7,7 @@ from torchbeast.core.stats import FinishedGame
 from torchbeast.records.progress import GameSnapshot, Snapshot
 
 # In the order of its fields.
-GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 7)
+GAME = GameSnapshot("Pong", 104_000, 20, 17.46, 2.0, *[None] * 6)
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ def make_snapshot(make_game):
             bottleneck=None,
             games=games or (make_game(),),
             evaluation_step=None,
+            median_evaluated_human=None,
         )
         return snapshot._replace(**changes)
 

@@ -106,15 +106,3 @@ def test_a_checkpoint_survives_kills_at_any_moment(tmp_path):
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
-
-
-@pytest.mark.parametrize(
-    ("contents", "emulator_gray"),
-    [
-        ({"agent": {}}, True),  # A version that drew AirRaid wrong.
-        ({"agent": {}, "emulator_gray": False}, False),
-        ({}, False),  # 2019.
-    ],
-)
-def test_an_agent_sees_the_gray_that_it_learned_with(contents, emulator_gray):
-    assert checkpoint.read_observation_config(contents).emulator_gray == emulator_gray

@@ -22,8 +22,9 @@ GAMES = {6: SIX, 62: all_games()[:62]}
 
 
 def test_the_line_of_progress_tells_scores_and_what_holds_the_run_back(make_game, make_snapshot):
-    games = [make_game(human=0.1, evaluated_human=0.2), make_game(human=0.3, evaluated_human=0.4)]
-    snapshot = make_snapshot(*games, stalled_s=90.0, evaluation_step=2000, bottleneck="learner")
+    evaluation = {"evaluation_step": 2000, "median_evaluated_human": 0.3}
+    games = [make_game(human=0.1), make_game(human=0.3)]
+    snapshot = make_snapshot(*games, stalled_s=90.0, bottleneck="learner", **evaluation)
     assert run_parts(snapshot) == [
         "623,360 of 2,000,000 steps",
         "1413 steps/s",

@@ -70,7 +70,7 @@ def test_a_table_of_a_resumed_run_ends_at_its_checkpoint(make, tmp_path, table, 
 def test_copies_of_another_attempt_are_put_aside(make, tmp_path):
     run = tmp_path / "run"
     for step in (10, 20, 30):
-        checkpoint.save(run_files.intermediate_path(run, step), {})
+        checkpoint.save(run_files.model_path(run, step), {})
     make(last_step=20)  # Those after 20 are learned again, perhaps otherwise.
     assert list(run_files.intermediate_paths(run)) == [10, 20]
     make(last_step=None)

@@ -66,11 +66,10 @@ def test_the_entropy_of_each_game_is_kept_from_when_it_was_measured(make, make_s
 def test_scores_are_compared_with_human_play_where_that_is_known(make, make_stats):
     progress = make(human_normalized=lambda task, value: value / 10 if task == 0 else None)
     progress.record(make_stats(20, 2.0))
-    progress.record_evaluation(10, (5.0, 7.0))
+    progress.record_evaluation(10, (5.0, 7.0), 0.5)
     snapshot = progress.snapshot(QUEUES)
     assert [game.human for game in snapshot.games] == [0.2, None]
     assert [game.evaluated_return for game in snapshot.games] == [5.0, 7.0]
-    assert [game.evaluated_human for game in snapshot.games] == [0.5, None]
     assert (snapshot.median_human, snapshot.median_evaluated_human) == (0.2, 0.5)
     assert snapshot.evaluation_step == 10
 

@@ -16,6 +16,13 @@ def test_shipped_agents_are_found_by_name_unless_a_run_has_it(tmp_path):
     assert run_files.find_checkpoint(tmp_path, "Pong", step).is_relative_to(tmp_path)
 
 
+def test_a_step_behind_a_name_is_that_of_a_copy_unless_a_run_has_this_name(tmp_path):
+    copy = run_files.model_path(tmp_path / "pong-10", 30)
+    assert run_files.find_agent(tmp_path, "pong-10:30") == copy
+    checkpoint.save(tmp_path / "pong-10:30" / "model.tar", CONTENTS)
+    assert run_files.find_agent(tmp_path, "pong-10:30") == tmp_path / "pong-10:30" / "model.tar"
+
+
 def test_a_path_that_is_missing_is_told_as_it_is(tmp_path):
     path = tmp_path / "a" / "model.tar"
     assert run_files.find_checkpoint("runs", str(path)) == path

@@ -4,7 +4,6 @@ import pytest
 
 from torchbeast.runtime.allocation import (
     DEFAULT_NUM_ACTORS,
-    actor_tasks,
     allocate,
     choose_server,
     default_num_actors,
@@ -33,15 +32,6 @@ def test_no_environment_is_lost_and_games_and_servers_have_equal_shares():
         for task in range(num_tasks):
             of_servers = [load.num_environments for load in loads if load.task == task]
             assert 1 <= max(of_servers) <= min(of_servers) + 1, sizes
-
-
-def test_monobeast_has_the_same_shares():
-    for num_actors, num_tasks, _ in ALL:
-        if num_tasks <= num_actors:
-            shares = divide(num_actors, num_tasks)
-            tasks = actor_tasks(shares)
-            assert [tasks.count(task) for task in range(num_tasks)] == list(shares)
-    assert actor_tasks([2, 2, 2]) == (0, 1, 2, 0, 1, 2)
 
 
 @pytest.mark.parametrize(("shares", "num_servers"), [([2, 2], 5), ([2, 1, 1], 2)])

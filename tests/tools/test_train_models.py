@@ -10,6 +10,7 @@ from torchbeast.analysis.filters import LAYER_NAMES, read_weights
 from torchbeast.core.types import UsageError
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint, run_files
+from torchbeast.records.csv_tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +37,15 @@ def test_a_shipped_agent_is_the_runs_in_half_precision(shipped):
         torch.testing.assert_close(small[name], value, rtol=1e-3, atol=1e-3)
     contents = checkpoint.load(target / "model.tar")
     assert "optimizer_state_dict" not in contents
-    assert contents["emulator_gray"] is False
+    ends = [Table(path / "logs.csv").rows[-1]["step"] for path in (run, target)]
+    assert ends[0] == ends[1]
     assert "savedir" not in json.loads((target / "meta.json").read_text())["args"]
 
 
 def test_a_shipped_copy_from_within_training_has_the_filters_alone(shipped):
     run, target = shipped
     ((step, small),) = run_files.intermediate_paths(target).items()
-    whole = run_files.intermediate_path(run, step)
+    whole = run_files.model_path(run, step)
     states = [checkpoint.load(path)["model_state_dict"] for path in (whole, small)]
     weights, kept = map(read_weights, states)
     assert list(kept) == LAYER_NAMES

@@ -22,7 +22,7 @@ def test_every_field_of_a_configuration_has_a_flag():
     flags = {**parse(polybeast), **parse(monobeast)}
     training = flatten(TrainingConfig.from_flags(flags))
     # The task list that --env names, the record of all flags, and what no training may choose.
-    assert set(training) - {"games", "args", "emulator_gray"} <= set(flags)
+    assert set(training) - {"games", "args"} <= set(flags)
     assert set(flatten(PlayConfig.from_flags(flags))) - {"expected"} <= set(flags)
 
 

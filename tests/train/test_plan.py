@@ -62,6 +62,7 @@ def test_without_a_pool_actors_are_on_the_cpu(make_config, monkeypatch):
         (["--unroll_length=2000000"], "--unroll_length must be at most 1,048,576"),
         (["--num_actors=100000"], "--num_actors must be at most 65,536"),
         (["--xpid=latest"], "cannot be the name of a run"),
+        (["--xpid=intermediate"], "cannot be the name of a run"),
         (["--xpid=-a"], "cannot be the name of a run"),
         (["--xpid=" + 300 * "x"], "at most 200 bytes"),
         (["--num_actors=4096", "--num_servers=3"], "has at most 1024 environments.* 6 servers"),

@@ -9,7 +9,7 @@ import torch
 from torchbeast.core.types import UsageError
 from torchbeast.records import checkpoint
 from torchbeast.train import make_plan
-from torchbeast.train.start import make_learner, resume_or_start
+from torchbeast.train.start import check_resumable, make_learner, resume_or_start
 
 # What depends on the number of actions or games.
 HEADS = ("policy", "baseline", "core", "cell", "query", "answer")
@@ -113,6 +113,13 @@ def test_popart_may_change_its_step_while_a_run_is_stopped(make_config, finished
     assert "--beta 1e-05 -> 0.1" in state.changes
     config = make_learner(plan, state, lambda _: None, lambda: None).agent.config
     assert (config.beta, config.beta_per, config.sigma_floor) == (0.1, "batch", 0)
+
+
+def test_value_heads_say_nothing_beside_popart(make_config, tmp_path):
+    plan = make_plan(make_config("--use_popart", "--unit_statistics"))
+    other = make_plan(make_config("--use_popart", "--value_heads=game"))
+    contents = make(plan, resume_or_start(plan)).state_dict()
+    check_resumable(contents, tmp_path / "model.tar", other.agent, plan.config.observation)
 
 
 def test_a_checkpoint_of_another_agent_is_refused(make_config, finished_run):

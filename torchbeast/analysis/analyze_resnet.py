@@ -204,7 +204,7 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
 def results_directory(flags: argparse.Namespace) -> Path:
     """Returns the directory of a mode's results, by default as ``--help`` says.
 
-    ``filter_comp_plot`` reads there what ``filter_comp`` wrote, unless ``--load_path`` has it.
+    ``filter_comp_plot`` reads there what ``filter_comp`` wrote.
     """
     if flags.save_dir is not None:
         return flags.save_dir.expanduser()
@@ -273,8 +273,8 @@ def run_filter_comp_plot(flags: argparse.Namespace) -> None:
 
     # matplotlib takes Agg where no window can be opened after all.
     is_shown = not flags.hide_plots and has_display() and pyplot.get_backend().lower() != "agg"
-    directory, load_path = results_directory(flags), flags.load_path.expanduser()
-    rows = filter_comp.load(load_path if (load_path / "filter_comp.csv").exists() else directory)
+    directory = results_directory(flags)
+    rows = filter_comp.load(directory)
     match, metric = flags.plot_match_type, flags.plot_metric_type
     if flags.plot_summary:
         figures = {"summary": filter_plots.summarize(rows, metric, shown=is_shown)}
@@ -306,9 +306,8 @@ def run_filter_vis(flags: argparse.Namespace) -> None:
     from torchbeast.models.resnet import ResNet
     from torchbeast.play.agents import read_agent
     from torchbeast.play.pictures import magnify
-    from torchbeast.records.run_files import checkpoint_at
 
-    trained = read_agent(checkpoint_at(flags.load_path))
+    trained = read_agent(flags.load_path)
     agent = trained.agent
     if not isinstance(agent, ResNet):
         raise UsageError(f"{flags.load_path} is no ResNet")

@@ -25,7 +25,6 @@ from torchbeast.analysis.filter_comp import Pair
 from torchbeast.analysis.filters import LAYER_NAMES, Distance, find_layer, only_filters
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
-from torchbeast.envs.preprocessing import shows_wrong_gray
 from torchbeast.models import Agent
 from torchbeast.play.agents import Trained, allow, read_agent
 from torchbeast.play.game_loop import PARALLEL_GAMES, GameLoop, open_games
@@ -153,11 +152,6 @@ class Responses:
             self._grams[saved.path] = {}
             if tuple(trained.agent.config.observation_shape) != tuple(self._frames.shape[1:]):
                 self._leave_out(saved.agent, "sees other frames of")
-            elif not is_untrained and (
-                shows_wrong_gray(self.game, trained.observation)
-                != shows_wrong_gray(self.game, player.observation)
-            ):
-                self._leave_out(saved.agent, "sees another grayscale of")
             else:
                 if is_untrained or short_name(self.game) not in trained.games:
                     for name in ("frame_mean", "frame_scale"):

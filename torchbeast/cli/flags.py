@@ -39,9 +39,7 @@ SHOWN_FLAGS = {
 }
 
 # Flags of the modes that play, which train has no use for.
-PLAYING_FLAGS = {
-    *("num_episodes", "greedy", "actions", "movie", "movie_steps", "json", "intermediate_model_id"),
-}
+PLAYING_FLAGS = {name for names in SHOWN_FLAGS.values() for name in names} - set(SHOWN_FLAGS[""])
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:

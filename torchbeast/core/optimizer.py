@@ -60,6 +60,8 @@ def check_optimizer_state(state: dict[str, Any], parameters: Sequence[Tensor]) -
             for name, value in values.items():
                 if name != "step" and value.shape != parameter.shape:
                     raise ValueError(f"optimizer_state_dict: {name} of {index} has another shape")
+                if not torch.isfinite(torch.as_tensor(value)).all():
+                    raise ValueError(f"optimizer_state_dict: {name} of {index} is not finite")
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
         raise ValueError("optimizer_state_dict is not an optimizer's state") from error
 

@@ -128,9 +128,6 @@ class ObservationConfig(NamedTuple):
     frame_format: Annotated[str, ("gray_stack", "rgb_last", "rgb_stack")] = "gray_stack"
     frame_height: Size = 84
     frame_width: Size = 84
-    # Whether games of preprocessing.WRONG_GRAY have the emulator's gray: agents of earlier versions
-    # of this program learned AirRaid so.
-    emulator_gray: bool = False
 
 
 class AgentConfig(NamedTuple):

@@ -47,7 +47,6 @@ def make_env(
     frame_format: str = "gray_stack",
     frame_height: int = 84,
     frame_width: int = 84,
-    emulator_gray: bool = False,
     full_action_space: bool = False,
     full_games: bool = False,
     seed: int | None = None,
@@ -59,11 +58,10 @@ def make_env(
         env_id: ``Pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5`` (the same game here: the profile
             decides about frame skip and sticky actions), ``package.module:Id`` for a Gymnasium
             environment of the user's, or ``Mock``.
-        preprocessing: a profile of ``preprocessing.PROFILES``; for games only, as the next four.
+        preprocessing: a profile of ``preprocessing.PROFILES``; for games only, as the next three.
         frame_format: one of ``preprocessing.FRAME_FORMATS``.
         frame_height: rows of a picture; a game's own are 210.
         frame_width: columns of a picture; a game's own are 160.
-        emulator_gray: see :class:`ObservationConfig`.
         full_action_space: all 18 actions, whatever the profile says.
         full_games: end episodes with the game only, not at lost lives.
         seed: seeds the environment. The sequence of all its games depends on it.
@@ -82,9 +80,7 @@ def make_env(
     if env_id == games.MOCK:
         env = Mock()
     elif games.is_atari(env_id):
-        observation = ObservationConfig(
-            preprocessing, frame_format, frame_height, frame_width, emulator_gray
-        )
+        observation = ObservationConfig(preprocessing, frame_format, frame_height, frame_width)
         env = _make_atari(env_id, observation, full_action_space, full_games, render_mode)
     else:
         options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
@@ -92,7 +88,7 @@ def make_env(
         try:
             env = gymnasium.make(env_id, **options)
         except TypeError as error:
-            if render_mode is None:
+            if "unexpected keyword argument 'render_mode'" not in str(error):
                 raise
             raise UsageError(
                 f"'{env_id}' cannot be drawn: it takes no render_mode (docs/networks.md has an "

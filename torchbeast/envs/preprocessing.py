@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 
 from torchbeast.core.types import ObservationConfig
-from torchbeast.envs.games import is_atari
 
 
 class Preprocessing(NamedTuple):
@@ -65,12 +64,6 @@ FRAME_FORMATS = {
 }
 
 
-def shows_wrong_gray(env_id: str, observation: ObservationConfig) -> bool:
-    """Whether the game ``env_id`` has wrong frames with these settings, those of an old agent."""
-    is_gray = observation.emulator_gray and not FRAME_FORMATS[observation.frame_format].colour
-    return is_gray and is_atari(env_id) and gymnasium.spec(env_id).kwargs["game"] in WRONG_GRAY
-
-
 class AtariPreprocessing(gymnasium.Wrapper):
     """Frame skip with maximum over the last two frames, resizing, stacking, lives, starts.
 
@@ -80,7 +73,6 @@ class AtariPreprocessing(gymnasium.Wrapper):
     terminates the episode and ``reset`` continues the same game; ``info["game_over"]`` tells
     both ends apart. With ``full_games`` episodes last until the game is over; what ``reset`` would
     do after a lost life is then done on the way, so that the agent sees what it saw in training.
-    With ``emulator_gray`` gray is what the emulator calls gray also in ``WRONG_GRAY``.
     Rewards are the game's own. What is earned while buttons are pressed for the agent is added to
     its next reward, so that returns are full-game scores.
     """
@@ -109,7 +101,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         channels = 3 if self._format.colour else 1
         wrong_gray = env.spec is not None and env.spec.kwargs["game"] in WRONG_GRAY
         # Whether pictures are the luminance of screens in colour.
-        self._luminance = wrong_gray and not observation.emulator_gray and not self._format.colour
+        self._luminance = wrong_gray and not self._format.colour
         colour = self._format.colour or self._luminance
         shape = (2, height, width, 3) if colour else (2, height, width)
         self._screens = np.zeros(shape, np.uint8)
@@ -121,7 +113,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
         # [picture, channel, row, column]
         self._stack = np.zeros((self._format.num_pictures, channels, *size), np.uint8)
         self.observation_space = gymnasium.spaces.Box(0, 255, self._observation().shape, np.uint8)
-        self._fire_on_reset = self._config.fire_on_reset and ale_py.Action.FIRE in self.actions
+        # By the game's own actions: agents with all 18 see the same game.
+        has_fire = ale_py.Action.FIRE in self._ale.getMinimalActionSet()
+        self._fire_on_reset = self._config.fire_on_reset and has_fire
         self._lives = 0
         self._life_lost = False
         self._pending_reward = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import gymnasium
@@ -25,9 +26,15 @@ def check_truncated(truncated: Any) -> bool:
 
     The C++ server says why.
     """
-    if isinstance(truncated, int) and not isinstance(truncated, bool):
+    if isinstance(truncated, (int, np.integer)) and not isinstance(truncated, bool):
         raise ValueError(f"its step() returned {truncated} for `truncated`, which is no bool")
     return bool(truncated)
+
+
+def is_game_over(info: Mapping[str, Any]) -> bool:
+    """Whether the end of an episode is that of the game; environments need not say."""
+    flag = info.get("game_over")
+    return flag is None or bool(flag)
 
 
 def describe_array(array: np.ndarray | gymnasium.spaces.Box) -> str:
@@ -94,8 +101,7 @@ class EnvStream:
         self._steps += 1
         self._return += reward
         check_finite("return", self._return)
-        flag = info.get("game_over")
-        game_over = flag is None or bool(flag)
+        game_over = is_game_over(info)
         if terminated:
             frame = self.env.reset()[0]
             return self._row(frame, action, reward, done=True, game_over=game_over)

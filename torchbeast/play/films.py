@@ -13,6 +13,7 @@ import gymnasium
 
 from torchbeast.core.types import UsageError
 from torchbeast.envs.games import short_name
+from torchbeast.envs.stream import is_game_over
 from torchbeast.play.agents import Trained, choose_games, load_trained, warn_of_unknown
 from torchbeast.play.config import PlayConfig
 from torchbeast.play.game_loop import GameLoop, PlayedGame, draw_game, open_games, read_actions
@@ -29,10 +30,16 @@ class Captioned(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, name: str) -> None:
         super().__init__(env)
-        self.metadata = {**env.metadata, "render_fps": frames_per_second(env)}
+        # What HumanRendering asks for; environments of one kind of picture often do not say it.
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": frames_per_second(env)}
         self._name = name
         self._score, self._step = 0.0, 0
         self._game_over = True
+
+    @property
+    def render_mode(self) -> str:  # type: ignore[override]
+        """The kind of pictures: those in memory."""
+        return "rgb_array"
 
     def reset(self, **kwargs: Any) -> Any:
         """Starts an episode; see gymnasium.Env."""
@@ -45,7 +52,7 @@ class Captioned(gymnasium.Wrapper):
         result = self.env.step(action)
         self._score += float(result[1])
         self._step += 1
-        self._game_over = bool(result[4].get("game_over", True))
+        self._game_over = is_game_over(result[4])
         return result
 
     def render(self) -> Any:
@@ -223,6 +230,6 @@ def _can_open_windows() -> bool:
 
 def has_display() -> bool:
     """Whether there should be a display here."""
-    if sys.platform in ("win32", "darwin"):
+    if sys.platform == "darwin":
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -26,6 +26,7 @@ from torchbeast.envs.specs import (
 )
 from torchbeast.play.agents import Trained
 from torchbeast.runtime.text import first_line
+from torchbeast.runtime.workers import seed_generators
 
 log = logging.getLogger("torchbeast")
 
@@ -117,6 +118,7 @@ class GameLoop:
         actions: Sequence[int] = (),
     ) -> None:
         torch.manual_seed(seed)
+        seed_generators(seed % 2**32)
         self._agent = trained.agent
         self._env_id = env_id
         self._greedy = greedy
@@ -210,7 +212,7 @@ def draw_game(env: gymnasium.Env) -> np.ndarray:
     """
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     try:
-        picture = np.asarray(env.render())
+        picture = np.array(env.render())  # A copy: environments may reuse their buffers.
     except Exception as error:
         raise UsageError(f"'{name}' cannot be drawn: {first_line(error)}") from error
     if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:

@@ -173,11 +173,10 @@ def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
 def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
     """Returns the observation settings in a checkpoint, with defaults for those it lacks.
 
-    Earlier versions of this program saved fewer settings; those had the default values, but for
-    AirRaid's gray. The program of 2019 drew it right.
+    Earlier versions of this program saved fewer settings; those had the default values.
     """
     fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
-    return ObservationConfig(**{"emulator_gray": "agent" in contents, **fields})
+    return ObservationConfig(**fields)
 
 
 def steps_of(contents: dict[str, Any]) -> int | None:

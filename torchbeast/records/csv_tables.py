@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,41 +63,37 @@ class Table:
             raise UsageError(f"{self._path} is damaged: {name}: {error}") from error
 
 
-def resume_table(path: Path, last_step: int | None, header: str | None = None) -> int:
+def resume_table(path: Path, last_step: int | None, fields: Sequence[str] | None = None) -> int:
     """Keeps the rows of a table up to a step, or renames the table.
 
     A table of another attempt, with other columns, or a damaged one is renamed.
 
     Args:
-        path: the table, a CSV file whose first column is the step; need not be there.
+        path: the table, whose first column is the step; need not be there.
         last_step: the step; None for a new run.
-        header: the line of column names that the table must have; None for any.
+        fields: the columns that the table must have; None for any.
 
     Returns:
         The step of the last row that is kept; 0 if there is none.
     """
+    if not path.exists() or not path.stat().st_size:
+        return 0
     try:
-        text = path.read_text() if path.exists() else ""
-        if not text:
-            return 0
-        rows = complete_lines(text)
-        if not rows or last_step is None or header not in (None, rows[0]):
+        table = Table(path)
+        if last_step is None or not table.fields or list(fields or table.fields) != table.fields:
             log.info("%s is of an earlier attempt: renamed to %s", path, _rename(path).name)
             return 0
-        # A killed run may have written half of its last row.
-        width = _num_cells(rows[0])
-        whole = [r for r in rows[1:] if _num_cells(r) == width]
-        kept = [(step, r) for r in whole if (step := int(r.partition(",")[0])) <= last_step]
-    except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError.
-        log.warning("%s is damaged (%s): renamed to %s", path, error, _rename(path).name)
+        steps = table.column(table.fields[0])
+    except UsageError as error:
+        log.warning("%s: renamed to %s", error, _rename(path).name)
         return 0
-    replace_file(path, ("\n".join([rows[0], *(row for _, row in kept)]) + "\n").encode())
-    return max((step for step, _ in kept), default=0)
-
-
-def _num_cells(row: str) -> int:
-    """Counts the cells of a line. A comma may be inside of one, such as in a host's name."""
-    return len(next(csv.reader([row])))
+    kept = steps <= last_step
+    text = io.StringIO()
+    writer = csv.DictWriter(text, table.fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(itertools.compress(table.rows, kept))
+    replace_file(path, text.getvalue().encode())
+    return int(max(steps[kept], default=0))
 
 
 def _rename(path: Path) -> Path:

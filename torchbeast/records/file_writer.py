@@ -69,10 +69,8 @@ class FileWriter:
             EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         )
         logging.getLogger().addHandler(self._handler)
-        resume_table(self.path / "logs.csv", last_step, header=",".join(self._fields))
-        self.evaluated_step = resume_table(
-            self.path / "scores.csv", last_step, header=",".join(SCORE_FIELDS)
-        )
+        resume_table(self.path / "logs.csv", last_step, self._fields)
+        self.evaluated_step = resume_table(self.path / "scores.csv", last_step, SCORE_FIELDS)
         # A row has the step before the update: that of the last step is computed again.
         resume_table(self.path / "gradients.csv", None if last_step is None else last_step - 1)
         run_files.resume_copies(self.path, last_step)

@@ -45,9 +45,6 @@ class GameSnapshot(NamedTuple):
     evaluated_return: float | None
     """Mean return in the last evaluation."""
 
-    evaluated_human: float | None
-    """``evaluated_return`` as a share of human play."""
-
 
 class Snapshot(NamedTuple):
     """A run at one moment."""
@@ -74,6 +71,9 @@ class Snapshot(NamedTuple):
     evaluation_step: int | None
     """Agent steps of the agent that was evaluated last."""
 
+    median_evaluated_human: float | None
+    """The median of its scores as shares of human play; None if no game has one."""
+
     @property
     def seconds_left(self) -> float | None:
         """Seconds until ``total_steps`` at the present speed; None if nothing moves."""
@@ -82,17 +82,8 @@ class Snapshot(NamedTuple):
     @property
     def median_human(self) -> float | None:
         """The median of the games' ``human``; None if no game has one."""
-        return _median([game.human for game in self.games])
-
-    @property
-    def median_evaluated_human(self) -> float | None:
-        """The median of the games' ``evaluated_human``; None if no game has one."""
-        return _median([game.evaluated_human for game in self.games])
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+        known = [game.human for game in self.games if game.human is not None]
+        return statistics.median(known) if known else None
 
 
 # Seconds without steps after which that is displayed. Batches of a slow network may be that far
@@ -144,6 +135,7 @@ class Progress:
         self._arrived: float | None = None  # By the clock: when the last steps came.
         self._evaluation_step: int | None = None
         self._evaluated: Sequence[float | None] = [None] * len(names)
+        self._median_evaluated_human: float | None = None
         self._start = clock()
         self._points = collections.deque([(self._start, 0)], maxlen=NUM_POINTS)
 
@@ -199,15 +191,19 @@ class Progress:
             ended, self._ended = self._ended, []
         return ended
 
-    def record_evaluation(self, step: int, returns: Sequence[float | None]) -> None:
+    def record_evaluation(
+        self, step: int, returns: Sequence[float | None], median_human: float | None
+    ) -> None:
         """Takes in the scores of an evaluation during training, for all later snapshots.
 
         Args:
             step: agent steps of the agent that played.
             returns: mean return of full games of each task; None for a game that was not played.
+            median_human: the median of these as shares of human play, if it is known.
         """
         with self._lock:
             self._evaluation_step, self._evaluated = step, returns
+            self._median_evaluated_human = median_human
 
     def snapshot(
         self,
@@ -238,6 +234,7 @@ class Progress:
                     for task in range(len(self._names))
                 ),
                 evaluation_step=self._evaluation_step,
+                median_evaluated_human=self._median_evaluated_human,
             )
 
     def summary(self) -> list[str]:
@@ -269,24 +266,19 @@ class Progress:
     def _game(self, task: int, mu: float | None, sigma: float | None) -> GameSnapshot:
         returns = list(self._returns[task])
         mean = _mean(returns)
-        evaluated = self._evaluated[task]
         return GameSnapshot(
             name=self._names[task],
             steps=self._task_steps[task],
             games=self._games[task],
             mean_return=mean,
             std_return=float(np.std(returns)) if returns else None,
-            human=self._normalize(task, mean),
+            human=None if mean is None else self._human_normalized(task, mean),
             trend=_trend(returns),
             entropy=self._entropies.get(task),
             mu=mu,
             sigma=sigma,
-            evaluated_return=evaluated,
-            evaluated_human=self._normalize(task, evaluated),
+            evaluated_return=self._evaluated[task],
         )
-
-    def _normalize(self, task: int, value: float | None) -> float | None:
-        return None if value is None else self._human_normalized(task, value)
 
 
 def _mean(values: Sequence[float]) -> float | None:

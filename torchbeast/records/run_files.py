@@ -36,8 +36,14 @@ def refuse_unwritable(savedir: str) -> Iterator[None]:
 
 
 def model_path(run: Path, step: int | None = None) -> Path:
-    """Returns the checkpoint of a run's directory, or the copy kept at ``step``."""
-    return run / "model.tar" if step is None else intermediate_path(run, step)
+    """Returns the checkpoint of a run's directory, or the copy kept at ``step``.
+
+    >>> model_path(Path("run"), 1234).as_posix()
+    'run/intermediate/model.000001234.tar'
+    """
+    if step is None:
+        return run / "model.tar"
+    return run / "intermediate" / f"model.{step:09d}.tar"
 
 
 def checkpoint_at(path: Path) -> Path:
@@ -79,10 +85,10 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
 def find_agent(savedir: str | Path, name: str) -> Path:
     """Finds a checkpoint by one text: a name or path as in :func:`find_checkpoint`.
 
-    ``:STEP`` behind it names an intermediate checkpoint.
+    ``:STEP`` behind it names an intermediate checkpoint, unless it is part of a run's name.
     """
     run, _, step = name.rpartition(":")
-    if run and step.isdecimal():
+    if run and step.isdecimal() and not run_path(savedir, name).exists():
         return find_checkpoint(savedir, run, int(step))
     return find_checkpoint(savedir, name)
 
@@ -90,15 +96,6 @@ def find_agent(savedir: str | Path, name: str) -> Path:
 def run_of(path: Path) -> Path:
     """Returns the run's directory of a checkpoint, intermediate or not."""
     return path.parent.parent if path.parent.name == "intermediate" else path.parent
-
-
-def intermediate_path(run: Path, step: int) -> Path:
-    """Returns the copy kept at ``step``.
-
-    >>> intermediate_path(Path("run"), 1234).as_posix()
-    'run/intermediate/model.000001234.tar'
-    """
-    return run / "intermediate" / f"model.{step:09d}.tar"
 
 
 def intermediate_id(path: Path) -> int | None:

@@ -46,22 +46,8 @@ def divide(num_actors: int, num_tasks: int) -> tuple[int, ...]:
     return tuple(_part(num_actors, num_tasks, task) for task in range(num_tasks))
 
 
-def actor_tasks(shares: Sequence[int]) -> tuple[int, ...]:
-    """Returns the task of each of MonoBeast's actors: in turn, while a game has actors left.
-
-    Args:
-        shares: actors of each game.
-
-    >>> actor_tasks([3, 1])
-    (0, 1, 0, 0)
-    """
-    return tuple(
-        task for turn in range(max(shares)) for task, share in enumerate(shares) if turn < share
-    )
-
-
 def task_of(index: int, num_tasks: int) -> int:
-    """Returns the task of environment server ``index``: round-robin.
+    """Returns the task of environment server ``index``, or of MonoBeast's actor: round-robin.
 
     Servers on other machines are started on their own. Both sides know a server's game from its
     index alone.

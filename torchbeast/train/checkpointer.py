@@ -112,7 +112,7 @@ class Checkpointer:
         optimizer.
         """
         if passed_multiple(stats, self._config.save_model_every_nsteps):
-            self.save_agent(run_files.intermediate_path(self._directory, stats.steps))
+            self.save_agent(run_files.model_path(self._directory, stats.steps))
 
     def save_agent(self, path: Path) -> bool:
         """Saves the agent, without optimizer.

@@ -43,7 +43,6 @@ class Request(NamedTuple):
     """What the process of an evaluation does."""
 
     checkpoint: Path
-    xpid: str
     agent_type: str
     """The class of the agent, which may be the user's own."""
     games: tuple[str, ...]
@@ -72,7 +71,7 @@ def evaluate(request: Request, after_step: Callable[[], None]) -> Result:
 
     torch.set_num_threads(1)
     try:
-        trained = read_agent(request.checkpoint, request.xpid, request.agent_type)
+        trained = read_agent(request.checkpoint, agent_type=request.agent_type)
     except Exception as error:
         return Result((), (f"Loading the agent failed: {typed_line(error)}",))
     scores, failures = [], []
@@ -128,7 +127,6 @@ class AgentEvaluator:
         self._save_agent = save_agent
         self._request = Request(
             checkpoint=recorder.path / CHECKPOINT_NAME,
-            xpid=recorder.path.name,
             agent_type=plan.config.network.agent_type,
             games=plan.config.games,
             num_episodes=plan.config.evaluation.evaluation_episodes,

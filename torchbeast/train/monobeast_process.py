@@ -23,7 +23,7 @@ from torchbeast.core.types import (
 )
 from torchbeast.envs import EnvStream, derive_seed, make_watched
 from torchbeast.models import Agent, AgentConfig, make_agent
-from torchbeast.runtime.allocation import actor_tasks
+from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.devices import map_tensors
 from torchbeast.runtime.precision import choose_dtype
 from torchbeast.runtime.text import first_line
@@ -195,7 +195,7 @@ def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
     """Makes the configuration of the actor processes from a planned run."""
     config = plan.config
     return ActorConfig(
-        tasks=actor_tasks(plan.shares),
+        tasks=tuple(task_of(actor, len(plan.shares)) for actor in range(plan.num_actors)),
         agent=agent.config,
         observation=config.observation,
         full_action_space=plan.full_action_space,

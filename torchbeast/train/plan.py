@@ -43,7 +43,7 @@ MAX_UNROLL_LENGTH = 2**20
 MAX_ACTORS = 2**16
 # Bytes: the path of a socket has 107, of which a directory and a name in TMPDIR take up to 35.
 MAX_TMPDIR = 72
-RESERVED_NAMES = ("", ".", "..", LATEST)
+RESERVED_NAMES = ("", ".", "..", LATEST, "intermediate")
 
 
 class RunPlan(NamedTuple):
@@ -169,8 +169,8 @@ def _check(config: TrainingConfig, spec: EnvSpec) -> None:
     if xpid is not None and not is_run_name(xpid):
         raise UsageError(
             f"--xpid {xpid[:MAX_RUN_NAME]!r} cannot be the name of a run: a name has at most "
-            f"{MAX_RUN_NAME} bytes, only printable characters, no slash, no - in front, and is not "
-            "'latest'"
+            f"{MAX_RUN_NAME} bytes, only printable characters, no slash, no - in front, and is "
+            "neither 'latest' nor 'intermediate'"
         )
     if config.network.use_popart and config.learning.loss.clip_rewards:
         log.info(

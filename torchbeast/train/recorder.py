@@ -103,9 +103,11 @@ class Recorder:
         self._writer.scores({name: row[name] for name in SCORE_FIELDS} for row in rows)
         for score in evaluation.scores:
             self._writer.scalars(_score_scalars(score), evaluation.step)
+        medians: dict[str, float] = {}
         for policy in POLICIES:
             normalized = normalize(evaluation.select(policy))
             if normalized is not None:
+                medians[policy] = normalized.median
                 scalars = {
                     f"eval/{policy}/human_normalized_median": normalized.median,
                     f"eval/{policy}/human_normalized_mean": normalized.mean,
@@ -113,7 +115,7 @@ class Recorder:
                 self._writer.scalars(scalars, evaluation.step)
         means = {score.env: score.mean for score in evaluation.select(POLICIES[0])}
         returns = tuple(means.get(game) for game in self._games)
-        self.progress.record_evaluation(evaluation.step, returns)
+        self.progress.record_evaluation(evaluation.step, returns, medians.get(POLICIES[0]))
 
     def update(self, queues: dict[str, int], learner: Learner) -> None:
         """Reports if it is time. To be called twice a second; ``queues`` has their sizes."""

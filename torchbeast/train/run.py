@@ -18,6 +18,7 @@ from torchbeast.cli.command import SIGNAL_ERRORS
 from torchbeast.core.learner import rollouts_at_once
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import RunError
+from torchbeast.envs import derive_seed
 from torchbeast.runtime.precision import keep_freed_pages, use_whole_float32
 from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import typed_line
@@ -34,8 +35,6 @@ log = logging.getLogger("torchbeast")
 JOIN_TIMEOUT_S = 3.0
 # How long the ranks of an interrupted run get for a last step together. torchrun kills after 30.
 LAST_STEP_TIMEOUT_S = 15.0
-# Between the seeds of two ranks: each plays games of its own.
-RANK_SEEDS = 1_000_003
 
 
 class TrainingRun:
@@ -97,7 +96,7 @@ class TrainingRun:
             shared = {"seed": state.seed, "recipe": recipe(plan.config)}
             ranks.broadcast({**self.learner.state_dict(), **shared})
         self._outputs.attach(self.learner)
-        self._seed = state.seed + RANK_SEEDS * ranks.index
+        self._seed = state.seed
         if not ranks.is_first:
             torch.manual_seed(self.own_seed)  # Else all sample actions with the same numbers.
         on_cpu = plan.devices.learner.type == "cpu"
@@ -126,7 +125,7 @@ class TrainingRun:
     @property
     def own_seed(self) -> int:
         """A seed of this rank at this step: a run that resumes later plays other games."""
-        return (self._seed + self.learner.steps) % 2**31
+        return derive_seed(self._seed, self._plan.ranks.index, self.learner.steps)
 
     def supervise(
         self,

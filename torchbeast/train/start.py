@@ -14,7 +14,7 @@ import torch
 
 from torchbeast import __version__
 from torchbeast.cli.config import describe_changes, flatten
-from torchbeast.core.learner import Learner, find_not_finite
+from torchbeast.core.learner import Learner
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
 from torchbeast.core.types import ObservationConfig, UsageError
@@ -24,7 +24,6 @@ from torchbeast.records import checkpoint, run_files
 from torchbeast.records.checkpoint import damaged
 from torchbeast.runtime.precision import choose_dtype
 from torchbeast.runtime.text import first_line
-from torchbeast.train.checkpointer import name_tensors
 from torchbeast.train.config import TrainingConfig
 from torchbeast.train.initialisation import Initialisation, initialise, plan_initialisation
 from torchbeast.train.plan import RunPlan
@@ -83,9 +82,11 @@ def check_resumable(
     agent = make_agent(config)
     try:
         seen = checkpoint.read_observation_config(contents)
+        # --value_heads has no effect beside PopArt, which always has a head for each game.
+        ignored = (*MAY_CHANGE, "value_heads") if config.use_popart else MAY_CHANGE
         changes = [
-            *describe_changes(AgentConfig(**contents["agent"]), config, MAY_CHANGE),
-            *describe_changes(seen, observation, ("emulator_gray",)),
+            *describe_changes(AgentConfig(**contents["agent"]), config, ignored),
+            *describe_changes(seen, observation, ()),
         ]
         changed = [change.removeprefix("--") for change in changes]
         if changed:
@@ -105,9 +106,6 @@ def check_resumable(
         load_weights(agent, contents["model_state_dict"], path)
         parameters = [p for p in agent.parameters() if p.requires_grad]
         check_optimizer_state(contents["optimizer_state_dict"], parameters)
-        faulty = find_not_finite(name_tensors(contents))
-        if faulty:
-            raise ValueError(f"{faulty[0]} is not finite")
         if "random_state" in contents:
             torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, RuntimeError) as error:

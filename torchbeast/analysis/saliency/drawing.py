@@ -188,15 +188,15 @@ def save_pictures(directory: Path, film: SaliencyFilm, peaks: Peaks) -> None:
 
 
 def write_movie(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None:
-    """Writes a film of several agents side by side. It ends with the shortest of their films."""
+    """Writes films of several agents, equally long, side by side."""
     with MovieWriter(path, FRAMES_PER_SECOND) as movie:
-        for index in range(min(len(film.steps) for film in films)):
+        for index in range(len(films[0].steps)):
             movie.append(side_by_side([draw_view(film, index, peaks) for film in films]))
 
 
 def write_sheet(path: Path, films: Sequence[SaliencyFilm], peaks: Peaks) -> None:
     """Writes a picture with a row of evenly spread overlays per agent, and the scales below."""
-    length = min(len(film.steps) for film in films)
+    length = len(films[0].steps)
     chosen = np.linspace(0, length - 1, min(length, SHEET_COLUMNS)).round().astype(int)
     rows = []
     for film in films:

@@ -265,15 +265,6 @@ def _summarize(changes: Sequence[np.ndarray]) -> Effect:
     return Effect(float(policy), intervals[0], float(value), intervals[1])
 
 
-def name_colour(colour: Colour) -> str:
-    """Returns a colour's hexadecimal code.
-
-    >>> name_colour((236, 236, 0))
-    '#ecec00'
-    """
-    return "#{:02x}{:02x}{:02x}".format(*colour)
-
-
 def format_table(kinds: Kinds, effects: Mapping[str, Sequence[Effect]]) -> list[str]:
     """Returns the lines of a table with a row for each kind and two columns for each agent."""
     columns = [(name, what) for what in ("policy", "value") for name in effects]
@@ -281,7 +272,7 @@ def format_table(kinds: Kinds, effects: Mapping[str, Sequence[Effect]]) -> list[
     for k, (colour, games) in enumerate(kinds.items()):
         count = sum(bool(places) for game in games for places in game)
         cells = [_format(effects[name][k], what) for name, what in columns]
-        rows.append([name_colour(colour), str(count), *cells])
+        rows.append([f"#{bytes(colour).hex()}", str(count), *cells])
     return format_rows(rows)
 
 
@@ -315,7 +306,7 @@ def draw_effects(
         inset = panels[0].inset_axes((-0.24, 1 - (k + 0.9) * share, 0.2, 0.8 * share))
         inset.imshow(_example(games, places))
         inset.set_axis_off()
-        inset.set_title(name_colour(colour), fontsize="xx-small", pad=1)
+        inset.set_title(f"#{bytes(colour).hex()}", fontsize="xx-small", pad=1)
     add_legend(figure)
     return figure
 
