@@ -95,9 +95,9 @@ def rollouts(device: torch.device, batch: int) -> tuple[EnvOutput, AgentOutput]:
 
 def compare_with_cpu(device: torch.device) -> None:
     use_whole_float32(device)
+    cpu = torch.device("cpu")
     print(f"{'against float32 on the CPU':34}{'precision':>10}{'loss':>10}{'gradient':>10}")
     for case in CASES:
-        cpu = torch.device("cpu")
         exact = learn(make(case, cpu, torch.float32), *rollouts(cpu, 2))
         for dtype in {torch.float32, choose_dtype("auto", device)}:
             loss, gradient = learn(make(case, device, dtype), *rollouts(device, 2)).errors(exact)

@@ -97,10 +97,9 @@ class Canvas(Endless):
         self._canvas = np.zeros((32, 32, 3), np.uint8)
 
     def step(self, action):
-        self._steps += 1
         self._canvas += 1
-        frame, _, *_ = super().step(action)
-        return frame, random.random() + np.random.random(), self._steps % 18 == 0, False, {}
+        frame, *_ = super().step(action)
+        return frame, random.random() + np.random.random(), self._steps % 9 == 0, False, {}
 
     def render(self):
         return self._canvas

@@ -151,7 +151,7 @@ class Responses:
             task = trained.task_or_first(self.game)
             self._grams[saved.path] = {}
             if tuple(trained.agent.config.observation_shape) != tuple(self._frames.shape[1:]):
-                self._leave_out(saved.agent, "sees other frames of")
+                self._leave_out(saved.agent)
             else:
                 if is_untrained or short_name(self.game) not in trained.games:
                     for name in ("frame_mean", "frame_scale"):
@@ -169,8 +169,8 @@ class Responses:
             trained.agent.load_state_dict(only_filters(state), strict=False)
         return trained
 
-    def _leave_out(self, agent: str, reason: str) -> None:
+    def _leave_out(self, agent: str) -> None:
         """Says once of an agent why it is not compared."""
         if agent not in self._left_out:
             self._left_out.add(agent)
-            log.warning("%s %s %s: no cka", agent, reason, self.game)
+            log.warning("%s sees other frames of %s: no cka", agent, self.game)
