@@ -50,8 +50,8 @@ test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
 # An upgrade of the system may have replaced a library that the extension modules need, and the
 # checkout may have been moved.
 build: $(STAMPS)/build
-	@[ -d build/objects ] && (cd / && "$(CURDIR)/$(PYTHON)" -c '$(CHECK_BUILD)') 2>/dev/null || { \
-	    rm -rf nest/*.so libtorchbeast/*.so $(CPP_BUILDS) && $(COMPILE) && $(REGISTER); \
+	@[ -d build/objects ] && { $(CHECK_BUILD); } 2>/dev/null || { \
+	    rm -rf nest/*.so libtorchbeast/*.so $(CPP_BUILDS) && $(COMPILE) && $(REGISTER) && $(CHECK_BUILD); \
 	}
 
 # Without this make deletes intermediate files, and looks for packages each time.
@@ -83,8 +83,8 @@ COMPILE := echo "Compiling PolyBeast's C++ part: one to ten minutes" >&2 && \
 # Editable: programs import the checkout, from any directory.
 REGISTER := TORCHBEAST_PURE_PYTHON=1 $(PYTHON) -m pip --quiet --disable-pip-version-check install \
     --no-compile --no-build-isolation --no-deps --editable .
-CHECK_BUILD := import os, sys, nest, libtorchbeast; \
-    sys.exit(not os.path.samefile(os.path.dirname(nest.__file__), "$(CURDIR)/nest"))
+CHECK_BUILD := (cd / && "$(abspath $(PYTHON))" -c 'import nest, os, sys, libtorchbeast; place = os.path.dirname(nest.__file__); \
+    sys.exit(None if os.path.samefile(place, "$(CURDIR)/nest") else "error: another nest is in the way, in " + place)')
 CHECK_VERSION := import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 15) else "error: Python \
     3.10 to 3.14 is needed; %s is %d.%d. Name another one: make train PYTHON3=python3.12" % (sys.executable, *v))
 

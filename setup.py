@@ -17,6 +17,7 @@ from typing import Any
 import nanobind
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -39,7 +40,7 @@ OBJECTS = Path("build/objects")
 # nanobind's source, included here: an object file has its source's path, and that of nanobind may
 # lead out of this directory.
 NANOBIND = OBJECTS / "nanobind.cc"
-# One wheel for Python 3.12 and all later versions; nanobind needs what 3.12 added to the ABI.
+# One wheel for Python 3.12 and later versions; nanobind needs what 3.12 added to the ABI.
 STABLE_ABI = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
@@ -86,6 +87,15 @@ def compile_in_parallel(compiler: Any, total: int) -> None:
 
     compiler.compile = compile_all
     show()
+
+
+class BuildModules(build_py):
+    """Copies the modules, and those only: what an earlier version left would be installed, too."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 class BuildExtensions(build_ext):
@@ -178,6 +188,6 @@ def extensions() -> list[Extension]:
 modules = extensions()
 setup(
     ext_modules=modules,
-    cmdclass={"build_ext": BuildExtensions},
+    cmdclass={"build_ext": BuildExtensions, "build_py": BuildModules},
     options={"bdist_wheel": {"py_limited_api": "cp312"}} if STABLE_ABI and modules else {},
 )

@@ -12,6 +12,7 @@
 #SBATCH --exclusive  # Another job's Ray would have the same ports.
 #SBATCH --time=24:00:00
 #SBATCH --requeue
+#SBATCH --open-mode=append
 #SBATCH --signal=B:USR1@120
 set -euo pipefail
 

@@ -65,18 +65,14 @@ docs/images/Pong_attention.png: $(call agents,PongAttention)
 	    --save_dir $(SCRATCH)
 	cp $(SCRATCH)/PongAttention/PongNoFrameskip-v4/000153.png $@
 
-docs/images/SpaceInvaders_saliency.png: $(call agents,SpaceInvaders MultiTaskPopArt)
+docs/images/SpaceInvaders_saliency.png movies/SpaceInvaders_saliency.mp4 &: $(call agents,SpaceInvaders MultiTaskPopArt)
 	$(SALIENCY) --xpid SpaceInvaders --compare MultiTaskPopArt --env SpaceInvadersNoFrameskip-v4 \
-	    --first_frame 130 --num_frames 16 --sheet $@ --movie movies/SpaceInvaders_saliency.mp4
+	    --first_frame 130 --num_frames 16 --sheet docs/images/SpaceInvaders_saliency.png --movie movies/SpaceInvaders_saliency.mp4
 
-movies/SpaceInvaders_saliency.mp4: docs/images/SpaceInvaders_saliency.png ;
-
-docs/images/KungFuMaster_check.png: $(call agents,Atari57PopArt)
+docs/images/KungFuMaster_check.png docs/examples/kungfumaster.html &: $(call agents,Atari57PopArt)
 	$(SALIENCY) --xpid Atari57PopArt --env KungFuMasterNoFrameskip-v4 --first_frame 100 --num_frames 30 --density 3 \
 	    --score policy value action task:Pong task:RoadRunner --check --html docs/examples/kungfumaster.html
-	cp $(SCRATCH)/Atari57PopArt/KungFuMasterNoFrameskip-v4/check.png $@
-
-docs/examples/kungfumaster.html: docs/images/KungFuMaster_check.png ;
+	cp $(SCRATCH)/Atari57PopArt/KungFuMasterNoFrameskip-v4/check.png docs/images/KungFuMaster_check.png
 
 movies/Pong_saliency.gif: $(call agents,Pong)
 	$(SALIENCY) --xpid Pong --first_frame 160 --num_frames 18 --movie $@

@@ -19,7 +19,8 @@ class BatchingQueue:
     Batches have between ``minimum_batch_size`` and ``maximum_batch_size`` items side by side along
     ``batch_dim``; fewer when ``timeout_ms`` (milliseconds; None: wait for ever) passed since the
     consumer found the first item, or at the end. With ``maximum_queue_size`` items inside,
-    ``enqueue`` waits.
+    ``enqueue`` waits. ``check_inputs``: whether ``enqueue`` checks that there are tensors and how
+    many dimensions they have.
     ``allocator(num_bytes)`` may return a tensor of bytes to build batches in, e.g. pinned ones; it
     is asked for arrays of 4 KiB or more, and must not refer to the queue.
     After ``close`` what is inside is still handed out.
@@ -111,8 +112,9 @@ class ActorPool:
     One stream to each of ``env_server_addresses`` (``unix:PATH`` or ``HOST:PORT``; an address may
     occur several times; an empty one waits for :meth:`set_address`), each with
     ``environments_per_stream`` environments (one number, or one per stream). All servers have
-    observations of one structure. Inference inputs are ``(env_output, agent_state)`` with leaves
-    ``[1, B, ...]``, outputs ``(agent_output, agent_state)`` whose first leaf is the action, int64.
+    observations of one structure. Inference inputs are ``(env_output, agent_state)``, outputs
+    ``(agent_output, agent_state)`` whose first leaf is the action, int64. Leaves are ``[1, B,
+    ...]``, but those of the agent's state ``[L, B, ...]``, in ``initial_agent_state`` with B = 1.
     Learner items are ``((env_output, agent_output), initial_agent_state)`` with leaves
     ``[unroll_length + 1, 1, ...]`` and
     ``env_output = (observation, reward, done, task, episode_step, episode_return, truncated,

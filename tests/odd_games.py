@@ -69,7 +69,7 @@ class Slow(Endless):
     """Takes its time for each of its eight steps."""
 
     def step(self, action):
-        time.sleep(0.6)
+        time.sleep(0.3)
         frame, reward, *_ = super().step(action)
         return frame, reward, self._steps % 8 == 0, False, {}
 

@@ -1,9 +1,8 @@
 """PolyBeast learns: the whole of it, from servers to published weights, on a small environment."""
 
-import csv
-
 import torch
 
+from tests.processes import read_logs
 from torchbeast.records import checkpoint
 
 ENV = "tests.moving_target:MovingTarget-v0"
@@ -16,8 +15,7 @@ def test_learns_a_moving_target(start, tmp_path):
         "--learning_rate=0.002", "--entropy_cost=0.005", "--discounting=0.9", "--seed=1",
     ).finish()  # fmt: skip
     assert code == 0, err
-    with open(tmp_path / "run" / "logs.csv") as file:
-        last = list(csv.DictReader(file))[-1]
+    last = read_logs(tmp_path / "run")[-1]
     # Chance is -1/3; the best there is 1.
     assert float(last["mean_episode_return/MovingTarget"]) > 0.9, out
 

@@ -1,6 +1,5 @@
 """MonoBeast as users run it: real processes, real games, real signals."""
 
-import csv
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from tests.processes import nothing_left, read_logs, wait_until
 from torchbeast import monobeast
 from torchbeast.models import from_checkpoint
 from torchbeast.records import checkpoint
+from torchbeast.records.csv_tables import Table
 
 FAST = ["--agent_type=atari", "--unroll_length=10", "--batch_size=2", "--num_actors=2"]
 MOCK = [*FAST, "--env=Mock", "--fixed_input_scale"]
@@ -79,8 +79,8 @@ def test_an_evaluation_that_is_under_way_at_the_end_is_finished(start, tmp_path)
         "--evaluation_episodes=2000", "--agent_type=tests.checkpoints:Own",
     ).finish()  # fmt: skip
     assert code == 0, err
-    with open(tmp_path / "run" / "scores.csv") as file:
-        assert [int(row["step"]) for row in csv.DictReader(file)] == [200, 200, 300, 300]
+    scores = Table(tmp_path / "run" / "scores.csv")
+    assert scores.column("step").tolist() == [200, 200, 300, 300]
     assert "Step 300, sampled actions: MovingTarget" in out
     assert not (tmp_path / "run" / "evaluated.tar").exists()
 

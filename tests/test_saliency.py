@@ -24,13 +24,10 @@ QUICK = ["--num_frames=2", "--first_frame=5", "--density=10", "--precision=float
 def make_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def make(xpid, shown=None, path=None, scale=1.0, **config):
+    def make(xpid, shown=None, **config):
         torch.manual_seed(0)
         agent = make_agent(AgentConfig(**{"agent_type": "atari", **config}))
-        with torch.no_grad():
-            agent.policy.weight.mul_(scale)
-            agent.baseline.weight.mul_(scale)
-        checkpoints.save_agent(path or tmp_path / xpid / "model.tar", agent, **(shown or {}))
+        checkpoints.save_agent(tmp_path / xpid / "model.tar", agent, **(shown or {}))
 
     return make
 

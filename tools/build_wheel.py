@@ -4,7 +4,7 @@
 
 The source archive is made on the way. gRPC, protobuf and what they need travel inside the wheel,
 with their licence texts. The wheel is for the given Python's version, or from Python 3.12 on for
-that and all later ones, and for the C library of this system or a newer one. Needs a Debian system,
+that and later ones, and for the C library of this system or a newer one. Needs a Debian system,
 whose packages have the licence texts.
 """
 

@@ -1,4 +1,3 @@
-import csv
 import functools
 import json
 from pathlib import Path
@@ -13,6 +12,7 @@ from torchbeast.analysis import analyze_resnet, filter_comp, filter_plots, filte
 from torchbeast.analysis.filter_agents import RunAgent, find_agents
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.records import checkpoint, run_files
+from torchbeast.records.csv_tables import Table
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
@@ -55,8 +55,7 @@ def run(*arguments):
 
 
 def read(path):
-    with open(path / "filter_comp.csv") as file:
-        return list(csv.DictReader(file))
+    return Table(path / "filter_comp.csv").rows
 
 
 @pytest.fixture(scope="module")

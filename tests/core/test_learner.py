@@ -72,31 +72,37 @@ def test_the_first_reward_of_a_game_makes_no_large_gradient_in_parts_without_it(
     assert norms[1] < 1.5 * norms[0]
 
 
-def test_a_batch_is_normalised_by_statistics_that_contain_it():
-    """The step with PopArt, from its published order: statistics, then head, then the gradient."""
+@pytest.mark.parametrize("beta_per", ["target", "batch"])
+def test_a_step_with_popart_has_its_published_order(beta_per):
+    """Statistics, then head, then the gradient; in 2019 the gradient was first."""
     env, actor = make_rollout(0)
     env = env._replace(reward=env.reward * 1000)
     loss = LossConfig(reward_clipping="none", entropy_cost=0.0)
     learner, steps = make_learner(
-        1, use_popart=True, loss=loss, learning_rate=0.1, grad_norm_clipping=1e9
+        1, use_popart=True, beta_per=beta_per, loss=loss, learning_rate=0.1, grad_norm_clipping=1e9
     )
     reference = copy.deepcopy(learner.agent)
     learner.learn(env, actor, ())
 
-    targets = rollout_losses(reference, env, actor, (), loss).target_sums
-    reference.baseline.adopt(reference.baseline.moved(targets))
-    # Statistics that do not move any more: the loss is normalised by those that there are.
-    reference.baseline.beta = 0.0
+    popart = reference.baseline
+    moved = popart.moved(rollout_losses(reference, env, actor, (), loss).target_sums)
+    if beta_per == "target":
+        popart.adopt(moved)
+        popart.beta = 0.0  # The loss is normalised by statistics that do not move any more.
     total = rollout_losses(reference, env, actor, (), loss).total
     gradients = torch.autograd.grad(total, list(reference.parameters()))
     norm = torch.cat([g.flatten().double() for g in gradients]).norm()
     assert steps[0].grad_norm == pytest.approx(norm.item(), rel=1e-4)
     config = OptimizerConfig()
-    for parameter, gradient, found in zip(
-        reference.parameters(), gradients, learner.agent.parameters(), strict=True
-    ):
-        scale = ((1 - config.alpha) * gradient.square()).sqrt() + config.epsilon
-        torch.testing.assert_close(found, parameter - 0.1 * gradient / scale, rtol=1e-3, atol=1e-4)
+    with torch.no_grad():
+        for parameter, gradient in zip(reference.parameters(), gradients, strict=True):
+            scale = ((1 - config.alpha) * gradient.square()).sqrt() + config.epsilon
+            parameter -= 0.1 * gradient / scale
+    if beta_per == "batch":
+        popart.adopt(moved)
+    expected = reference.state_dict()
+    for name, found in learner.agent.state_dict().items():
+        torch.testing.assert_close(found, expected[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
 class Odd(AtariNet):

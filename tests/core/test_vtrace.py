@@ -5,6 +5,7 @@ import torch
 
 from tests.core.rollouts import reference_vtrace
 from torchbeast.core import vtrace
+from torchbeast.core.types import ShapeError
 
 
 def test_two_steps_equal_a_computation_by_hand():
@@ -47,17 +48,25 @@ def test_equals_the_paper_term_by_term(steps, batch, thresholds):
         )
 
 
-def test_popart_divides_advantages_by_sigma():
+@pytest.mark.parametrize("is_normalised", [True, False])
+def test_popart_divides_advantages_by_sigma(is_normalised):
     torch.manual_seed(0)
     arguments = [torch.randn(4, 2), torch.rand(4, 2), torch.randn(4, 2), torch.randn(4, 2)]
     bootstrap = torch.randn(2)
     mu, sigma = torch.randn(4, 2), torch.rand(4, 2) + 0.5
     plain = vtrace.from_importance_weights(*arguments, bootstrap)
+    normalized = (arguments[3] - mu) / sigma if is_normalised else None
     scaled = vtrace.from_importance_weights(
-        *arguments, bootstrap, normalized_values=(arguments[3] - mu) / sigma, mu=mu, sigma=sigma
+        *arguments, bootstrap, normalized_values=normalized, mu=mu, sigma=sigma
     )
     torch.testing.assert_close(scaled.vs, plain.vs)
     torch.testing.assert_close(scaled.pg_advantages, plain.pg_advantages / sigma)
+
+
+@pytest.mark.parametrize("shape", [(4, 2, 5), (3, 2, 1, 5), (2, 5)])
+def test_logits_of_other_steps_than_the_actions_are_refused(shape):
+    with pytest.raises(ShapeError, match="must be \\[T, B, A\\] for actions"):
+        vtrace.action_log_probs(torch.zeros(shape), torch.zeros(3, 2, dtype=torch.int64))
 
 
 def test_from_logits_weighs_by_the_policies():

@@ -34,10 +34,10 @@ class RecoveryTest : public ::testing::Test {
   }
 
   // Environment 1 fails `after` the last failure.
-  std::string Count(std::chrono::seconds after) {
+  std::string Count(std::chrono::seconds after, const std::string& text = "its reward is nan") {
     rpcenv::Failure failure;
     failure.set_environment(1);
-    failure.set_text("Traceback:\n  a.py\nKeyError: 'x'\n");
+    failure.set_text(text);
     now_ += after;
     return recovery_.Count(failure, /*task=*/3, now_);
   }
@@ -125,7 +125,18 @@ TEST_F(RecoveryTest, OnlyFailuresOfTheLastTenMinutesCount) {
   EXPECT_NE(Count(301s).find("(2 of 3 failures"), std::string::npos);
   EXPECT_EQ(FailureOf([&] { Count(1s); }),
             "Environment 1 of unix:/tmp/server (game 3) failed at its step 0, 3 times within 600 "
-            "s: KeyError: 'x'\nTraceback:\n  a.py\nKeyError: 'x'\n");
+            "s: its reward is nan");
+}
+
+TEST_F(RecoveryTest, TheLastFailureNamesTheErrorBeforeItsTraceback) {
+  options_.max_environment_failures = 1;
+  const std::string traceback =
+      "Traceback (most recent call last):\n  File \"a.py\", line 3, in step\n    raise Odd\n"
+      "a.Odd: no\nmore of it\n";
+  EXPECT_EQ(FailureOf([&] { Count(0s, traceback); }),
+            "Environment 1 of unix:/tmp/server (game 3) failed at its step 0, 1 times within 600 "
+            "s: a.Odd: no\n" +
+                traceback);
 }
 
 }  // namespace

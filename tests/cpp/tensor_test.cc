@@ -57,6 +57,14 @@ TEST(TensorTest, RefusesToConcatenateWhatDiffers) {
   const Tensor a = Iota(pool, {1, 1, 2}, 0);
   EXPECT_THROW(Concatenate({a, Iota(pool, {1, 1, 3}, 0)}, 1, pool), nest::NestError);
   EXPECT_THROW(Concatenate({a, pool.Empty(DType::kInt64, {1, 1, 2})}, 1, pool), nest::NestError);
+  try {
+    Concatenate({TensorNest(TensorNest::Sequence{a, a}),
+                 TensorNest(TensorNest::Sequence{a, Iota(pool, {1, 1, 3}, 0)})},
+                1, pool);
+    FAIL() << "nothing was thrown";
+  } catch (const nest::NestError& error) {
+    EXPECT_STREQ(error.what(), "Cannot batch int32[1, 1, 2] with int32[1, 1, 3] at [1]");
+  }
   const TensorNest pair(TensorNest::Sequence{a, a});
   EXPECT_THROW(Concatenate({pair, a}, 1, pool), nest::NestError);
   EXPECT_THROW(Concatenate({}, 1, pool), nest::NestError);

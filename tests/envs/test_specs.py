@@ -41,6 +41,7 @@ MOCK_AND_PONG = ("Mock", "PongNoFrameskip-v4")
     ("games", "frame_height", "message"),
     [
         (("tests.odd_games:Fractions-v0",), 84, "pictures of float32; agents take uint8"),
+        (("tests.odd_games:Nested-v0",), 84, r"has no picture \[C, H, W\]"),
         (("tests.odd_games:Undeclared-v0",), 84, r"its observation is uint8\[1, 40, 36\]"),
         (MOCK_AND_PONG, 42, r"differ in their pictures: Mock \(4, 84, 84\), Pong"),
         (MOCK_AND_PONG, 84, "differ in their actions: Mock, Pong.*; beside Atari games .* all 18"),

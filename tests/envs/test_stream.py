@@ -1,15 +1,15 @@
 """Rows of a scripted environment: from EnvStream, and from the C++ server and actor pool."""
 
-import itertools
 import re
-import threading
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from libtorchbeast import Server
+from tests.libtorchbeast.pools import Pool
+from tests.threads import start
 from torchbeast.core.types import EnvOutput, EnvStep
 from torchbeast.envs import EnvStream
 
@@ -52,32 +52,6 @@ def rows_of_stream(actions, task):
     return [stream.initial(), *map(stream.step, actions)]
 
 
-def rows_of_server(path, actions, task):
-    """The rows of one rollout of an actor pool that takes ``actions``."""
-    server = Server(Scripted, f"unix:{path}", task)
-    queue, batcher = BatchingQueue(), DynamicBatcher(timeout_ms=1)
-    pool = ActorPool(len(actions), queue, batcher, [f"unix:{path}"], ())
-
-    def infer():
-        for batch, action in zip(
-            batcher, itertools.chain(actions, itertools.repeat(0)), strict=False
-        ):
-            batch.set_outputs(((torch.full((1, 1, 1), action),), ()))
-
-    threads = [threading.Thread(target=f, daemon=True) for f in (server.run, infer, pool.run)]
-    for thread in threads:
-        thread.start()
-    (env_output, _), _ = next(iter(queue))
-    queue.close()  # Ends the pool.
-    threads[-1].join(timeout=60)
-    batcher.close()
-    server.stop()
-    for thread in threads:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
-    return EnvOutput(*env_output)
-
-
 def test_rows_of_a_scripted_environment():
     rows = rows_of_stream([0] * (len(SCRIPT) + 2), task=3)
     assert [row.task for row in rows] == [3] * len(rows)
@@ -96,9 +70,16 @@ def test_rows_of_a_scripted_environment():
 
 
 def test_a_server_yields_the_same_rows(tmp_path):
-    actions = [(7 * i) % 5 for i in range(NUM_STEPS)]
-    expected = rows_of_stream(actions, task=2)
-    found = rows_of_server(tmp_path / "server", actions, task=2)
+    address = f"unix:{tmp_path}/server"
+    server = Server(Scripted, address, 2)
+    thread, _ = start(server.run)
+    with Pool([address], unroll_length=NUM_STEPS) as pool:
+        (env_output, _), _ = next(pool.queue)
+    server.stop()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    expected = rows_of_stream(range(1, NUM_STEPS + 1), task=2)  # The pool's actions count.
+    found = EnvOutput(*env_output)
     for name, values in zip(EnvStep._fields, zip(*expected, strict=True), strict=True):
         column = getattr(found, name)[:, 0]
         wanted = torch.as_tensor(np.stack(values), dtype=column.dtype)

@@ -13,12 +13,12 @@ T = 5
 class Pool:
     """An actor pool with an inference thread that counts: the action is the call's number."""
 
-    def __init__(self, addresses, envs=1, queue_size=None, state=(), **options):
+    def __init__(self, addresses, envs=1, queue_size=None, state=(), unroll_length=T, **options):
         self.queue = BatchingQueue(batch_dim=1, maximum_batch_size=1, maximum_queue_size=queue_size)
         self.batcher = DynamicBatcher(batch_dim=1, timeout_ms=10)
-        self.pool = ActorPool(
-            T, self.queue, self.batcher, addresses, state, environments_per_stream=envs, **options
-        )
+        queues = self.queue, self.batcher
+        options["environments_per_stream"] = envs
+        self.pool = ActorPool(unroll_length, *queues, addresses, state, **options)
         self.error = None
         self.calls = 0
         self._threads = [

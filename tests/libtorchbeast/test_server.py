@@ -1,11 +1,11 @@
+import contextlib
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from libtorchbeast import ActorPool, BatchingQueue, DynamicBatcher, Server
+from libtorchbeast import Server
 from tests.libtorchbeast.pools import Pool
 from tests.processes import wait_until
 from tests.threads import start
@@ -67,19 +67,12 @@ def test_ctrl_c_reaches_the_caller_of_run(tmp_path, busy):
         text=True,
     )
     wait_until((tmp_path / "s").exists)
-    queue, batcher = BatchingQueue(), DynamicBatcher()
-    if busy:
-        pool = ActorPool(1, queue, batcher, [f"unix:{tmp_path}/s"], ())
-        client = threading.Thread(target=pool.run, daemon=True)
-        client.start()
-        assert process.stdout.readline() == "busy\n"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    with Pool([f"unix:{tmp_path}/s"]) if busy else contextlib.nullcontext():
+        if busy:
+            assert process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
     assert out == "interrupted\n"
-    queue.close()
-    if busy:
-        client.join(timeout=60)
-        assert not client.is_alive()
 
 
 def test_wrong_arguments_are_refused():

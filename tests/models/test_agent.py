@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.models.inputs import SIX_TASKS, make_inputs
-from torchbeast.core.types import EnvOutput
+from torchbeast.core.types import EnvOutput, ShapeError, UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.models.agent import FUSED_STEPS
 
@@ -154,6 +154,30 @@ def test_an_agent_of_several_games_must_be_told_which_one_it_sees():
     with pytest.raises(ValueError, match="plays 6 games: the inputs need 'task'"):
         make_agent(config)(fields)
     make_agent(config._replace(tasks=("A",)))(fields)  # With one game it is clear.
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tasks": "Pong"}, "AgentConfig: tasks is 'Pong'"),
+        ({"value_heads": "games"}, "AgentConfig: value_heads is 'games'"),
+        ({"agent_type": "deep"}, "There is no agent type deep: choose resnet, atari, aaa or"),
+    ],
+)
+def test_wrong_configurations_are_refused(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        make_agent(AgentConfig(**wrong))
+
+
+@pytest.mark.parametrize("agent_type", ["atari", "aaa"])
+def test_other_frames_and_a_missing_memory_are_refused(agent_type):
+    config = AgentConfig(agent_type=agent_type, observation_shape=(2, 36, 36), use_lstm=True)
+    agent, inputs = make_agent(config), make_inputs(config)
+    with pytest.raises(ShapeError, match=r"give it agent.initial_state\(B\)"):
+        agent(inputs)
+    for frame in (inputs.frame[0], inputs.frame[:, :, :1]):
+        with pytest.raises(ShapeError, match=r"frame must be \[T, B, 2, 36, 36\], got"):
+            agent(inputs._replace(frame=frame), agent.initial_state(3))
 
 
 @pytest.mark.parametrize("agent_type", ["atari", "resnet", "aaa"])

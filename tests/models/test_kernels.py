@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.kernels import count_calls, evaluate_agent, make_resnet, needs_kernels
-from torchbeast.models import kernels
+from tests.kernels import count_calls, needs_kernels
+from tests.models.inputs import make_inputs
+from torchbeast.models import AgentConfig, ResNet, kernels
 from torchbeast.models.kernels import residual_section
 
 
@@ -101,16 +102,25 @@ def test_layers_compute_what_the_kernel_cannot(x, monkeypatch):
 
 @needs_kernels
 def test_resnet_is_the_same_without_the_kernel(monkeypatch):
-    agent, inputs = make_resnet()
+    torch.manual_seed(0)
+    agent = ResNet(AgentConfig(agent_type="resnet", num_actions=4)).eval()
+    agent.compute_dtype = torch.bfloat16
+    inputs = make_inputs(agent.config, steps=2, batch=1)
+
+    def evaluate_agent():
+        output, _ = agent(inputs)
+        total = output.policy_logits.square().sum() + output.baseline.sum()
+        return output.policy_logits, torch.autograd.grad(total, list(agent.parameters()))
+
     calls = count_calls(monkeypatch, "residual_section_backward")
-    logits, gradients = evaluate_agent(agent, inputs)
+    logits, gradients = evaluate_agent()
     acting = agent.inference_copy()(inputs)[0].policy_logits
     assert acting.equal(logits)
     assert len(calls) == 3
     monkeypatch.setattr(kernels, "compiled", lambda: None)
-    torchs_logits, torchs = evaluate_agent(agent, inputs)
+    torchs_logits, torchs = evaluate_agent()
     torch.testing.assert_close(logits, torchs_logits, rtol=0.05, atol=0.005)
     agent.compute_dtype = torch.float32
-    for *both, exact in zip(gradients, torchs, evaluate_agent(agent, inputs)[1], strict=True):
+    for *both, exact in zip(gradients, torchs, evaluate_agent()[1], strict=True):
         error, torchs_error = (torch.dist(gradient, exact) for gradient in both)
         assert error < 1.3 * torchs_error + 0.01 * exact.norm()

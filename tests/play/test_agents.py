@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests import checkpoints
-from torchbeast import monobeast, polybeast, polybeast_learner, saliency
+from torchbeast import modes, monobeast, polybeast, polybeast_learner, saliency
 from torchbeast.core.types import UsageError
 from torchbeast.models import AgentConfig, make_agent
 from torchbeast.play.agents import (
@@ -35,15 +35,6 @@ def test_an_agent_is_found_by_name_or_path(tmp_path, xpid):
     assert found.xpid == "run"
     assert found.directory == tmp_path / "run"
     assert found.agent.config == config
-
-
-def test_a_path_goes_before_a_name_in_the_directory_of_runs(tmp_path, monkeypatch):
-    save(tmp_path / "run" / "model.tar")
-    monkeypatch.chdir(tmp_path)
-    flags = TrainedAgentConfig("elsewhere", "run/model.tar", None, None)
-    found = load_trained(flags)
-    assert found.xpid == "run"
-    assert found.directory.resolve() == tmp_path / "run"
 
 
 def test_films_of_a_shipped_agent_go_below_the_directory_of_runs(tmp_path):
@@ -136,6 +127,22 @@ def test_flags_that_a_mode_does_not_read_are_named(tmp_path, caplog):
     assert [record.message for record in caplog.records] == [
         f"--{name} has no effect in --mode env_info" for name in ("greedy", "preprocessing")
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["--beta=0.5"], "without --use_popart"),
+        (["--value_heads=game", "--use_popart"], "with --use_popart"),
+        (["--movie=a.gif"], "in --mode train"),
+        (["--evaluation_episodes=3"], "without --evaluate_every"),
+    ],
+)
+def test_flags_that_training_does_not_read_are_named(caplog, given, reason):
+    parser = polybeast.make_parser()
+    assert modes.run_mode("polybeast", parser, given, train=lambda *_: None) == 0
+    flag, _ = given[0].split("=")
+    assert caplog.messages == [f"{flag} has no effect {reason}"]
 
 
 def test_flags_that_agree_with_the_checkpoint_are_accepted(tmp_path):

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from tests.analysis.written_runs import write_table
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.records import checkpoint, file_writer, run_files
 from torchbeast.records.file_writer import FileWriter
@@ -61,8 +62,7 @@ def test_records_of_another_attempt_are_put_aside(make, tmp_path, last_step, fie
 def test_a_table_of_a_resumed_run_ends_at_its_checkpoint(make, tmp_path, table, fields):
     path = tmp_path / "run" / table
     path.parent.mkdir()
-    rows = [fields, *([step] + [0] * (len(fields) - 1) for step in (10, 20, 30))]
-    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    write_table(path, fields, *([step] + [0] * (len(fields) - 1) for step in (10, 20, 30)))
     make(last_step=20)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "10", "20"]
 

@@ -17,8 +17,8 @@ def hang(alive):
 
 
 def live_slowly(alive):
-    """Longer than three seconds, but never silent for so long."""
-    for _ in range(40):
+    """Longer than a second and a half, but never silent for so long."""
+    for _ in range(20):
         alive()
         time.sleep(0.1)
     return "done"

@@ -58,7 +58,7 @@ def test_misuse_is_told_as_such():
 
 
 def test_a_slow_task_that_is_alive_is_waited_for():
-    assert run_isolated({"a": live_slowly}, deadline_s=3) == {"a": "done"}
+    assert run_isolated({"a": live_slowly}, deadline_s=1.5) == {"a": "done"}
 
 
 def test_a_task_that_hangs_is_given_up():

@@ -5,7 +5,7 @@ import numpy as np
 
 import libtorchbeast
 from torchbeast.core.types import ObservationConfig
-from torchbeast.servers.supervisor import ServedGames, serve
+from torchbeast.servers.supervisor import ServedGames, make_env_init, serve
 
 
 class DrawingServer:
@@ -35,3 +35,17 @@ def test_each_server_and_its_replacement_draw_other_numbers(monkeypatch):
     assert again == others[0]  # The run's seed decides.
     for generator in zip(*others, strict=True):
         assert len(set(generator)) == 3
+
+
+def test_each_environment_of_each_server_has_a_seed_of_its_own():
+    served = ServedGames(
+        ("tests.moving_target:MovingTarget-v0",), ObservationConfig(), False, 1, 60
+    )
+    seeds = []
+    for server in ((0, 0), (1, 0), (0, 1)):
+        env_init = make_env_init(served, 0, server)
+        for env in (env_init(), env_init()):
+            env.reset()
+            seeds.append(env.unwrapped.np_random_seed)
+            env.close()
+    assert len(set(seeds)) == 6

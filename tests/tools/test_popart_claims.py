@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.analysis.written_runs import write_table
 from tests.conftest import ROOT
 from tools import popart_claims
 from torchbeast.analysis.runs import RunRecords
@@ -20,8 +21,8 @@ def write_run(directory, name, figures):
     run.mkdir(parents=True)
     names = [f"mean_episode_return/{game}" for game in figures]
     ends = [find_reference(game).random + 100 * share for game, share in figures.items()]
-    rows = [["step", "seconds", *names], ["100", "1", *["0"] * len(names)], ["200", "2", *ends]]
-    (run / "logs.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    rows = [("step", "seconds", *names), (100, 1, *[0] * len(names)), (200, 2, *ends)]
+    write_table(run / "logs.csv", *rows)
     (run / "meta.json").write_text(json.dumps({"args": {}}))
 
 
@@ -81,7 +82,7 @@ def test_training_begins_where_each_game_has_a_score(tmp_path):
     run.mkdir()
     names = [f"mean_episode_return/{game}" for game in ("Pong", "AirRaid")]
     rows = [("step", "seconds", *names), (1, 1, 5, ""), (2, 2, 6, 20), (4, 4, 8, 40)]
-    (run / "logs.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    write_table(run / "logs.csv", *rows)
     steps, scores = popart_claims.read_training(RunRecords(run), ["Pong", "AirRaid"])
     assert steps.tolist() == [2, 4]
     assert scores.tolist() == [[6, 20], [8, 40]]

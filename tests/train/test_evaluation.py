@@ -1,4 +1,3 @@
-import csv
 import logging
 import time
 from dataclasses import replace
@@ -11,6 +10,7 @@ from tests.learner_steps import STEP
 from tests.processes import wait_until
 from torchbeast.core.types import RunError
 from torchbeast.play.game_loop import GameLoop
+from torchbeast.records.csv_tables import Table
 from torchbeast.records.scores import SCORE_FIELDS
 from torchbeast.runtime import workers
 from torchbeast.train import evaluation, make_plan
@@ -25,8 +25,7 @@ TARGET = "tests.moving_target:MovingTarget-v0"
 
 
 def read_scores(run):
-    with open(run / "scores.csv", newline="") as file:
-        return list(csv.DictReader(file))
+    return Table(run / "scores.csv").rows
 
 
 class Run:
@@ -179,9 +178,9 @@ def test_an_evaluation_that_hangs_is_ended(make_run, monkeypatch, caplog):
 
 
 def test_an_evaluation_may_last_longer_if_its_steps_do_not(make_run, monkeypatch, caplog):
-    monkeypatch.setattr(evaluation, "HANG_S", 9.0)  # The games take ten seconds.
+    monkeypatch.setattr(evaluation, "HANG_S", 4.0)  # The games take five seconds.
     game = "--env=tests.odd_games:Slow-v0"
-    run = make_run("--evaluate_every=100", "--evaluation_episodes=1", game, "--step_timeout_s=5")
+    run = make_run("--evaluate_every=100", "--evaluation_episodes=1", game, "--step_timeout_s=4")
     run.reach(100)
     run.finish()
     assert {row["step"] for row in read_scores(run.path)} == {"100"}

@@ -54,6 +54,14 @@ def test_a_finished_run_says_that_it_is(make_config, finished_run, caplog):
     assert "All steps are done: a larger --total_steps continues the run" in caplog.text
 
 
+def test_a_run_that_another_rank_stopped_fails(make_config):
+    with TrainingRun(make_plan(make_config()), StopSignals(), SharedWeights) as run:
+        run.learner.is_stopped = True
+        run.supervise(lambda: None, lambda: {"learner": 0, "inference": 0}, lambda: None)
+        with pytest.raises(RunError, match="another rank stopped the run"):
+            run.finish()
+
+
 def test_each_rank_and_each_resumption_plays_games_of_its_own(make_config, monkeypatch):
     shared, seeds, draws = [], [], []
     monkeypatch.setattr(Ranks, "broadcast", lambda _, c: shared.append(c) or shared[0])

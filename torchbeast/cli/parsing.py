@@ -22,7 +22,7 @@ log = logging.getLogger("torchbeast")
 # Agents of this program, and the other names that they had in 2019.
 AGENT_TYPES = {
     "resnet": ("rn", "res", "res_net"),
-    "atari": ("default",),
+    "atari": ("default", "shallow"),
     "aaa": ("attention_augmented", "attention_augmented_agent"),
 }
 

@@ -46,8 +46,13 @@ class VTraceFromLogitsReturns(NamedTuple):
 def action_log_probs(policy_logits: Tensor, actions: Tensor) -> Tensor:
     """Computes log pi(action): logits ``[T, B, A]``, actions int64 ``[T, B]``.
 
-    Returns ``[T, B]``.
+    Returns ``[T, B]``. Raises ShapeError if the shapes contradict each other.
     """
+    if policy_logits.shape[:-1] != actions.shape:
+        raise ShapeError(
+            f"logits {tuple(policy_logits.shape)} must be [T, B, A] for actions [T, B], got "
+            f"actions {tuple(actions.shape)}"
+        )
     log_policy = torch.log_softmax(policy_logits, dim=-1)
     return log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchbeast.core.popart import PopArtLayer
-from torchbeast.core.types import AgentConfig, AgentOutput, EnvOutput
+from torchbeast.core.types import AgentConfig, AgentOutput, EnvOutput, ShapeError
 from torchbeast.models.initialisation import LSTM_GAIN, orthogonal_weight_
 from torchbeast.models.normalization import normalize_frames
 
@@ -209,9 +209,11 @@ class Agent(nn.Module, abc.ABC):
             The output, leaves ``[T, B, ...]``, and the recurrent state after the last row.
 
         Raises:
+            ShapeError: frames have another shape, or the recurrent state is missing.
             ValueError: an agent of several games was not told which game the rows are of.
         """
         fields = inputs if isinstance(inputs, dict) else inputs._asdict()
+        self._check_inputs(fields["frame"], core_state)
         core_output, core_state = self.represent(fields, core_state)
         logits = self.policy(core_output)
         if isinstance(self.baseline, PopArtLayer):
@@ -227,6 +229,15 @@ class Agent(nn.Module, abc.ABC):
             action.view(lead), logits.view(lead), baseline.view(lead), normalized.view(lead)
         )
         return output, core_state
+
+    def _check_inputs(self, frame: Tensor, core_state: CoreState) -> None:
+        """Raises ShapeError if frames or the recurrent state are not those of this agent."""
+        expected = self.config.observation_shape
+        if frame.dim() != 5 or tuple(frame.shape[2:]) != expected:
+            shape = ", ".join(map(str, ("T", "B", *expected)))
+            raise ShapeError(f"frame must be [{shape}], got {list(frame.shape)}")
+        if not core_state and self.initial_state():
+            raise ShapeError("this agent has a memory: give it agent.initial_state(B)")
 
     def represent(self, fields: dict[str, Any], core_state: CoreState) -> tuple[Tensor, CoreState]:
         """Computes the input of policy and value, ``[T * B, F]``, and the next recurrent state."""

@@ -31,7 +31,15 @@ MAX_BUFFER_NUMBERS = 100_000_000
 
 
 def make_agent(config: AgentConfig) -> Agent:
-    """Makes a new agent. Raises UsageError if its type cannot be found, or a custom one fails."""
+    """Makes a new agent.
+
+    Raises:
+        UsageError: the configuration is wrong, its type cannot be found, or a custom one fails.
+    """
+    try:
+        config = read(AgentConfig, config._asdict())
+    except ValueError as error:
+        raise UsageError(f"AgentConfig: {error}") from error
     agent_type = find_agent_type(config.agent_type)
     with _custom_code(config.agent_type, agent_type):
         return agent_type(config)
@@ -42,6 +50,9 @@ def find_agent_type(agent_type: str) -> type[Agent]:
     if agent_type in AGENTS:
         return AGENTS[agent_type]
     module, _, name = agent_type.partition(":")
+    if not name:
+        choices = f"choose {', '.join(AGENTS)} or package.module:Class"
+        raise UsageError(f"There is no agent type {agent_type}: {choices}")
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # A module may raise anything.

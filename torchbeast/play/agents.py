@@ -88,7 +88,7 @@ def load_trained(config: TrainedAgentConfig) -> Trained:
     return trained
 
 
-def read_agent(path: Path, name: str | None = None, agent_type: str | None = None) -> Trained:
+def read_agent(path: str | Path, name: str | None = None, agent_type: str | None = None) -> Trained:
     """Reads the agent in a checkpoint or in a directory with a ``model.tar``.
 
     Args:
@@ -98,7 +98,7 @@ def read_agent(path: Path, name: str | None = None, agent_type: str | None = Non
     Raises:
         UsageError: it cannot be read.
     """
-    file = run_files.checkpoint_at(path)
+    file = run_files.checkpoint_at(Path(path))
     contents = checkpoint.load(file)
     intermediate_id = run_files.intermediate_id(file)
     steps = checkpoint.steps_of(contents) if intermediate_id is None else intermediate_id

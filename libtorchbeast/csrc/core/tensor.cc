@@ -177,11 +177,14 @@ Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length,
 
 namespace {
 
-Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, BufferPool& buffers) {
+// `place` is called for where the leaves are.
+template <typename Place>
+Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, BufferPool& buffers,
+                         Place&& place) {
   const Tensor& first = *items.front();
   if (dim >= first.shape.rank()) {
     throw nest::NestError("Cannot batch along dimension " + std::to_string(dim) + " of " +
-                          first.shape.ToString());
+                          first.shape.ToString() + place());
   }
   if (items.size() == 1 && !first.shared) return first;
   Shape shape = first.shape;
@@ -193,7 +196,7 @@ Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, Buffe
     if (item.dtype != first.dtype || item.shape != expected) {
       throw nest::NestError("Cannot batch " + std::string(Name(first.dtype)) +
                             first.shape.ToString() + " with " + Name(item.dtype) +
-                            item.shape.ToString());
+                            item.shape.ToString() + place());
     }
     shape[dim] += item.shape[dim];
   }
@@ -215,9 +218,14 @@ Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, Buffe
 }  // namespace
 
 TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& buffers) {
+  size_t next = 0;
   return nest::map_many(
       [&](const std::vector<const Tensor*>& leaves) {
-        return ConcatenateLeaves(leaves, dim, buffers);
+        const size_t index = next++;
+        return ConcatenateLeaves(leaves, dim, buffers, [&] {
+          const std::string path = items.front().path_of(index);
+          return path.empty() ? "" : " at " + path;
+        });
       },
       items);
 }

@@ -23,12 +23,14 @@ constexpr int kWarnFraction = 20;
 // torchbeast/runtime/workers.py, but without the time of hangs: these end the server's process.
 constexpr std::chrono::seconds kFailureWindow{600};
 
-// The last line of `text`: of a traceback that of the exception.
-std::string LastLine(const std::string& text) {
-  const size_t end = text.find_last_not_of('\n');
-  if (end == std::string::npos) return "";
-  const size_t before = text.rfind('\n', end);
-  return text.substr(before == std::string::npos ? 0 : before + 1, end - before);
+// The first line of `text`; of a traceback, whose frames are indented, the first line behind them.
+std::string Headline(const std::string& text) {
+  const size_t frame = text.rfind("\n  File \"");
+  size_t start = frame == std::string::npos ? 0 : frame + 1;
+  while (start < text.size() && text[start] == ' ') {
+    start = std::min(text.find('\n', start), text.size() - 1) + 1;
+  }
+  return text.substr(start, text.find('\n', start) - start);
 }
 
 // The end of `text`, if it is longer than `max_bytes`.
@@ -146,10 +148,11 @@ std::string Recovery::Count(const rpcenv::Failure& failure, std::optional<int32_
                                   (task ? " (game " + std::to_string(*task) + ")" : "") +
                                   " failed at its step " + std::to_string(failure.step());
   const std::string text = Tail(failure.text(), kMaxTracebackBytes);
+  const std::string headline = Headline(text);
   const std::string within = " within " + Seconds(kFailureWindow);
   if (count >= options_.max_environment_failures) {
     throw ServerFailure(environment + ", " + std::to_string(count) + " times" + within + ": " +
-                        LastLine(text) + "\n" + text);
+                        headline + (headline == text ? "" : "\n" + text));
   }
   return environment + "; starting it again (" + std::to_string(count) + " of " +
          std::to_string(options_.max_environment_failures) + " failures" + within + "):\n" + text;

@@ -11,7 +11,7 @@ from torchbeast.models import Agent, AgentConfig
 PLACES = [(10, 10), (10, 66), (60, 40)]
 
 
-def observe(frame, last_action=0):
+def observe(frame):
     one = torch.zeros(1, 1)
     return EnvOutput(
         frame=torch.as_tensor(frame, dtype=torch.uint8).view(1, 1, *frame.shape),
@@ -22,7 +22,7 @@ def observe(frame, last_action=0):
         episode_return=one,
         truncated=one.bool(),
         game_over=one.bool(),
-        last_action=one.long() + last_action,
+        last_action=one.long(),
     )
 
 

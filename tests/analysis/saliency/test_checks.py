@@ -43,7 +43,7 @@ def test_the_map_of_an_action_that_reads_one_patch_is_perfect(agent, action):
     assert found.curves[MAP].insertion[-1] == 0
 
 
-def test_a_map_of_another_place_is_worse_than_chance(agent):
+def test_a_map_of_another_place_is_no_better_than_chance(agent):
     step = make_step(agent, agent.bright_frame())
     (score,) = parse(step, "action:A0")
     wrong = step.score("action:A2")
