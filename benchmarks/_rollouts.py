@@ -1,4 +1,4 @@
-"""Rollouts of random frames, in which nothing happens, and what an agent learns from them."""
+"""Rollouts of random frames and rewards, and what an agent learns from them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from torchbeast.core.types import ENV_OUTPUT_TYPES, AgentOutput, EnvOutput, Loss
 from torchbeast.models import Agent
 
 
-def random_rollout(
-    rows: int,
-    batch: int,
-    num_actions: int,
-    generator: torch.Generator | None = None,
-) -> tuple[EnvOutput, AgentOutput]:
-    """Four gray frames of 84 x 84 in each row, of the first game; all else is 0."""
+def random_rollout(rows: int, batch: int, num_actions: int) -> tuple[EnvOutput, AgentOutput]:
+    """Four gray frames of 84 x 84 and a reward in each row, of the first game; all else is 0.
+
+    They are the same ones each time.
+    """
+    generator = torch.Generator().manual_seed(0)
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(rows, batch, *shape, dtype=dtype)
@@ -28,13 +27,6 @@ def random_rollout(
         **{name: zeros(dtype=getattr(torch, kind)) for name, kind in ENV_OUTPUT_TYPES.items()},
     )
     actor = AgentOutput(zeros(1, dtype=torch.int64), zeros(num_actions), zeros(1), zeros(1))
-    return env, actor
-
-
-def random_rewards(rows: int, batch: int, num_actions: int) -> tuple[EnvOutput, AgentOutput]:
-    """Random frames and rewards, the same ones each time."""
-    generator = torch.Generator().manual_seed(0)
-    env, actor = random_rollout(rows, batch, num_actions, generator)
     return env._replace(reward=torch.rand(rows, batch, generator=generator)), actor
 
 

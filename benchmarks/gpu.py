@@ -30,7 +30,7 @@ from typing import NamedTuple
 sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
-from _rollouts import learn, random_rewards
+from _rollouts import learn, random_rollout
 from train import EndToEnd, end_to_end
 
 from torchbeast.core.learner import Learner
@@ -86,7 +86,7 @@ def make(case: Case, device: torch.device, dtype: torch.dtype) -> Agent:
 
 def rollouts(device: torch.device, batch: int) -> tuple[EnvOutput, AgentOutput]:
     """Random frames and rewards, the same on every device."""
-    env, actor = random_rewards(UNROLL_LENGTH + 1, batch, NUM_ACTIONS)
+    env, actor = random_rollout(UNROLL_LENGTH + 1, batch, NUM_ACTIONS)
     return (
         EnvOutput(*(leaf.to(device) for leaf in env)),
         AgentOutput(*(leaf.to(device) for leaf in actor)),

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
+from _rollouts import random_rollout
 from torch import Tensor, nn
 
 from torchbeast.core.optimizer import make_optimizer
@@ -78,12 +79,8 @@ def compare_sections() -> None:
         compare(f"section {inputs} to {outputs} x {side} x {side}, both ways", learn, ROWS)
 
 
-def make_frames(*lead: int) -> Tensor:
-    return torch.randint(256, (*lead, 4, 84, 84), dtype=torch.uint8)
-
-
 def compare_normalization() -> None:
-    frames = make_frames(NORMALIZED_ROWS)
+    frames = random_rollout(NORMALIZED_ROWS, 1, 1)[0].frame[:, 0]
     mean = (255 * torch.rand(GAMES, 84, 84, 4)).permute(0, 3, 1, 2)
     scale, task = torch.ones(GAMES), torch.arange(NORMALIZED_ROWS, dtype=torch.int32) % GAMES
     compare(
@@ -93,19 +90,15 @@ def compare_normalization() -> None:
     )
 
 
-def make_inputs(rows: int, batch: int) -> dict[str, Tensor]:
-    done = torch.zeros(rows, batch, dtype=torch.bool)
-    frame = make_frames(rows, batch)
-    return {"frame": frame, "reward": done.float(), "done": done, "last_action": done.long()}
-
-
 def compare_network(agent_type: str, rows: int, batch: int) -> None:
     agent = make_agent(AgentConfig(agent_type, num_actions=6))
     agent.compute_dtype = torch.bfloat16
     acting = agent.inference_copy()
     parameters = list(agent.parameters())
     optimizer = make_optimizer(parameters, OptimizerConfig())
-    rollouts, observations = make_inputs(rows, batch), make_inputs(1, ACTING_ROWS)
+    (rollouts, _), (observations, _) = (
+        random_rollout(*shape, 6) for shape in ((rows, batch), (1, ACTING_ROWS))
+    )
 
     def learn() -> None:
         output, _ = agent(rollouts)

@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
-from _rollouts import learn, random_rewards, random_rollout
+from _rollouts import learn, random_rollout
 
 from torchbeast.core.learner import Learner, rollouts_at_once
 from torchbeast.core.types import LossConfig, OptimizerConfig
@@ -116,7 +116,7 @@ def measure(flags: argparse.Namespace) -> float:
 
 
 def compare_precision(flags: argparse.Namespace) -> str:
-    rollouts = random_rewards(81, 2, ACTIONS)
+    rollouts = random_rollout(81, 2, ACTIONS)
     exact, fast = (learn(make(flags, bfloat16, True), *rollouts) for bfloat16 in (False, True))
     loss, gradient = fast.errors(exact)
     return (

@@ -29,6 +29,7 @@ from torchbeast.analysis.saliency import Outputs, Perturbation, SaliencyConfig
 from torchbeast.analysis.saliency.maps import Score
 from torchbeast.core.types import AgentOutput, EnvOutput
 from torchbeast.models import Agent
+from torchbeast.models.agent import CoreState
 from torchbeast.play.agents import read_agent
 from torchbeast.play.game_loop import GameLoop, open_games
 from torchbeast.runtime.precision import choose_dtype, keep_freed_pages
@@ -36,22 +37,24 @@ from torchbeast.runtime.threads import available_cores
 
 AGENT = Path(__file__).parent.parent / "models" / "Pong"
 DENSITY, RADIUS = 2, 5
-HEADS = ("policy_logits", "baseline")
 
 
-def squared_change(before: AgentOutput, after: AgentOutput, field: str) -> float:
-    return 0.5 * (getattr(after, field) - getattr(before, field)).square().sum().item()
+def squared_changes(before: AgentOutput, after: AgentOutput) -> list[float]:
+    """Of the policy, and of the value of the first game."""
+    policy = after.policy_logits - before.policy_logits
+    value = (after.normalized_baseline - before.normalized_baseline)[..., 0]
+    return [0.5 * change.square().sum().item() for change in (policy, value)]
 
 
 def one_at_a_time(
-    agent: Agent, inputs: EnvOutput, places: list[tuple[int, int]], heads: tuple[str, ...]
+    agent: Agent, inputs: EnvOutput, state: CoreState, places: list[tuple[int, int]]
 ) -> np.ndarray:
-    """Scores ``[places, heads]``."""
+    """Scores ``[places, 2]``: of the policy and the value."""
     frame = inputs.frame[0, 0].numpy().astype(np.float32)
     fields = inputs._asdict()
     scores = []
     with torch.no_grad():
-        before, _ = agent(fields)
+        before, _ = agent(fields, state)
         for row, column in places:
             mask = np.zeros(frame.shape[1:], np.float32)
             mask[row, column] = 1
@@ -60,8 +63,8 @@ def one_at_a_time(
             blurred = np.stack([gaussian_filter(plane, 3) for plane in frame])
             picture = frame * (1 - mask) + blurred * mask
             fields["frame"] = torch.from_numpy(picture).view(1, 1, *frame.shape)
-            after, _ = agent(fields)
-            scores.append([squared_change(before, after, head) for head in heads])
+            after, _ = agent(fields, state)
+            scores.append(squared_changes(before, after))
     return np.array(scores)
 
 
@@ -104,7 +107,7 @@ def main() -> None:
     cells = choose_places(flags.masks)
     places = [(DENSITY * row, DENSITY * column) for row, column in cells]
     methods: dict[str, Callable[[], Any]] = {
-        "one picture at a time": lambda: one_at_a_time(agent, loop.inputs, places, HEADS)
+        "one picture at a time": lambda: one_at_a_time(agent, loop.inputs, loop.state, places)
     }
     for dtype in dict.fromkeys((torch.float32, choose_dtype("auto", torch.device("cpu")))):
         made = Perturbation(agent, SaliencyConfig(DENSITY, RADIUS, dtype=dtype))

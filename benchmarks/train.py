@@ -124,8 +124,9 @@ def environment_alone(arguments: list[str]) -> float:
     """CPU seconds per step of the games, mean over them."""
     flags = polybeast.make_parser().parse_args(arguments)
     seconds = []
-    for game in TrainingConfig.from_flags(vars(flags)).games:
-        env = make_env(game, preprocessing=flags.preprocessing, seed=0)
+    config = TrainingConfig.from_flags(vars(flags))
+    for game in config.games:
+        env = make_env(game, **config.observation._asdict(), seed=0)
         env.reset()
         num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
         actions = np.random.default_rng(0).integers(num_actions, size=ENVIRONMENT_STEPS)

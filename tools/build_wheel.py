@@ -57,9 +57,7 @@ def add_licences(unpacked: Path, libraries: dict[str, Path]) -> int:
     for file in bundled.iterdir():
         # auditwheel puts a hash into the name: libre2-1a2b3c4d.so.9.0.0.
         name = re.sub(r"-[0-9a-f]{8}(?=\.so)", "", file.name)
-        matches = [path for path in libraries.values() if path.name == name]
-        if not matches:
-            matches = [path for key, path in libraries.items() if key == name]
+        matches = [path for key, path in libraries.items() if name in (path.name, key)]
         packages.add(debian_package(matches[0]))
     for package in sorted(packages):
         target = licences / "bundled" / package

@@ -40,14 +40,13 @@ def run_mode(
 
             parse_games(flags.env)
         if flags.mode == "train":
-            parser.warn_of_unused(PLAYING_FLAGS.intersection(given), "in --mode train")
+            parser.warn_of_unused(PLAYING_FLAGS, "in --mode train")
             if flags.use_popart:
-                parser.warn_of_unused({"value_heads"}.intersection(given), "with --use_popart")
+                parser.warn_of_unused({"value_heads"}, "with --use_popart")
             else:
-                parser.warn_of_unused(POPART_FLAGS.intersection(given), "without --use_popart")
+                parser.warn_of_unused(POPART_FLAGS, "without --use_popart")
             if not flags.evaluate_every:
-                unused = {"evaluation_episodes"}.intersection(given)
-                parser.warn_of_unused(unused, "without --evaluate_every")
+                parser.warn_of_unused({"evaluation_episodes"}, "without --evaluate_every")
             log.info("Starting")  # The first sign: importing torch takes seconds.
             train(flags, signals)
             return

@@ -58,12 +58,12 @@ def make_parser() -> Parser:
 
 def train(flags: argparse.Namespace, signals: StopSignals) -> None:
     """Trains until --total_steps or a signal."""
-    from torchbeast.servers import addresses as servers_lib
+    from torchbeast.servers.addresses import check_compiled
     from torchbeast.train import TrainingConfig, TrainingRun, make_plan, open_run
     from torchbeast.train.polybeast_pipeline import Pipeline
     from torchbeast.train.published_weights import PublishedWeights
 
-    servers_lib.check_compiled()
+    check_compiled()
     plan = make_plan(TrainingConfig.from_flags(vars(flags)))
     check_pool(plan)
 

@@ -7,7 +7,7 @@ PolyBeast has servers of its own; start these for ``polybeast --no_start_servers
 from __future__ import annotations
 
 import argparse
-import os
+import secrets
 import sys
 
 from torchbeast.cli import flags as flags_lib
@@ -19,7 +19,7 @@ from torchbeast.runtime.allocation import default_num_servers, task_of
 from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.workers import raise_file_limit
-from torchbeast.servers import addresses as servers_lib
+from torchbeast.servers.addresses import check_basename, check_compiled, load_tls
 from torchbeast.servers.supervisor import OwnServers, ServedGames
 
 
@@ -66,9 +66,9 @@ def plan_servers(flags: argparse.Namespace) -> OwnServers:
         raise UsageError(f"{len(games)} games need at least as many servers, not {num_servers}")
     observation = build(ObservationConfig, vars(flags))
     full_action_space = plan_envs(games, observation, flags.step_timeout_s).full_action_space
-    servers_lib.check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
-    tls = servers_lib.load_tls(flags.tls_dir)
-    seed = flags.seed if flags.seed is not None else int.from_bytes(os.urandom(4), "little")
+    check_basename(flags.pipes_basename, num_servers, flags.tls_dir)
+    tls = load_tls(flags.tls_dir)
+    seed = flags.seed if flags.seed is not None else secrets.randbits(32)
     return OwnServers(
         ServedGames(games, observation, full_action_space, seed, flags.step_timeout_s),
         [task_of(index, len(games)) for index in range(num_servers)],
@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
 
     def work(signals: StopSignals) -> None:
-        servers_lib.check_compiled()
+        check_compiled()
         servers = plan_servers(flags)
         with signals:  # Not before: a custom environment may hang.
             supervise(servers, signals)

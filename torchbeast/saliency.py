@@ -18,8 +18,7 @@ def make_parser() -> Parser:
     )
     flags_lib.add_trained_flags(parser)
     flags_lib.add_watched_game_flags(parser, first_frame=150, num_frames=20)
-    group = parser.add_argument_group("saliency")
-    add = group.add_argument
+    add = parser.add_argument_group("saliency").add_argument
     add(
         "--score",
         nargs="+",
@@ -126,10 +125,10 @@ def main(argv: list[str] | None = None) -> int:
         from torchbeast.analysis.saliency import command  # --help needs none of it.
 
         if flags.objects:
-            parser.warn_of_unused(flags.given & OF_MAPS, "with --objects")
+            parser.warn_of_unused(OF_MAPS, "with --objects")
             command.show_objects(flags)
         else:
-            parser.warn_of_unused(flags.given & OF_OBJECTS, "without --objects")
+            parser.warn_of_unused(OF_OBJECTS, "without --objects")
             command.show(flags, signals)
 
     return run_command("saliency", work)

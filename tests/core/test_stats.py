@@ -36,8 +36,9 @@ def collect(env, policy_version=None, version=0):
     def spread(total):
         return torch.full((T, B), total / (T * B))
 
-    terms = map(spread, (2.0, 2.0, 8.0))
-    losses = Losses(*terms, task + 1.0, task.float(), task, task >= 0)
+    losses = Losses(
+        torch.tensor(2.0), spread(2.0), spread(8.0), task + 1.0, task.float(), task, task >= 0
+    )
     return collect_part(losses, env, policy_version, version, len(TASKS))
 
 
@@ -71,7 +72,8 @@ def test_what_is_no_step_of_a_game_is_not_counted():
     is_step[1, 1] = False
     versions = torch.zeros(T + 1, B)
     versions[2, 1] = -1000
-    losses = Losses(*[is_step.float()] * 4, task.float(), task, is_step)
+    total = is_step.float().sum()
+    losses = Losses(total, *[is_step.float()] * 3, task.float(), task, is_step)
     part = collect_part(losses, make_env(), versions, 2, len(TASKS))
     stats = read_stats(part, torch.tensor(0.5), LOSS)
     assert stats.task_steps == [T, 0, T - 1]

@@ -375,12 +375,11 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    given = parser.given(argv)
+    parser.given(argv)
 
     def work(_: StopSignals) -> None:
-        others = set().union(*USED.values()) - USED[flags.mode]
-        parser.warn_of_unused(given & others, f"in --mode {flags.mode}")
-        used = given & USED[flags.mode]
+        used = USED[flags.mode]
+        parser.warn_of_unused(set().union(*USED.values()) - used, f"in --mode {flags.mode}")
         if "cka" not in flags.metric:
             parser.warn_of_unused(used & {"cka_game", "cka_frames"}, "without --metric cka")
         if flags.plot_summary:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchbeast.core.types import UsageError
+from torchbeast.envs.games import short_name
 from torchbeast.records.csv_tables import Table
 from torchbeast.records.run_files import LATEST
 from torchbeast.records.scores import SCORE_FIELDS
@@ -91,8 +92,6 @@ class RunRecords:
 
     def env_id(self, game: str) -> str:
         """Returns the id of the environment that has a short name; the name where it is unknown."""
-        from torchbeast.envs.games import short_name
-
         ids = (str(env_id) for env_id in self._meta.get("tasks", ()))
         return next((env_id for env_id in ids if short_name(env_id) == game), game)
 
@@ -230,8 +229,6 @@ def read_reference(path: Path, shown_as: str | None = None) -> dict[str, Curve]:
     A row with an empty one is left out, because its return cannot be compared with that of a full
     game. Raises UsageError.
     """
-    from torchbeast.envs.games import short_name
-
     try:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))

@@ -202,8 +202,7 @@ def add_intermediate_flag(parser: argparse.ArgumentParser) -> None:
 
 def add_trained_flags(parser: argparse.ArgumentParser) -> None:
     """Adds which trained agent, for programs that look at one."""
-    group = parser.add_argument_group("agent")
-    add = group.add_argument
+    add = parser.add_argument_group("agent").add_argument
     add(
         "--savedir",
         type=directory,

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         )
         self._name = prog
         self._shown = shown
-        self._typed: set[str] = set()
+        self._given: dict[str, str] = {}  # Destinations by spelling.
         what = "all" if shown is None else "the most used"
         self.add_argument("-h", "--help", action=_Help, help=f"Show {what} flags.")
         if shown is not None:
@@ -69,21 +69,20 @@ class Parser(argparse.ArgumentParser):
     def given(self, args: Sequence[str] | None) -> set[str]:
         """Returns the destinations of the flags that a valid command line names.
 
-        For parsers without positional arguments and without flags that append or count.
+        For parsers without positional arguments.
         """
-        self._typed = {arg.partition("=")[0] for arg in (sys.argv[1:] if args is None else args)}
-        unset = object()
-        names = vars(self.parse_args(args))
-        flags = self.parse_args(args, argparse.Namespace(**dict.fromkeys(names, unset)))
-        return {name for name, value in vars(flags).items() if value is not unset}
+        words = {word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)}
+        flags = self._option_string_actions
+        self._given = {word: flags[word].dest for word in words & flags.keys()}
+        return set(self._given.values())
 
-    def warn_of_unused(self, names: Iterable[str], where: str) -> None:
-        """Warns of flags, by their destinations, that were given and have no effect ``where``."""
-        for name in sorted(names):
-            actions = [action for action in self._actions if action.dest == name]
-            spellings = [option for action in actions for option in action.option_strings]
-            typed = (option for option in spellings if option in self._typed)
-            log.warning("%s has no effect %s", next(typed, spellings[0]), where)
+    def warn_of_unused(self, names: Collection[str], where: str) -> None:
+        """Warns of those flags, by their destinations, that :meth:`given` found on the command line
+        and that have no effect ``where``.
+        """
+        for flag, name in sorted(self._given.items()):
+            if name in names:
+                log.warning("%s has no effect %s", flag, where)
 
     def format_usage(self) -> str:
         """Formats the usage without the names of all flags."""

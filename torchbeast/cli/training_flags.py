@@ -203,8 +203,7 @@ def add_optimizer_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
     """Adds how often the agent in training plays full games, and what that may cost."""
-    group = parser.add_argument_group("evaluation while training, in a separate process")
-    add = group.add_argument
+    add = parser.add_argument_group("evaluation while training, in a separate process").add_argument
     add(
         "--evaluate_every",
         type=natural,
@@ -285,8 +284,7 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
 
 def add_pool_flags(parser: argparse.ArgumentParser) -> None:
     """Adds how the actor pool feeds inference and learner."""
-    group = parser.add_argument_group("actor pool")
-    add = group.add_argument
+    add = parser.add_argument_group("actor pool").add_argument
     add(
         "--num_actors",
         type=positive,

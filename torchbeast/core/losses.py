@@ -13,13 +13,14 @@ from torchbeast.core.types import AgentOutput, EnvOutput, LossConfig
 
 
 class Losses(NamedTuple):
-    """Losses of each transition, ``[T, B]``, and what PopArt learns from.
+    """The loss of a rollout, its terms for each transition, and what PopArt learns from.
 
-    Only ``per_step`` has a gradient. All losses are 0 where ``is_step`` is false.
+    Only ``total`` has a gradient. The terms are ``[T, B]``, and 0 where ``is_step`` is false.
     """
 
-    per_step: Tensor
-    """The loss: the next two, and the negative of the third, each with its weight."""
+    total: Tensor
+    """The loss: the sum of the next two and the negative of the third, each with its weight, over
+    all transitions."""
 
     pg_loss: Tensor
     """Minus the log-probability of the action, times the advantage."""
@@ -45,11 +46,6 @@ class Losses(NamedTuple):
 
     moments: Moments | None = None
     """PopArt's statistics that normalise the loss; None without PopArt."""
-
-    @property
-    def total(self) -> Tensor:
-        """The sum over all transitions, with gradient."""
-        return self.per_step.sum()
 
 
 def own_head(values: Tensor, task: Tensor) -> Tensor:
@@ -118,8 +114,9 @@ def rollout_losses(
     pg_loss = mask(-log_pi_a * advantages)
     value_loss = mask(0.5 * (value_targets - values).square())
     entropy = mask(-(log_policy.exp() * log_policy).sum(-1))
+    per_step = pg_loss + config.baseline_cost * value_loss - config.entropy_cost * entropy
     return Losses(
-        per_step=pg_loss + config.baseline_cost * value_loss - config.entropy_cost * entropy,
+        total=per_step.sum(),
         pg_loss=pg_loss.detach(),
         value_loss=value_loss.detach(),
         policy_entropy=entropy.detach(),

@@ -23,16 +23,6 @@ def compiled() -> ModuleType | None:
     return _C if _C.has_kernels() else None
 
 
-def are_bfloat16(x: Tensor) -> bool:
-    """Whether these are bfloat16 pictures ``[N, C, H, W]`` on a CPU, channels last in memory."""
-    return (
-        x.device.type == "cpu"
-        and x.dtype == torch.bfloat16
-        and x.dim() == 4
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
-
-
 def channels_last(x: Tensor) -> Tensor:
     """Returns ``[N, C, H, W]`` as ``[N, H, W, C]``, without a copy."""
     return x.permute(0, 2, 3, 1)
@@ -147,8 +137,12 @@ def _is_known(layer: nn.Module) -> bool:
 
 
 def _is_supported(x: Tensor, first: nn.Conv2d) -> bool:
+    """Whether the kernel takes these pictures: bfloat16, channels last in memory, on a CPU."""
     return (
-        are_bfloat16(x)
+        x.device.type == "cpu"
+        and x.dtype == torch.bfloat16
+        and x.dim() == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
         and x.shape[1] in INPUT_CHANNELS.get(first.out_channels, ())
         and not (x.requires_grad and x.shape[1] == 4)
     )

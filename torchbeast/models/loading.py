@@ -130,11 +130,7 @@ def from_checkpoint(path: str | Path, agent_type: str | None = None) -> Agent:
 
 
 def from_contents(contents: dict[str, Any], path: Path, agent_type: str | None = None) -> Agent:
-    """As from_checkpoint, for a file that was loaded already.
-
-    ``agent_type``: the only class of a user's own that may be imported. A checkpoint is data; what
-    it names must not decide which code runs.
-    """
+    """As :func:`from_checkpoint`, for a file that was loaded already."""
     state = contents["model_state_dict"]
     if "vision.vision_cnn.0.weight" in state:
         raise UsageError(

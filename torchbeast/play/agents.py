@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from torchbeast.cli.config import build
 from torchbeast.core.types import ObservationConfig, UsageError
 from torchbeast.envs import DEFAULT_OBSERVATION, parse_games
 from torchbeast.envs.games import find_game, is_custom, short_name
@@ -106,7 +107,7 @@ def read_agent(path: str | Path, name: str | None = None, agent_type: str | None
         from_contents(contents, file, agent_type),
         name or run_files.run_of(file).resolve().name,
         "model" if steps is None else str(steps),
-        checkpoint.read_observation_config(contents),
+        build(ObservationConfig, contents),
         run_files.run_of(file),
         intermediate_id,
     )

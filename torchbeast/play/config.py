@@ -36,13 +36,9 @@ class TrainedAgentConfig(NamedTuple):
         cls, flags: Mapping[str, Any], given: Collection[str] = ()
     ) -> TrainedAgentConfig:
         """Builds the configuration from the values of all flags and the names of those given."""
-        return build(cls, {**flags, "expected": _select_expected(flags, given)})
-
-
-def _select_expected(flags: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Returns what the command line says of the agent that the checkpoint must say, too."""
-    names = AGENT_FLAGS - {"lstm_reset"}  # It replaces what the checkpoint says.
-    return {name: flags[name] for name in names.intersection(given)}
+        names = AGENT_FLAGS - {"lstm_reset"}  # It replaces what the checkpoint says.
+        expected = {name: flags[name] for name in names.intersection(given)}
+        return build(cls, {**flags, "expected": expected})
 
 
 class PlayConfig(NamedTuple):
@@ -66,5 +62,5 @@ class PlayConfig(NamedTuple):
         """Builds the configuration from the values of a trainer's flags and the names of those
         given. The default seed is 0.
         """
-        expected = _select_expected(flags, given)
-        return build(cls, {**flags, "seed": flags["seed"] or 0, "expected": expected})
+        config = build(cls, {**flags, "seed": flags["seed"] or 0})
+        return config._replace(trained=TrainedAgentConfig.from_flags(flags, given))

@@ -72,7 +72,17 @@ class MovieWriter:
         if self.is_full:
             return
         with self._writing():
-            self._append(picture)
+            if self._path.suffix == ".gif":
+                # Exact up to 256 colours. Games have at most 128.
+                image = Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)
+                self._gif.append(image)
+            else:
+                if self._mp4 is None:
+                    # Even sizes, as the codec wants, without rescaling to multiples of 16.
+                    self._mp4 = imageio.get_writer(
+                        self._temporary, fps=self._fps, codec="libx264", macro_block_size=2
+                    )
+                self._mp4.append_data(picture)
         if self.is_full:
             log.warning(
                 "%s ends after %s pictures; use .mp4 for long films",
@@ -87,19 +97,6 @@ class MovieWriter:
         except OSError as error:
             reason = error.strerror or first_line(error)
             raise RunError(f"Cannot write {self._path}: {reason}") from error
-
-    def _append(self, picture: np.ndarray) -> None:
-        if self._path.suffix == ".gif":
-            # Exact up to 256 colours. Games have at most 128.
-            image = Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)
-            self._gif.append(image)
-            return
-        if self._mp4 is None:
-            # Even sizes, as the codec wants, without rescaling to multiples of 16.
-            self._mp4 = imageio.get_writer(
-                self._temporary, fps=self._fps, codec="libx264", macro_block_size=2
-            )
-        self._mp4.append_data(picture)
 
     def _save_gif(self) -> None:
         """Writes all pictures. Equal ones in a row become one that is shown longer."""

@@ -170,15 +170,6 @@ def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:
             raise ValueError(f"{name} is not of {num_tasks} games")
 
 
-def read_observation_config(contents: dict[str, Any]) -> ObservationConfig:
-    """Returns the observation settings in a checkpoint, with defaults for those it lacks.
-
-    Earlier versions of this program saved fewer settings; those had the default values.
-    """
-    fields = {name: contents[name] for name in ObservationConfig._fields if name in contents}
-    return ObservationConfig(**fields)
-
-
 def steps_of(contents: dict[str, Any]) -> int | None:
     """Returns the agent steps of a checkpoint, also of one of 2019; None if they are unknown."""
     steps: int | None = contents.get("steps", contents.get("stats", {}).get("step"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 STATISTICS = ("norm", "mean", "std", "max_abs")
 
@@ -13,28 +12,22 @@ STATISTICS = ("norm", "mean", "std", "max_abs")
 def describe_gradients(module: torch.nn.Module) -> dict[str, float]:
     """Computes ``<layer>/<statistic>`` of every parameter that has a gradient; one copy from the
     device.
+
+    The statistics are norm, mean, standard deviation and largest absolute value.
     """
-    described = {
-        name: describe(parameter.grad)
-        for name, parameter in module.named_parameters()
-        if parameter.grad is not None
-    }
-    if not described:
+    parameters = module.named_parameters()
+    gradients = {name: p.grad.float() for name, p in parameters if p.grad is not None}
+    if not gradients:
         return {}
-    rows = torch.stack(list(described.values())).tolist()
+    rows = [
+        torch.stack([g.norm(), g.mean(), g.std(correction=0), g.abs().max()])
+        for g in gradients.values()
+    ]
     return {
         f"{name}/{statistic}": value
-        for name, row in zip(described, rows, strict=True)
+        for name, row in zip(gradients, torch.stack(rows).tolist(), strict=True)
         for statistic, value in zip(STATISTICS, row, strict=True)
     }
-
-
-def describe(gradient: Tensor) -> Tensor:
-    """Computes the ``STATISTICS`` of a gradient: norm, mean, standard deviation and largest
-    absolute value.
-    """
-    g = gradient.detach().float()
-    return torch.stack([g.norm(), g.mean(), g.std(correction=0), g.abs().max()])
 
 
 class StepTrace:

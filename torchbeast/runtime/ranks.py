@@ -35,13 +35,8 @@ TIMEOUT = timedelta(minutes=20)
 POLL_S = 1e-3
 # Of this rank alone. torch 2.7 has no AcceleratorError.
 OWN_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
-# What torchrun tells each process, and what Ranks calls it.
-VARIABLES = {
-    "RANK": "index",
-    "WORLD_SIZE": "count",
-    "LOCAL_RANK": "local_index",
-    "LOCAL_WORLD_SIZE": "local_count",
-}
+# What torchrun tells each process, in the order of the fields of Ranks.
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 @dataclass(frozen=True)
@@ -138,7 +133,7 @@ def read_ranks() -> Ranks:
     # Other launchers may leave out which of the ranks are on one machine.
     values = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **os.environ}
     with contextlib.suppress(ValueError):
-        ranks = Ranks(**{name: int(values[key]) for key, name in VARIABLES.items()})
+        ranks = Ranks(*(int(values[key]) for key in VARIABLES))
         fits = 0 <= ranks.index < ranks.count and 0 <= ranks.local_index < ranks.local_count
         if fits and ranks.local_count <= ranks.count:
             return ranks

@@ -5,7 +5,7 @@ or a new agent.
 from __future__ import annotations
 
 import logging
-import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchbeast import __version__
-from torchbeast.cli.config import describe_changes, flatten
+from torchbeast.cli.config import build, describe_changes, flatten
 from torchbeast.core.learner import Learner
 from torchbeast.core.optimizer import check_optimizer_state
 from torchbeast.core.stats import StepStats
@@ -81,7 +81,7 @@ def check_resumable(
         )
     agent = make_agent(config)
     try:
-        seen = checkpoint.read_observation_config(contents)
+        seen = build(ObservationConfig, contents)
         # --value_heads has no effect beside PopArt, which always has a head for each game.
         ignored = (*MAY_CHANGE, "value_heads") if config.use_popart else MAY_CHANGE
         changes = [
@@ -234,4 +234,4 @@ def _choose_seed(config: TrainingConfig, saved: int | None) -> int:
     """The seed that the user named, else the run's own, else a new one."""
     if config.seed is not None:
         return config.seed
-    return int.from_bytes(os.urandom(4), "little") if saved is None else saved
+    return secrets.randbits(32) if saved is None else saved

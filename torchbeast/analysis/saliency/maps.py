@@ -157,10 +157,10 @@ class Step:
 
     step: int  # Agent steps since the game began.
     picture: np.ndarray  # uint8 [H, W, 3], what the game shows.
-    action: int  # The action played.
-    outputs: Outputs
     inputs: EnvOutput  # What the agent saw, leaves [1, 1, ...].
     state: tuple[Tensor, ...]  # Its recurrent state before.
+    action: int  # The action played.
+    outputs: Outputs
     subject: Subject
     grid: Grid
 
@@ -223,34 +223,11 @@ class Explainer:
             **statistics,
         }
 
-    def watch(
-        self,
-        *,
-        first_frame: int = 0,
-        num_frames: int,
-        seed: int = 0,
-        actions: Sequence[int] = (),
-    ) -> Iterator[Step]:
-        """Yields the steps of one game, as :func:`watch_game` does."""
-        watched = watch_game(
-            self.trained,
-            self.game,
-            seed=seed,
-            actions=actions,
-            first_frame=first_frame,
-            num_frames=num_frames,
-        )
-        for step, picture, inputs, state, action in watched:
-            yield Step(
-                step,
-                picture,
-                action=action,
-                outputs=self.perturbation(inputs, state),
-                inputs=inputs,
-                state=state,
-                subject=self.subject,
-                grid=self.perturbation.grid,
-            )
+    def watch(self, **options: Any) -> Iterator[Step]:
+        """Yields the steps of one game; ``options`` are those of :func:`watch_game`."""
+        for watched in watch_game(self.trained, self.game, **options):
+            outputs = self.perturbation(watched.inputs, watched.state)
+            yield Step(*watched, outputs, self.subject, self.perturbation.grid)
 
 
 def saliency(
@@ -277,6 +254,6 @@ def saliency(
     Raises:
         UsageError: there is no such agent or it does not know the game.
     """
-    trained = read_agent(Path(path), agent_type=agent_type)
+    trained = read_agent(path, agent_type=agent_type)
     explainer = Explainer(trained, choose_game(trained, game), config or SaliencyConfig())
     yield from explainer.watch(first_frame=first_frame, num_frames=num_frames, seed=seed)
