@@ -22,7 +22,7 @@ def test_as_many_servers_start_by_default_as_the_learner_expects(monkeypatch, co
     monkeypatch.setattr(threads, "available_cores", lambda: cores)
     shares = divide(num_actors or default_num_actors(3), 3)
     servers = plan_servers(make_parser().parse_args(["--env=Pong,Breakout,Tennis"]))
-    assert len(servers.tasks) == default_num_servers(cores, shares)
+    assert servers.num_servers == default_num_servers(cores, shares)
 
 
 def test_a_signal_ends_it_while_it_waits_for_an_environment_at_the_start(

@@ -64,6 +64,8 @@ def test_a_killed_rank_is_restarted_and_a_signal_stops_all_after_the_same_step(t
     run = torchrun("--total_steps=1e9")
     wait_for_steps(0)
     find_rank(run, 1).send_signal(signal.SIGKILL)
+    log = tmp_path / "run" / "out.log"
+    wait_until(lambda: "Resuming at step" in log.read_text() or run.poll() is not None)
     wait_for_steps(200)
     members = family(run)
     run.send_signal(signal.SIGTERM)

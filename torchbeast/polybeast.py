@@ -149,8 +149,7 @@ def find_servers(plan: RunPlan, seed: int) -> ServerSource:
         assert servers.pipes_basename is not None
         basenames = servers.pipes_basename.split(",")
         return ServerSource(server_addresses(basenames, len(plan.servers)), tls)
-    tasks = [server.task for server in plan.servers]
-    return OwnServers(served, tasks, servers.pipes_basename, tls)
+    return OwnServers(served, len(plan.servers), servers.pipes_basename, tls)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from torchbeast.cli.command import run_command
 from torchbeast.cli.parsing import Parser
 from torchbeast.cli.training_flags import add_server_flags
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.allocation import default_num_servers, task_of
+from torchbeast.runtime.allocation import default_num_servers
 from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import counted
 from torchbeast.runtime.workers import raise_file_limit
@@ -71,7 +71,7 @@ def plan_servers(flags: argparse.Namespace) -> OwnServers:
     seed = flags.seed if flags.seed is not None else secrets.randbits(32)
     return OwnServers(
         ServedGames(games, observation, full_action_space, seed, flags.step_timeout_s),
-        [task_of(index, len(games)) for index in range(num_servers)],
+        num_servers,
         flags.pipes_basename,
         tls,
     )

@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.processes import all_end, family, kill_family, last_step, wait_until
-from torchbeast.runtime.allocation import ServerLoad
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -200,7 +199,7 @@ def test_another_version_is_refused_by_name(cluster, tmp_path):
     add_node(cluster, "node", num_cpus=1)
     served = ServedGames(("Mock",), ObservationConfig(), False, 1, 60.0)
     log_file = str(tmp_path / "ray.log")
-    config = ClusterConfig(cluster.address, served, (ServerLoad(0, 1),), log_file, "0.0.1")
+    config = ClusterConfig(cluster.address, served, (1,), log_file, "0.0.1")
     with RayServers(config) as servers, pytest.raises(UsageError, match=r"^node has torchbeast"):
         wait_until(servers.changes, 60)
 

@@ -34,7 +34,7 @@ def make_actors(game, **changes):
         agent_type="resnet", num_actions=2, observation_shape=(1, 8, 8), tasks=(game,)
     )
     config = ActorConfig(
-        tasks=(0,), agent=agent, observation=ObservationConfig(), full_action_space=False,
+        num_actors=1, agent=agent, observation=ObservationConfig(), full_action_space=False,
         compute_dtype=torch.float32, seed=1,
         step_timeout_s=60,
     )  # fmt: skip
@@ -72,7 +72,7 @@ def test_an_actor_is_replaced_whatever_its_environment_does_to_its_processes(nam
 def test_each_actor_and_its_replacement_draw_other_levels(monkeypatch):
     monkeypatch.setattr(workers, "MAX_FAILURES", 100)
     levels = []
-    with make_actors("tests.hostile:DrawsLevels-v0", tasks=(0, 0, 0)) as actors:
+    with make_actors("tests.hostile:DrawsLevels-v0", num_actors=3) as actors:
         threads = [threading.Thread(target=actors.run, args=(i,)) for i in range(3)]
         for thread in threads:
             thread.start()

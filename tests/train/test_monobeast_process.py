@@ -100,7 +100,7 @@ def test_an_actor_writes_what_it_did_and_the_learner_computes_the_same(on_policy
             pass
 
     actor = ActorConfig(
-        (0,), config, ObservationConfig(), False, torch.float32, seed=1, step_timeout_s=60
+        1, config, ObservationConfig(), False, torch.float32, seed=1, step_timeout_s=60
     )
     _fill_buffers(actor, 0, 1, weights, buffers, Pipe())
     for version, agent in enumerate(agents):

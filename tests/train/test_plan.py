@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from torchbeast.core.types import UsageError
-from torchbeast.runtime.allocation import environments_per_task
 from torchbeast.runtime.devices import Devices
 from torchbeast.runtime.ranks import Ranks
 from torchbeast.runtime.threads import available_cores
@@ -24,12 +23,12 @@ def test_the_agent_fits_its_games(make_config):
 
 def test_every_game_has_equally_many_environments(make_config):
     plan = make_plan(make_config(f"--env={THREE_GAMES}", "--num_actors=12", "--num_servers=4"))
-    assert environments_per_task(plan.servers) == [4, 4, 4]
+    assert (plan.shares, plan.servers) == ((4, 4, 4), (2, 4, 4, 2))
     plan = make_plan(make_config(f"--env={THREE_GAMES}", "--num_actors=4"), has_pool=False)
     assert (plan.num_actors, plan.servers) == (12, ())
     assert plan.threads.inference_threads == 0
     plan = make_plan(make_config(f"--env={THREE_GAMES}", "--num_actors=3075", "--cores=2"))
-    assert [load.num_environments for load in plan.servers] == [513, 513, 513, 512, 512, 512]
+    assert plan.servers == (513, 513, 513, 512, 512, 512)
     assert len(make_plan(make_config("--num_servers=9")).servers) == 4
 
 

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import NamedTuple
 
 # Environments of a run that does not ask for a number. Runs of many games have more.
 DEFAULT_NUM_ACTORS = 16
 # A server has one connection with the actor pool, and all its environments share it.
 MAX_ENVIRONMENTS_PER_STREAM = 1024
-
-
-class ServerLoad(NamedTuple):
-    """The work of one environment server."""
-
-    task: int
-    """Index of the game that the server plays."""
-    num_environments: int
-    """Environments of that game that the server steps."""
 
 
 def default_num_actors(num_tasks: int) -> int:
@@ -69,7 +59,7 @@ def default_num_servers(cores: int, shares: Sequence[int]) -> int:
     return num_tasks * min(servers_per_task, *shares)
 
 
-def allocate(shares: Sequence[int], num_servers: int) -> tuple[ServerLoad, ...]:
+def allocate(shares: Sequence[int], num_servers: int) -> tuple[int, ...]:
     """Divides each game's environments among its servers.
 
     Args:
@@ -77,18 +67,18 @@ def allocate(shares: Sequence[int], num_servers: int) -> tuple[ServerLoad, ...]:
         num_servers: environment servers, at least one per game.
 
     Returns:
-        The load of each server, in the order of the servers. Every server has an environment.
+        The number of environments of each server, at least one. :func:`task_of` tells their games.
 
-    >>> [load.num_environments for load in allocate([6, 6], num_servers=3)]
-    [3, 6, 3]
+    >>> allocate([6, 6], num_servers=3)
+    (3, 6, 3)
     """
     num_tasks = len(shares)
     loads = []
     for index in range(num_servers):
         task = task_of(index, num_tasks)
         servers = _part(num_servers, num_tasks, task)
-        loads.append(ServerLoad(task, _part(shares[task], servers, index // num_tasks)))
-    if num_servers < num_tasks or min(load.num_environments for load in loads) < 1:
+        loads.append(_part(shares[task], servers, index // num_tasks))
+    if num_servers < num_tasks or min(loads) < 1:
         raise ValueError(
             f"{num_servers} servers for games with {', '.join(map(str, shares))} environments: "
             "every game needs a server, and every server an environment"
@@ -96,31 +86,19 @@ def allocate(shares: Sequence[int], num_servers: int) -> tuple[ServerLoad, ...]:
     return tuple(loads)
 
 
-def environments_per_task(loads: Sequence[ServerLoad]) -> list[int]:
-    """Returns the number of environments of each game, in the order of the games.
-
-    >>> environments_per_task(allocate([3, 3, 3, 3, 2, 2], num_servers=6))
-    [3, 3, 3, 3, 2, 2]
-    """
-    counts = [0] * len({load.task for load in loads})
-    for load in loads:
-        counts[load.task] += load.num_environments
-    return counts
-
-
-def choose_server(loads: Sequence[ServerLoad], present: Set[int]) -> int:
+def choose_server(loads: Sequence[int], num_tasks: int, present: Set[int]) -> int:
     """Returns the missing server whose game has the smallest part of its environments.
 
     Args:
+        loads: environments of each server.
         present: servers that are not missing.
     """
-    wanted = environments_per_task(loads)
-    environments = [0] * len(wanted)
+    there = [0] * num_tasks
     for index in present:
-        environments[loads[index].task] += loads[index].num_environments
-    parts = [there / all_ for there, all_ in zip(environments, wanted, strict=True)]
+        there[task_of(index, num_tasks)] += loads[index]
+    parts = [there[task] / sum(loads[task::num_tasks]) for task in range(num_tasks)]
     missing = set(range(len(loads))) - present
-    return min(missing, key=lambda index: (parts[loads[index].task], index))
+    return min(missing, key=lambda index: (parts[task_of(index, num_tasks)], index))
 
 
 def _part(total: int, parts: int, index: int) -> int:

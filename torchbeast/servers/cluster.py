@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torchbeast
 from torchbeast.core.types import RunError, UsageError
 from torchbeast.runtime import alarm
-from torchbeast.runtime.allocation import ServerLoad, choose_server
+from torchbeast.runtime.allocation import choose_server, task_of
 from torchbeast.runtime.text import counted, first_line
 from torchbeast.runtime.workers import (
     MAX_FAILURES,
@@ -58,30 +58,22 @@ class ClusterConfig(NamedTuple):
     address: str
     """The address of the cluster's head, or ``auto``."""
     served: ServedGames
-    loads: tuple[ServerLoad, ...]
-    """What each server plays."""
+    loads: tuple[int, ...]
+    """Environments of each server."""
     log_file: str
     """Gets what Ray and the environments print."""
     version: str = torchbeast.__version__
     """The version that all machines must have."""
 
 
-class Introduction(NamedTuple):
-    """What an actor says of itself when it is there."""
-
-    version: str
-    node: str
-    """Ray's id of the machine."""
-
-
 class EnvServer:
     """An environment server in a process of Ray's. Its methods are called one after the other."""
 
-    def introduce(self) -> Introduction:
-        """Returns which machine this is, and what it has."""
+    def introduce(self) -> tuple[str, str]:
+        """Returns the version of torchbeast here, and Ray's id of the machine."""
         import ray
 
-        return Introduction(torchbeast.__version__, ray.get_runtime_context().get_node_id())
+        return torchbeast.__version__, ray.get_runtime_context().get_node_id()
 
     def serve(
         self, served: ServedGames, task: int, seeds: tuple[int, ...], tls: Sequence[str]
@@ -307,7 +299,7 @@ class _Driver:
     def _advance(self, actor: _Actor, result: Any) -> None:
         """Takes in the result of an actor's method, and calls the next one."""
         if actor.awaited == "introduce":
-            call = self._admit(actor, result)
+            call = self._admit(actor, *result)
         elif actor.awaited == "serve":
             assert actor.index is not None
             self._listening.add(actor.index)
@@ -318,20 +310,21 @@ class _Driver:
             return
         self._awaited[call] = actor
 
-    def _admit(self, actor: _Actor, introduction: Introduction) -> Any:
+    def _admit(self, actor: _Actor, version: str, node: str) -> Any:
         """Gives an actor its game. Returns the call."""
         config, self._early_deaths = self._config, 0
-        actor.host = self._find_name(introduction.node)
-        if introduction.version != config.version:
+        actor.host = self._find_name(node)
+        if version != config.version:
             raise UsageError(
-                f"{actor.host} has torchbeast {introduction.version}, the learner "
-                f"{config.version}: install one version on all machines of the cluster"
+                f"{actor.host} has torchbeast {version}, the learner {config.version}: install "
+                "one version on all machines of the cluster"
             )
-        actor.index = index = choose_server(config.loads, self._present)
+        num_tasks = len(config.served.games)
+        actor.index = index = choose_server(config.loads, num_tasks, self._present)
         self._present.add(index)
         seeds = (index, self._starts[index])
         self._starts[index] += 1
-        return actor.call("serve", config.served, config.loads[index].task, seeds, self._tls)
+        return actor.call("serve", config.served, task_of(index, num_tasks), seeds, self._tls)
 
     def _replace_lost(self, actor: _Actor, text: str) -> bool:
         """Replaces an actor that Ray has lost. Returns whether a server went with its machine."""

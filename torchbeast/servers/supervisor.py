@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from torchbeast.core.types import ObservationConfig, RunError
 from torchbeast.runtime.alarm import describe_end
+from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.workers import (
     Failures,
     begin_worker,
@@ -100,14 +101,14 @@ class OwnServers(ServerSource):
     def __init__(
         self,
         served: ServedGames,
-        tasks: Sequence[int],
+        num_servers: int,
         basename: str | None = None,
         tls: Sequence[str] | None = None,
     ) -> None:
         """Plans the servers; :meth:`__enter__` starts them.
 
         Args:
-            tasks: index of the game that each server has.
+            num_servers: how many; :func:`torchbeast.runtime.allocation.task_of` tells their games.
             basename: of the servers' addresses; None for sockets in a private directory.
             tls: certificate, key and root, as text.
         """
@@ -116,12 +117,12 @@ class OwnServers(ServerSource):
         # creates a gRPC object, which would not survive it.
         self._context = fork_context("torchbeast.envs", "libtorchbeast")
         self._served = served
-        self.tasks = tuple(tasks)
+        self.num_servers = num_servers
         self._basename = basename
-        self._servers: list[Any] = [None] * len(tasks)
-        self._errors: list[Any] = [None] * len(tasks)
-        self._starts = [0] * len(tasks)
-        self._failures = Failures(len(tasks), served.step_timeout_s)
+        self._servers: list[Any] = [None] * num_servers
+        self._errors: list[Any] = [None] * num_servers
+        self._starts = [0] * num_servers
+        self._failures = Failures(num_servers, served.step_timeout_s)
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> OwnServers:
@@ -132,9 +133,9 @@ class OwnServers(ServerSource):
                     tempfile.TemporaryDirectory(prefix="torchbeast-", ignore_cleanup_errors=True)
                 )
                 basename = f"unix:{directory}/env"
-            self.addresses = server_addresses([basename], len(self.tasks))
+            self.addresses = server_addresses([basename], self.num_servers)
             stack.callback(self._stop)
-            for index in range(len(self.tasks)):
+            for index in range(self.num_servers):
                 self._start(index)
             self._resources = stack.pop_all()
         return self
@@ -163,9 +164,8 @@ class OwnServers(ServerSource):
             self._start(index)
 
     def _start(self, index: int) -> None:
-        seeds = (index, self._starts[index])
-        address = self.addresses[index]
-        arguments = (self._served, self.tasks[index], address, self.tls, seeds)
+        task, address = task_of(index, len(self._served.games)), self.addresses[index]
+        arguments = (self._served, task, address, self.tls, (index, self._starts[index]))
         self._servers[index], self._errors[index] = start_with_pipe(
             self._context, serve, *arguments, name=f"env-{index}"
         )

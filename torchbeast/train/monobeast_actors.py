@@ -19,6 +19,7 @@ from torchbeast.core.batch_gate import LearnerClosed
 from torchbeast.core.learner import Learner
 from torchbeast.envs.games import short_name
 from torchbeast.runtime.alarm import describe_end
+from torchbeast.runtime.allocation import task_of
 from torchbeast.runtime.devices import DeviceStream
 from torchbeast.runtime.workers import (
     Failures,
@@ -49,7 +50,7 @@ class ActorProcesses:
         self, config: ActorConfig, buffers: RolloutBuffers, weights: SharedWeights
     ) -> None:
         self.buffers = buffers
-        num_actors = len(config.tasks)
+        num_actors = config.num_actors
         # Forks of a fresh process that has torch imported, but never used: they start at once and
         # share its pages. A fork of this process would inherit its threads half.
         self._context = fork_context("torchbeast.train.monobeast_process")
@@ -94,7 +95,8 @@ class ActorProcesses:
                 return
             self._pipes[index].close()
             end = describe_end(process.exitcode, self._config.step_timeout_s)
-            game = short_name(self._config.agent.tasks[self._config.tasks[index]])
+            games = self._config.agent.tasks
+            game = short_name(games[task_of(index, len(games))])
             name = f"actor {index} ({game})"
             self._failures.note(index, name, "failed" if failure else end, failure)
             generation += 1

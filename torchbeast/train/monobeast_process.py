@@ -181,8 +181,7 @@ class SharedWeights:
 class ActorConfig(NamedTuple):
     """What an actor process needs to know; plain values."""
 
-    tasks: tuple[int, ...]
-    """The task of each actor."""
+    num_actors: int
     agent: AgentConfig
     observation: ObservationConfig
     full_action_space: bool
@@ -195,7 +194,7 @@ def actor_config(plan: RunPlan, seed: int, agent: Agent) -> ActorConfig:
     """Makes the configuration of the actor processes from a planned run."""
     config = plan.config
     return ActorConfig(
-        tasks=tuple(task_of(actor, len(plan.shares)) for actor in range(plan.num_actors)),
+        num_actors=plan.num_actors,
         agent=agent.config,
         observation=config.observation,
         full_action_space=plan.full_action_space,
@@ -237,7 +236,7 @@ def _fill_buffers(
 ) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    task = config.tasks[index]
+    task = task_of(index, len(config.agent.tasks))
     env: Any = make_watched(
         config.agent.tasks[task],
         config.observation,

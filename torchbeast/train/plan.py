@@ -23,7 +23,6 @@ from torchbeast.records.scalars import check_logger
 from torchbeast.records.validation import read
 from torchbeast.runtime.allocation import (
     MAX_ENVIRONMENTS_PER_STREAM,
-    ServerLoad,
     allocate,
     default_num_servers,
     divide,
@@ -56,8 +55,8 @@ class RunPlan(NamedTuple):
     """Whether all 18 actions are used because the games' own sets differ."""
     shares: tuple[int, ...]
     """Environments of each game."""
-    servers: tuple[ServerLoad, ...]
-    """The load of each environment server; empty in MonoBeast."""
+    servers: tuple[int, ...]
+    """Environments of each environment server; empty in MonoBeast."""
     cores: int
     threads: ThreadPlan
     devices: Devices
@@ -237,7 +236,7 @@ def _plan_threads(
 
 def _allocate_servers(
     config: TrainingConfig, shares: tuple[int, ...], cores: int
-) -> tuple[ServerLoad, ...]:
+) -> tuple[int, ...]:
     num_tasks = len(shares)
     num_servers = config.servers.num_servers or default_num_servers(cores, shares)
     if num_servers < num_tasks:
@@ -253,7 +252,7 @@ def _allocate_servers(
         raise UsageError(
             f"--num_servers {num_servers} is more than these environments need: {counts}"
         ) from error
-    if max(load.num_environments for load in servers) > MAX_ENVIRONMENTS_PER_STREAM:
+    if max(servers) > MAX_ENVIRONMENTS_PER_STREAM:
         needed = sum(-(-share // MAX_ENVIRONMENTS_PER_STREAM) for share in shares)
         raise UsageError(
             f"--num_servers {num_servers}: a server has at most {MAX_ENVIRONMENTS_PER_STREAM} "

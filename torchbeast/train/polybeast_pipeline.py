@@ -156,7 +156,7 @@ class Pipeline:
             inference_batcher=self._batcher,
             env_server_addresses=list(self._servers.addresses),
             initial_agent_state=tuple(tensor.cpu() for tensor in state),
-            environments_per_stream=[server.num_environments for server in servers],
+            environments_per_stream=servers,
             tls=self._servers.tls,
             tls_server_name=self._servers.tls_server_name,
             num_threads=num_threads,
@@ -167,7 +167,7 @@ class Pipeline:
             connect_timeout_s=CONNECT_TIMEOUT_S,
             max_environment_failures=MAX_FAILURES,
             # Servers replace an environment that hangs. This is for those that cannot.
-            step_timeout_s=config.step_timeout_s * max(s.num_environments for s in servers) + 60,
+            step_timeout_s=config.step_timeout_s * max(servers) + 60,
         )
 
 
