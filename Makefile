@@ -50,7 +50,7 @@ test-cluster: build $(STAMPS)/python-test $(STAMPS)/python-ray
 # An upgrade of the system may have replaced a library that the extension modules need, and the
 # checkout may have been moved.
 build: $(STAMPS)/build
-	@[ -d build/objects ] && { $(CHECK_BUILD); } 2>/dev/null || { \
+	@[ -d build/objects ] && $(CHECK_BUILD) 2>/dev/null || { \
 	    rm -rf nest/*.so libtorchbeast/*.so $(CPP_BUILDS) && $(COMPILE) && $(REGISTER) && $(CHECK_BUILD); \
 	}
 

@@ -96,9 +96,8 @@ def compare_network(agent_type: str, rows: int, batch: int) -> None:
     acting = agent.inference_copy()
     parameters = list(agent.parameters())
     optimizer = make_optimizer(parameters, OptimizerConfig())
-    (rollouts, _), (observations, _) = (
-        random_rollout(*shape, 6) for shape in ((rows, batch), (1, ACTING_ROWS))
-    )
+    rollouts, _ = random_rollout(rows, batch, 6)
+    observations, _ = random_rollout(1, ACTING_ROWS, 6)
 
     def learn() -> None:
         output, _ = agent(rollouts)

@@ -32,7 +32,8 @@ def run_mode(
     Returns:
         The exit code.
     """
-    flags, given = parser.parse_args(argv), parser.given(argv)
+    flags = parser.parse_args(argv)
+    given = parser.given
 
     def work(signals: StopSignals) -> None:
         if flags.env is not None:  # A mistyped name is refused before torch is imported.

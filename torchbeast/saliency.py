@@ -119,7 +119,7 @@ OF_OBJECTS = {"num_games"}
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = (parser := make_parser()).parse_args(argv)
-    flags.given = parser.given(argv)
+    flags.given = parser.given
 
     def work(signals: StopSignals) -> None:
         from torchbeast.analysis.saliency import command  # --help needs none of it.

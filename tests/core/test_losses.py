@@ -220,7 +220,7 @@ def test_with_popart_errors_and_advantages_are_divided_by_their_games_sigma(beta
     # V-trace is in float32.
     torch.testing.assert_close(result.pg_loss, expected, rtol=1e-5, atol=1e-5)
     total = expected + 0.5 * error - 0.1 * result.policy_entropy
-    torch.testing.assert_close(result.total, total.sum(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(result.total, total.sum(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])

@@ -121,7 +121,7 @@ def test_weights_discounts_and_rewards_are_broadcast_to_the_values(rewards_shape
         ([(2, 2), (3, 2), (3, 2), (3, 2), (2,)], r"log_rhos \(2, 2\) cannot be broadcast"),
         ([(3, 2), (3, 2), (3, 2), (2, 3), (3,)], r"cannot be broadcast to values \(2, 3\)"),
         ([(3, 2), (3, 2), (3, 2), (3, 2), (3,)], "bootstrap_value must be"),
-        ([(8, 9, 1), (8, 9, 1), (8, 9, 42), (8, 9, 42), (9,)], "bootstrap_value must be"),
+        ([(8, 9, 1), (8, 9, 1), (8, 9, 42), (8, 9, 42), (9,)], "same number of dimensions"),
     ],
 )
 def test_wrong_shapes_are_refused(arguments, message):

@@ -150,5 +150,5 @@ def test_flags_that_agree_with_the_checkpoint_are_accepted(tmp_path):
     arguments = ["--agent_type=atari", "--frame_height=84", "--beta=0.5", "--lstm_reset=game"]
     parser = polybeast.make_parser()
     values = vars(parser.parse_args([*arguments, f"--savedir={tmp_path}", "--xpid=run"]))
-    found = load_trained(TrainedAgentConfig.from_flags(values, parser.given(arguments)))
+    found = load_trained(TrainedAgentConfig.from_flags(values, parser.given))
     assert found.agent.config.lstm_reset == "game"

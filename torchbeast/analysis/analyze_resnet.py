@@ -375,7 +375,6 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    parser.given(argv)
 
     def work(_: StopSignals) -> None:
         used = USED[flags.mode]

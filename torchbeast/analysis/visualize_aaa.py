@@ -147,7 +147,7 @@ def visualize(flags: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     flags = (parser := make_parser()).parse_args(argv)
-    flags.given = parser.given(argv)
+    flags.given = parser.given
     return run_command("analysis.visualize_aaa", lambda _: visualize(flags))
 
 

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,27 +59,26 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, with the defaults of ``--preset`` if that is given."""
+        """As argparse does, with the defaults of ``--preset`` if that is given.
+
+        For parsers without positional arguments ``given`` then has the flags that were named.
+        """
+        words = {word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)}
+        flags = self._option_string_actions
+        self._given = {word: flags[word].dest for word in words & flags.keys()}
         first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         first.add_argument("--preset", nargs="?")
         preset = first.parse_known_args(args)[0].preset
         self.set_defaults(**PRESETS.get(preset, {}))
         return super().parse_known_args(args, namespace)
 
-    def given(self, args: Sequence[str] | None) -> set[str]:
-        """Returns the destinations of the flags that a valid command line names.
-
-        For parsers without positional arguments.
-        """
-        words = {word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)}
-        flags = self._option_string_actions
-        self._given = {word: flags[word].dest for word in words & flags.keys()}
+    @property
+    def given(self) -> set[str]:
+        """The destinations of the flags that the last command line named."""
         return set(self._given.values())
 
     def warn_of_unused(self, names: Collection[str], where: str) -> None:
-        """Warns of those flags, by their destinations, that :meth:`given` found on the command line
-        and that have no effect ``where``.
-        """
+        """Warns of flags, by their destinations, that were given and have no effect ``where``."""
         for flag, name in sorted(self._given.items()):
             if name in names:
                 log.warning("%s has no effect %s", flag, where)

@@ -135,11 +135,7 @@ def from_importance_weights(
     section 4.2. With ``sigma`` advantages are divided by it, as multi-task PopArt wants (Hessel et
     al. 2019): ``rho * ((reward + discount * v' - mu) / sigma - normalized_value)``.
     """
-    if values.dim() < 2 or bootstrap_value.shape != values.shape[1:]:
-        raise ShapeError(
-            "bootstrap_value must be one more step of values [T, B, ...], got "
-            f"{tuple(bootstrap_value.shape)} and values {tuple(values.shape)}"
-        )
+    _check_bootstrap(values, bootstrap_value)
     if (mu is None) != (sigma is None) or (sigma is None and normalized_values is not None):
         raise ValueError("mu, sigma and normalized_values belong together: mu or sigma is missing")
     if normalized_values is not None and normalized_values.shape != values.shape:
@@ -178,6 +174,21 @@ def from_importance_weights(
             normalized_values = (values - mu) / sigma
         pg_advantages = clipped_pg_rhos * ((q_values - mu) / sigma - normalized_values)
     return VTraceReturns(vs, pg_advantages)
+
+
+def _check_bootstrap(values: Tensor, bootstrap_value: Tensor) -> None:
+    """Raises ShapeError unless ``bootstrap_value`` is one more step of ``values``."""
+    if values.dim() < 2:
+        raise ShapeError(f"values must be [T, B, ...], got {tuple(values.shape)}")
+    if bootstrap_value.dim() != values.dim() - 1:
+        raise ShapeError(
+            "bootstrap_value and a step of values must have the same number of dimensions, got "
+            f"{tuple(bootstrap_value.shape)} and {tuple(values.shape[1:])}"
+        )
+    if bootstrap_value.shape != values.shape[1:]:
+        raise ShapeError(
+            f"bootstrap_value must be {tuple(values.shape[1:])}, got {tuple(bootstrap_value.shape)}"
+        )
 
 
 def _broadcast(name: str, tensor: Tensor, values: Tensor) -> Tensor:

@@ -177,14 +177,11 @@ Tensor CopySlice(const Tensor& source, int dim, int64_t start, int64_t length,
 
 namespace {
 
-// `place` is called for where the leaves are.
-template <typename Place>
-Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, BufferPool& buffers,
-                         Place&& place) {
+Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, BufferPool& buffers) {
   const Tensor& first = *items.front();
   if (dim >= first.shape.rank()) {
     throw nest::NestError("Cannot batch along dimension " + std::to_string(dim) + " of " +
-                          first.shape.ToString() + place());
+                          first.shape.ToString());
   }
   if (items.size() == 1 && !first.shared) return first;
   Shape shape = first.shape;
@@ -196,7 +193,7 @@ Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, Buffe
     if (item.dtype != first.dtype || item.shape != expected) {
       throw nest::NestError("Cannot batch " + std::string(Name(first.dtype)) +
                             first.shape.ToString() + " with " + Name(item.dtype) +
-                            item.shape.ToString() + place());
+                            item.shape.ToString());
     }
     shape[dim] += item.shape[dim];
   }
@@ -218,14 +215,18 @@ Tensor ConcatenateLeaves(const std::vector<const Tensor*>& items, int dim, Buffe
 }  // namespace
 
 TensorNest Concatenate(const std::vector<TensorNest>& items, int dim, BufferPool& buffers) {
-  size_t next = 0;
+  size_t index = 0;
   return nest::map_many(
       [&](const std::vector<const Tensor*>& leaves) {
-        const size_t index = next++;
-        return ConcatenateLeaves(leaves, dim, buffers, [&] {
+        try {
+          Tensor result = ConcatenateLeaves(leaves, dim, buffers);
+          ++index;
+          return result;
+        } catch (const nest::NestError& error) {
           const std::string path = items.front().path_of(index);
-          return path.empty() ? "" : " at " + path;
-        });
+          if (path.empty()) throw;
+          throw nest::NestError(error.what() + (" at " + path));
+        }
       },
       items);
 }
