@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <random>
 
@@ -11,6 +12,14 @@
 
 namespace torchbeast {
 namespace {
+
+// For calls to a server that starts: its socket is there before anybody listens. They fail after a
+// time that only a fault can take.
+grpc::ClientContext* Patient(grpc::ClientContext* context) {
+  context->set_wait_for_ready(true);
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
+  return context;
+}
 
 // A client that says what it likes.
 class RawClient {

@@ -13,12 +13,12 @@ namespace torchbeast {
 namespace {
 
 // Whole numbers from -8 to 8, which bfloat16 holds exactly.
-std::vector<uint16_t> Pictures(const PoolShape& shape, int64_t height, int64_t width) {
-  std::vector<uint16_t> pictures(shape.count * height * width * shape.channels);
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    pictures[i] = ToBits(static_cast<float>(static_cast<int>((i * 2654435761u >> 7) % 17) - 8));
+std::vector<uint16_t> Picture(const PoolShape& shape, int64_t height, int64_t width) {
+  std::vector<uint16_t> picture(height * width * shape.channels);
+  for (size_t i = 0; i < picture.size(); ++i) {
+    picture[i] = ToBits(static_cast<float>(static_cast<int>((i * 2654435761u >> 7) % 17) - 8));
   }
-  return pictures;
+  return picture;
 }
 
 using MaxPoolTest = KernelTest<PoolShape>;
@@ -27,8 +27,8 @@ using MaxPoolTest = KernelTest<PoolShape>;
 TEST_P(MaxPoolTest, AgreesWithPlainLoops) {
   const PoolShape s = GetParam();
   const int64_t rows = s.pooled_height(), columns = s.pooled_width();
-  const std::vector<uint16_t> inputs = Pictures(s, s.height, s.width);
-  const std::vector<uint16_t> gradients = Pictures(s, rows, columns);
+  const std::vector<uint16_t> inputs = Picture(s, s.height, s.width);
+  const std::vector<uint16_t> gradients = Picture(s, rows, columns);
   std::vector<uint16_t> outputs(gradients.size()), result(inputs.size());
   std::vector<uint8_t> indices(gradients.size());
   MaxPool(inputs.data(), outputs.data(), indices.data(), s);
@@ -37,13 +37,13 @@ TEST_P(MaxPoolTest, AgreesWithPlainLoops) {
   std::vector<float> expected(inputs.size(), 0);
   for (int64_t i = 0; i < static_cast<int64_t>(outputs.size()); ++i) {
     const int64_t c = i % s.channels, column = i / s.channels % columns;
-    const int64_t row = i / s.channels / columns % rows, n = i / s.channels / columns / rows;
+    const int64_t row = i / s.channels / columns;
     int64_t best = -1;
     int index = 0;
     for (int k = 0; k < 9; ++k) {
       const int64_t y = 2 * row - 1 + k / 3, x = 2 * column - 1 + k % 3;
       if (y < 0 || y >= s.height || x < 0 || x >= s.width) continue;
-      const int64_t at = ((n * s.height + y) * s.width + x) * s.channels + c;
+      const int64_t at = (y * s.width + x) * s.channels + c;
       if (best < 0 || ToFloat(inputs[at]) > ToFloat(inputs[best])) best = at, index = k;
     }
     ASSERT_EQ(outputs[i], inputs[best]);
@@ -54,9 +54,9 @@ TEST_P(MaxPoolTest, AgreesWithPlainLoops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, MaxPoolTest,
-                         testing::Values(PoolShape{2, 84, 84, 16}, PoolShape{1, 21, 21, 32},
-                                         PoolShape{3, 10, 11, 48}, PoolShape{1, 1, 1, 16},
-                                         PoolShape{1, 2, 1, 16}, PoolShape{0, 4, 4, 16}));
+                         testing::Values(PoolShape{84, 84, 16}, PoolShape{21, 21, 32},
+                                         PoolShape{10, 11, 48}, PoolShape{1, 1, 16},
+                                         PoolShape{2, 1, 16}));
 
 }  // namespace
 }  // namespace torchbeast

@@ -2,7 +2,6 @@
 // a server of them in a thread.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -51,14 +50,6 @@ inline void WaitFor(const std::function<bool()>& condition) {
     if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("waited in vain");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-}
-
-// For calls to a server that starts: its socket is there before anybody listens. They fail after a
-// time that only a fault can take.
-inline grpc::ClientContext* Patient(grpc::ClientContext* context) {
-  context->set_wait_for_ready(true);
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
-  return context;
 }
 
 // Observation: one int32, the number of steps taken. Reward: the action. Episodes of 4 steps.

@@ -81,10 +81,9 @@ class CondVar {
   void NotifyAll() { condition_.notify_all(); }
 
   // Waits until `ready()` (evaluated under `mutex`) or until `deadline()`, which may change between
-  // wake-ups. Runs `poll`, if there is one, every kPollInterval with `mutex` released. Returns
-  // `ready()`.
+  // wake-ups. Runs `poll`, if there is one, every kPollInterval with `mutex` released.
   template <typename Ready, typename Deadline>
-  bool Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll) TB_REQUIRES(mutex)
+  void Wait(Mutex& mutex, Ready&& ready, Deadline&& deadline, const Poll& poll) TB_REQUIRES(mutex)
       TB_NO_ANALYSIS {  // Clang cannot tell that `mutex` is the one that `ready` requires.
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     struct Release {  // The caller's MutexLock unlocks, also when `poll` throws.
@@ -98,7 +97,7 @@ class CondVar {
     while (!ready()) {
       const std::optional<Clock::time_point> until = deadline();
       const auto now = Clock::now();
-      if (until && now >= *until) return false;
+      if (until && now >= *until) return;
       if (poll && now >= next_poll) {
         lock.unlock();
         poll();
@@ -114,7 +113,6 @@ class CondVar {
         condition_.wait(lock);
       }
     }
-    return true;
   }
 
   template <typename Ready>

@@ -30,8 +30,6 @@ bool HasAmx();
 
 constexpr int kTileRows = 16;
 constexpr int kTileBytes = 64;
-// Numbers in a row of a tile.
-constexpr int kTileFloats = 16, kTileBfloats = 32;
 
 // Rows and bytes per row of each tile register, as the processor takes them.
 class alignas(64) TileShapes {

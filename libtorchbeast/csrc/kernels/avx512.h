@@ -41,8 +41,6 @@ inline bool HasAvx512Bf16() {
 
 #if TB_HAS_AVX512
 
-using Floats = float __attribute__((vector_size(64)));
-
 template <typename Vector>
 AVX512 inline void Load(const void* source, Vector& result) {
   std::memcpy(&result, source, sizeof result);
@@ -54,8 +52,8 @@ AVX512 inline void Store(const Vector& values, void* target) {
 }
 
 // Stores bits of bfloat16 numbers, rounded to the nearest, ties to even; below 2^-126 to 0.
-AVX512 inline void StoreRounded(const Floats& values, uint16_t* target) {
-  Store(_mm512_cvtneps_pbh(reinterpret_cast<const __m512&>(values)), target);
+AVX512 inline void StoreRounded(const __m512& values, uint16_t* target) {
+  Store(_mm512_cvtneps_pbh(values), target);
 }
 
 #endif

@@ -20,7 +20,7 @@ float ToFloat(uint16_t bits) {
 AVX512 Bfloats Round(const float* numbers, int64_t size) {
   Bfloats rounded = MakeZeros(size);
   for (int64_t i = 0; i < size; i += kVectorFloats) {
-    Floats sixteen;
+    __m512 sixteen;
     Load(numbers + i, sixteen);
     StoreRounded(sixteen, rounded.get() + i);
   }
@@ -48,8 +48,7 @@ AVX512 void FinishNeighbours(const float* sums, const std::vector<float>& bias, 
       const __m512i residual = _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
       numbers = _mm512_add_ps(numbers, _mm512_castsi512_ps(residual));
     }
-    const __m256bh rounded = _mm512_cvtneps_pbh(numbers);
-    std::memcpy(outputs.numbers + at, &rounded, sizeof rounded);
+    StoreRounded(numbers, outputs.numbers + at);
   }
 }
 

@@ -31,7 +31,7 @@ AMX inline void StoreSums(float* sums) {
 inline const uint16_t* InputsOf(const ConvolutionProducts& products, const uint16_t* inputs,
                                 int64_t step) {
   const int64_t y = step / products.steps();
-  return inputs + y * products.pitch * products.inputs + step % products.steps() * kTileBfloats;
+  return inputs + y * products.pitch * products.inputs + step % products.steps() * kVectorBfloats;
 }
 
 // Whether there are fewer numbers than a tile has columns.
@@ -93,9 +93,9 @@ AMX void SumTo32Outputs(const ConvolutionProducts& products, const uint16_t* inp
   }
   // A position's sums for both groups lie side by side.
   _tile_stored(0, sums, 2 * kTileBytes);
-  _tile_stored(1, sums + kTileFloats, 2 * kTileBytes);
+  _tile_stored(1, sums + kVectorFloats, 2 * kTileBytes);
   _tile_stored(2, sums + 2 * kMatrixFloats, 2 * kTileBytes);
-  _tile_stored(3, sums + 2 * kMatrixFloats + kTileFloats, 2 * kTileBytes);
+  _tile_stored(3, sums + 2 * kMatrixFloats + kVectorFloats, 2 * kTileBytes);
 }
 
 // Three tiles of sums: of a filter's three neighbouring inputs, or with 4 inputs of its three rows.
@@ -109,7 +109,7 @@ AMX void AddTo16Outputs(const FilterGradientProducts& products) {
     _tile_loadd(0, sums, kTileBytes);
     _tile_loadd(1, sums + kMatrixFloats, kTileBytes);
     _tile_loadd(2, sums + 2 * kMatrixFloats, kTileBytes);
-    for (int64_t position = 0; position < products.positions; position += kTileBfloats) {
+    for (int64_t position = 0; position < products.positions; position += kVectorBfloats) {
       _tile_loadd(7, products.gradients + position * kGroup, kTileBytes);
       _tile_loadd(4, inputs + position, stride);
       _tile_dpbf16ps(0, 4, 7);
@@ -141,10 +141,10 @@ AMX void AddTo32Outputs(const FilterGradientProducts& products) {
     _tile_loadd(1, sums + kMatrixFloats, kTileBytes);
     _tile_loadd(2, sums + 2 * kMatrixFloats, kTileBytes);
     _tile_loadd(3, sums + 3 * kMatrixFloats, kTileBytes);
-    for (int64_t position = 0; position < products.positions; position += kTileBfloats) {
+    for (int64_t position = 0; position < products.positions; position += kVectorBfloats) {
       const uint16_t* gradients = products.gradients + position * 2 * kGroup;
       _tile_loadd(6, gradients, 2 * kTileBytes);
-      _tile_loadd(7, gradients + kTileBfloats, 2 * kTileBytes);
+      _tile_loadd(7, gradients + kVectorBfloats, 2 * kTileBytes);
       _tile_loadd(4, first + position, stride);
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);

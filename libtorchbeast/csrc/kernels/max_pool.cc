@@ -91,15 +91,12 @@ AVX512 void MaxPool(const uint16_t* inputs, uint16_t* outputs, uint8_t* indices,
   const auto row_size = static_cast<size_t>(shape.width * shape.channels);
   Columns columns{std::vector<int16_t>(row_size), std::vector<int16_t>(row_size)};
   int64_t output = 0;
-  for (int64_t n = 0; n < shape.count; ++n) {
-    const uint16_t* picture = inputs + n * shape.height * shape.width * shape.channels;
-    for (int64_t row = 0; row < shape.pooled_height(); ++row) {
-      PoolColumns(picture, shape, row, columns);
-      for (int64_t column = 0; column < shape.pooled_width(); ++column) {
-        for (int64_t c = 0; c < shape.channels; c += kPoolChannels, output += kPoolChannels) {
-          PoolWindow(columns, shape, column, c, outputs + output,
-                     indices ? indices + output : nullptr);
-        }
+  for (int64_t row = 0; row < shape.pooled_height(); ++row) {
+    PoolColumns(inputs, shape, row, columns);
+    for (int64_t column = 0; column < shape.pooled_width(); ++column) {
+      for (int64_t c = 0; c < shape.channels; c += kPoolChannels, output += kPoolChannels) {
+        PoolWindow(columns, shape, column, c, outputs + output,
+                   indices ? indices + output : nullptr);
       }
     }
   }
@@ -130,10 +127,6 @@ AVX512 inline void AddWhere(const Window& window, char index, __m512& sum) {
   sum = _mm512_mask_add_ps(sum, is_here, sum, window.gradients);
 }
 
-AVX512 inline void StoreSum(const __m512& sum, uint16_t* target) {
-  StoreRounded(reinterpret_cast<const Floats&>(sum), target);
-}
-
 // The gradients of a block of channels in a row of windows: up to two rows of inputs.
 //
 // A window's centre is an input of even row and column. The input below belongs to this window and
@@ -159,25 +152,25 @@ AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* indices,
     const bool has_odd_column = 2 * column + 1 < shape.width;
     __m512 sum = _mm512_setzero_ps();
     AddWhere(here, 4, sum);
-    StoreSum(sum, target);
+    StoreRounded(sum, target);
     if (has_odd_column) {
       sum = _mm512_setzero_ps();
       AddWhere(here, 5, sum);
       AddWhere(next, 3, sum);
-      StoreSum(sum, target + channels);
+      StoreRounded(sum, target + channels);
     }
     if (!has_odd_row) continue;
     sum = _mm512_setzero_ps();
     AddWhere(here, 7, sum);
     AddWhere(under, 1, sum);
-    StoreSum(sum, target + input_row);
+    StoreRounded(sum, target + input_row);
     if (has_odd_column) {
       sum = _mm512_setzero_ps();
       AddWhere(here, 8, sum);
       AddWhere(next, 6, sum);
       AddWhere(under, 2, sum);
       AddWhere(diagonal, 0, sum);
-      StoreSum(sum, target + input_row + channels);
+      StoreRounded(sum, target + input_row + channels);
     }
   }
 }
@@ -187,14 +180,10 @@ AVX512 void BackwardRow(const uint16_t* gradients, const uint8_t* indices,
 AVX512 void MaxPoolBackward(const uint16_t* gradients, const uint8_t* indices,
                             uint16_t* input_gradients, const PoolShape& shape) {
   const int64_t rows = shape.pooled_height(), size = shape.pooled_width() * shape.channels;
-  for (int64_t n = 0; n < shape.count; ++n) {
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = (n * rows + row) * size;
-      uint16_t* target =
-          input_gradients + (n * shape.height + 2 * row) * shape.width * shape.channels;
-      for (int64_t c = 0; c < shape.channels; c += kPoolChannels) {
-        BackwardRow(gradients + at + c, indices + at + c, target + c, row, shape);
-      }
+  for (int64_t row = 0; row < rows; ++row) {
+    uint16_t* target = input_gradients + 2 * row * shape.width * shape.channels;
+    for (int64_t c = 0; c < shape.channels; c += kPoolChannels) {
+      BackwardRow(gradients + row * size + c, indices + row * size + c, target + c, row, shape);
     }
   }
 }

@@ -14,10 +14,10 @@ constexpr int64_t kPixels = 16;
 // Four pixels of four planes.
 AVX512 inline void NormalizePixels(const __m128i& bytes, const float* means, float scale,
                                    uint16_t* outputs) {
-  Floats mean;
+  __m512 mean;
   Load(means, mean);
   const __m512 values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-  StoreRounded((reinterpret_cast<Floats>(values) - mean) * scale, outputs);
+  StoreRounded((values - mean) * scale, outputs);
 }
 
 AVX512 void NormalizeStack(const uint8_t* stack, const float* means, float scale, uint16_t* outputs,
@@ -40,11 +40,11 @@ AVX512 void NormalizeStack(const uint8_t* stack, const float* means, float scale
     }
   }
   for (; p < pixels; ++p) {
-    Floats value{};
+    __m512 value{};
     for (int64_t c = 0; c < kStackedFrames; ++c) {
       value[c] = (stack[c * pixels + p] - means[p * kStackedFrames + c]) * scale;
     }
-    uint16_t rounded[sizeof(Floats) / sizeof(float)];
+    uint16_t rounded[kVectorFloats];
     StoreRounded(value, rounded);
     std::memcpy(outputs + p * kStackedFrames, rounded, kStackedFrames * sizeof *rounded);
   }

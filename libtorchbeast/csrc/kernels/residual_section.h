@@ -18,11 +18,10 @@ struct SectionShape {
   int64_t count, height, width, inputs, outputs;
 
   ConvolutionShape first() const { return {height, width, inputs, outputs}; }
-  PoolShape pool(int64_t pictures = 1) const { return {pictures, height, width, outputs}; }
+  PoolShape pool() const { return {height, width, outputs}; }
   ConvolutionShape block() const {
     return {pool().pooled_height(), pool().pooled_width(), outputs, outputs};
   }
-  bool IsSupported() const { return first().IsSupported(); }
 };
 
 // The first, then two of each block.

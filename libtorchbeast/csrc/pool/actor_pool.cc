@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -28,7 +27,6 @@ ActorPool::ActorPool(std::vector<StreamOptions> streams, ActorOptions options,
       inference_batcher_(std::move(inference_batcher)),
       log_(std::move(log)) {
   if (streams.empty()) throw std::invalid_argument("No environment server addresses");
-  if (options_.unroll_length < 1) throw std::invalid_argument("unroll_length must be >= 1");
   if (options_.num_threads < 1) throw std::invalid_argument("num_threads must be >= 1");
   if (inference_batcher_->options().batch_dim != 1) {
     throw std::invalid_argument("The inference batcher must have batch_dim 1: actors are [T, B]");
@@ -107,17 +105,14 @@ void ActorPool::Run(const Poll& poll) {
 }
 
 void ActorPool::Watch(const Poll& poll) {
-  while (!IsOver()) {
-    if (poll) poll();
-    for (const auto& actor : actors_) actor->CheckDeadline(Clock::now());
-    WriteLog();
-    MutexLock lock(mutex_);
-    const auto deadline = Clock::now() + kPollInterval;
-    const bool failed = changed_.Wait(
-        mutex_, [this]() TB_REQUIRES(mutex_) { return first_error_ != nullptr; },
-        [deadline] { return std::optional<Clock::time_point>(deadline); }, {});
-    if (failed) return;
-  }
+  MutexLock lock(mutex_);
+  failed_.Wait(
+      mutex_, [this]() TB_REQUIRES(mutex_) { return first_error_ != nullptr || IsOver(); },
+      [this, &poll] {
+        if (poll) poll();
+        for (const auto& actor : actors_) actor->CheckDeadline(Clock::now());
+        WriteLog();
+      });
 }
 
 void ActorPool::EventLoop(grpc::CompletionQueue* queue) {
@@ -215,7 +210,7 @@ void ActorPool::Fail(std::exception_ptr error) {
   if (stopped_ || IsOver()) return;
   MutexLock lock(mutex_);
   if (!first_error_) first_error_ = std::move(error);
-  changed_.NotifyAll();
+  failed_.NotifyAll();
 }
 
 }  // namespace torchbeast

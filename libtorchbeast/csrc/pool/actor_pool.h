@@ -76,7 +76,7 @@ class ActorPool final : private Actor::Listener {
   std::atomic<bool> stopped_{false};
 
   Mutex mutex_;
-  CondVar changed_;
+  CondVar failed_;
   std::atomic<bool> started_{false};
   std::exception_ptr first_error_ TB_GUARDED_BY(mutex_);
   std::vector<std::pair<LogLevel, std::string>> messages_ TB_GUARDED_BY(mutex_);

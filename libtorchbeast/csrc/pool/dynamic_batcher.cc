@@ -63,15 +63,14 @@ DynamicBatcher::Batch::~Batch() {
 int64_t DynamicBatcher::Batch::size() const { return static_cast<int64_t>(entries_.size()); }
 
 const TensorNest& DynamicBatcher::Batch::GetInputs() {
-  if (!has_inputs_) {
+  if (!inputs_) {
     std::vector<TensorNest> inputs;
     inputs.reserve(entries_.size());
     for (const Entry& entry : entries_) inputs.push_back(entry.inputs);
     inputs_ = Concatenate(inputs, options_.batch_dim, *buffers_);
-    has_inputs_ = true;
     for (Entry& entry : entries_) entry.inputs = {};
   }
-  return inputs_;
+  return *inputs_;
 }
 
 void DynamicBatcher::Batch::SetOutputs(TensorNest outputs) {

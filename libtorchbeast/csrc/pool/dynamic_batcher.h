@@ -76,9 +76,8 @@ class DynamicBatcher {
     const DynamicBatcher::Options options_;
     std::vector<Entry> entries_;
     const std::shared_ptr<BufferPool> buffers_;
-    bool has_inputs_ = false;
     bool has_outputs_ = false;
-    TensorNest inputs_;
+    std::optional<TensorNest> inputs_;
   };
 
   explicit DynamicBatcher(Options options);

@@ -13,7 +13,6 @@
 #include <tuple>
 
 #include "kernels/avx512.h"
-#include "kernels/max_pool.h"
 #include "kernels/normalize_frames.h"
 #include "kernels/residual_section.h"
 #include "python/py_gil.h"
@@ -41,9 +40,9 @@ bool HasShape(const Array<Number, kAxes>& array, const int64_t (&expected)[kAxes
 }
 
 template <typename Number>
-void CheckPooled(const Pictures<Number>& pooled, const PoolShape& shape) {
-  if (!HasShape(pooled,
-                {shape.count, shape.pooled_height(), shape.pooled_width(), shape.channels})) {
+void CheckPooled(const Pictures<Number>& pooled, const SectionShape& shape) {
+  const ConvolutionShape block = shape.block();
+  if (!HasShape(pooled, {shape.count, block.height, block.width, block.outputs})) {
     throw std::invalid_argument("pooled pictures must be [N, (H + 1) / 2, (W + 1) / 2, C]");
   }
 }
@@ -89,11 +88,11 @@ SectionShape SectionShapeOf(const Inputs& inputs, const Outputs& outputs) {
       static_cast<int64_t>(outputs.shape(3))};
   CheckSize("a picture's height", shape.height, 1, kMaxPictureSide);
   CheckSize("a picture's width", shape.width, 1, kMaxPictureSide);
-  if (!shape.IsSupported()) {
+  if (!shape.first().IsSupported()) {
     throw std::invalid_argument(
         "residual_section needs 4 or 16 channels for 16 of the outputs, or 16 or 32 for 32");
   }
-  CheckPooled(outputs, shape.pool(shape.count));
+  CheckPooled(outputs, shape);
   return shape;
 }
 
@@ -127,8 +126,7 @@ template <typename To, typename Number, typename Index>
 SectionActivations<To, Index> ToActivations(const Pictures<const int16_t>& inputs,
                                             const Kept<Number, Index>& kept,
                                             const SectionShape& shape) {
-  const PoolShape pool = shape.pool(shape.count);
-  std::apply([&](const auto&... pictures) { (CheckPooled(pictures, pool), ...); }, kept);
+  std::apply([&](const auto&... pictures) { (CheckPooled(pictures, shape), ...); }, kept);
   return {BitsOf<const uint16_t>(inputs), std::get<0>(kept).data(),
           BitsOf<To>(std::get<1>(kept)),  BitsOf<To>(std::get<2>(kept)),
           BitsOf<To>(std::get<3>(kept)),  BitsOf<To>(std::get<4>(kept))};
@@ -157,7 +155,7 @@ void PyResidualSectionBackward(const Pictures<const int16_t>& inputs,
   CheckFilters(weights, biases, shape);
   CheckFilters(weight_gradients, bias_gradients, shape);
   if (input_gradients &&
-      (shape.inputs < kPoolChannels ||
+      (shape.inputs == kStackedFrames ||
        !HasShape(*input_gradients, {shape.count, shape.height, shape.width, shape.inputs}))) {
     throw std::invalid_argument("input_gradients must be as the inputs, of 16 or 32 channels");
   }

@@ -39,7 +39,6 @@ class EnvServer::Session {
     --num_pending_;
     switch (operation) {
       case Operation::kAccept:
-        if (!ok) return true;  // The server ends.
         server_->AddSession(queue_);
         Read();
         return false;
@@ -50,7 +49,6 @@ class EnvServer::Session {
           context_.TryCancel();  // The other operation is not to wait for the client.
         }
         if (num_pending_ > 0) return false;
-        if (server_->draining_) return true;
         if (broken_) {  // The client has gone: nobody reads a status.
           Finish(grpc::Status::OK);
         } else {
@@ -219,7 +217,8 @@ void EnvServer::Serve(grpc::ServerCompletionQueue* queue, const Poll& poll) {
     bool ok = false;
     if (queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval) ==
         grpc::CompletionQueue::GOT_EVENT) {
-      Handle(tag, ok);
+      const auto* event = static_cast<Session::Tag*>(tag);
+      if (event->session->OnCompletion(event->operation, ok)) sessions_.erase(event->session);
     }
   }
 }
@@ -230,13 +229,7 @@ void EnvServer::AddSession(grpc::ServerCompletionQueue* queue) {
   sessions_.emplace(key, std::move(session));
 }
 
-void EnvServer::Handle(void* tag, bool ok) {
-  const auto* event = static_cast<Session::Tag*>(tag);
-  if (event->session->OnCompletion(event->operation, ok)) sessions_.erase(event->session);
-}
-
 void EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) {
-  draining_ = true;
   if (server != nullptr) {
     // gRPC removes the socket file. The deadline in the past cancels open streams now.
     server->Shutdown(std::chrono::system_clock::now());
@@ -244,8 +237,8 @@ void EnvServer::Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue) 
   queue->Shutdown();
   void* tag = nullptr;
   bool ok = false;
-  while (queue->Next(&tag, &ok)) Handle(tag, /*ok=*/false);
-  // One whose environment was interrupted had no operation under way.
+  while (queue->Next(&tag, &ok)) {
+  }
   sessions_.clear();
 }
 

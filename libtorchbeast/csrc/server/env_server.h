@@ -59,8 +59,6 @@ class EnvServer {
   void Serve(grpc::ServerCompletionQueue* queue, const Poll& poll);
   // Begins to wait for a client.
   void AddSession(grpc::ServerCompletionQueue* queue);
-  // Hands a completion to its stream, which it removes if that was the last.
-  void Handle(void* tag, bool ok);
   // Cancels all streams, waits until none has operations under way, and closes their
   // environments.
   void Drain(grpc::Server* server, grpc::ServerCompletionQueue* queue);
@@ -71,8 +69,7 @@ class EnvServer {
   std::atomic<bool> started_{false};
   std::atomic<bool> stopped_{false};
   std::atomic<int> port_{0};
-  // The rest belongs to Run()'s thread. Streams start no operations when draining.
-  bool draining_ = false;
+  // Belongs to Run()'s thread.
   std::unordered_map<const Session*, std::unique_ptr<Session>> sessions_;
 };
 

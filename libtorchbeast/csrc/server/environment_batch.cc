@@ -15,7 +15,6 @@ EnvironmentBatch::EnvironmentBatch(EnvironmentFactory factory, int64_t num_envir
 TensorNest EnvironmentBatch::Start(Slot* slot) {
   *slot = Slot();
   slot->environment = factory_();
-  if (!slot->environment) throw std::runtime_error("the factory made no environment");
   TensorNest observation = slot->environment->Reset();
   encoder_.Check(observation);
   return observation;
@@ -85,36 +84,34 @@ TensorNest EnvironmentBatch::Advance(Slot* slot, int64_t action, Outcome* outcom
 
 void EnvironmentBatch::StepOne(size_t index, int64_t action, rpcenv::Reply* reply) {
   Slot& slot = slots_[index];
-  std::string reason;
-  try {
-    Outcome outcome;
-    const TensorNest observation = Advance(&slot, action, &outcome);
-    encoder_.Check(observation);
-    Append(slot, observation, outcome, reply);
-    if (outcome.game_over) {
-      slot.episode_step = 0;
-      slot.episode_return = 0.0;
-    }
-    return;
-  } catch (const std::exception& error) {
-    reason = error.what();
-  }
-  Replace(index, reason, reply);
-}
-
-void EnvironmentBatch::Replace(size_t index, const std::string& reason, rpcenv::Reply* reply) {
-  rpcenv::Failure failure = MakeFailure(index, reason);
+  Outcome outcome;
   TensorNest observation;
   try {
-    observation = Start(&slots_[index]);
+    observation = Advance(&slot, action, &outcome);
+    encoder_.Check(observation);
+  } catch (const std::exception& error) {
+    observation = Replace(index, error.what(), reply);
+    outcome = {};
+    outcome.done = outcome.truncated = true;
+  }
+  Append(slot, observation, outcome, reply);
+  if (outcome.game_over) {
+    slot.episode_step = 0;
+    slot.episode_return = 0.0;
+  }
+}
+
+TensorNest EnvironmentBatch::Replace(size_t index, const std::string& reason,
+                                     rpcenv::Reply* reply) {
+  rpcenv::Failure failure = MakeFailure(index, reason);
+  try {
+    TensorNest observation = Start(&slots_[index]);
+    *reply->add_failures() = failure;
+    return observation;
   } catch (const std::exception& error) {
     failure.set_text(reason + "\nIts replacement failed, too:\n" + error.what());
     throw EnvironmentFailure{failure};
   }
-  Outcome outcome;
-  outcome.done = outcome.truncated = true;
-  Append(slots_[index], observation, outcome, reply);
-  *reply->add_failures() = failure;
 }
 
 rpcenv::Failure EnvironmentBatch::MakeFailure(size_t index, const std::string& reason) const {

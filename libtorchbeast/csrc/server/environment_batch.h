@@ -98,8 +98,9 @@ class EnvironmentBatch {
   // observed then.
   TensorNest Advance(Slot* slot, int64_t action, Outcome* outcome);
   void StepOne(size_t index, int64_t action, rpcenv::Reply* reply);
-  // Replaces an environment that failed because of `reason`.
-  void Replace(size_t index, const std::string& reason, rpcenv::Reply* reply);
+  // Replaces an environment that failed because of `reason`, says so in `reply`, and returns the
+  // new one's first observation. Throws EnvironmentFailure if that fails, too.
+  TensorNest Replace(size_t index, const std::string& reason, rpcenv::Reply* reply);
   rpcenv::Failure MakeFailure(size_t index, const std::string& reason) const;
   void Append(const Slot& slot, const TensorNest& observation, const Outcome& outcome,
               rpcenv::Reply* reply);

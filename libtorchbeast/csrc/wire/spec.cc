@@ -92,7 +92,7 @@ SpecNest DecodeSpec(const rpcenv::Spec& spec) {
                     " bytes");
   }
   SpecNest result = DecodeNode(spec);
-  if (result.num_leaves() == 0) throw WireError("observation without arrays");
+  if (result.empty()) throw WireError("observation without arrays");
   return result;
 }
 
