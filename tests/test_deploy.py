@@ -16,11 +16,6 @@ from torchbeast.polybeast import make_parser
 DEPLOY = ROOT / "deploy"
 
 
-def parse(program, *arguments):
-    assert program == "polybeast"
-    return make_parser().parse_args(arguments)
-
-
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
 def test_certificates_name_all_hosts_and_have_one_root(tmp_path):
     script = [DEPLOY / "make_certificates.sh", tmp_path]
@@ -77,7 +72,7 @@ def test_a_slurm_job_ends_with_the_exit_code_of_its_training(tmp_path, num_nodes
     assert arguments[-2:] == ["--env", "six"]
     assert arguments[arguments.index("--rdzv-endpoint") + 1] == "node1:20007"
     flags = arguments[arguments.index("torchbeast.polybeast") + 1 :]
-    assert parse("polybeast", *flags).xpid == "six-games"
+    assert make_parser().parse_args(flags).xpid == "six-games"
 
 
 @pytest.mark.parametrize("script", ["slurm.sh", "slurm_ray.sh"])
@@ -112,6 +107,8 @@ def test_a_slurm_job_with_ray_leaves_the_learner_cores_of_the_first_node(tmp_pat
     arguments = (tmp_path / "arguments").read_text()
     start, command = arguments.split(" -- ")
     assert start == "symmetric-run --address node1:6379 --min-nodes 3 --num-cpus 8"
-    learner = parse(*shlex.split(command))
+    program, *flags = shlex.split(command)
+    assert program == "polybeast"
+    learner = make_parser().parse_args(flags)
     assert (learner.num_servers, learner.cores, learner.env) == (3 * 16 - 8, 8, "six")
     assert (learner.ray_address, learner.xpid) == ("auto", "six-games")

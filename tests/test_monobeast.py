@@ -1,5 +1,6 @@
 """MonoBeast as users run it: real processes, real games, real signals."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -98,7 +99,8 @@ def test_runs_where_nothing_was_compiled_and_polybeast_says_what_is_missing(tmp_
         script.write_text(code.format(module=module))
         results[module] = subprocess.run(
             [sys.executable, script, *MOCK, "--total_steps=40", "--savedir", tmp_path],
-            capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     assert results["monobeast"].returncode == 0, results["monobeast"].stderr
     assert results["polybeast"].returncode == 2

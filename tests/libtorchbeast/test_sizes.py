@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from libtorchbeast import _C, BatchingQueue
+from tests.kernels import needs_kernels
 
 
 @pytest.mark.parametrize("batch_dim", [-1, 2**31 + 7])
@@ -31,7 +32,7 @@ def bytes_of(*size):
     return torch.zeros(size, dtype=torch.uint8)
 
 
-@pytest.mark.skipif(not _C.has_kernels(), reason="needs AVX512-BF16")
+@needs_kernels
 def test_arrays_that_do_not_fit_together_are_refused():
     frames, mean, scale = bytes_of(2, 4, 6, 6), floats(3, 6, 6, 4), floats(3)
     for task in (-1, 3):
@@ -42,7 +43,7 @@ def test_arrays_that_do_not_fit_together_are_refused():
         _C.normalize_frames(frames, mean[:, :5].contiguous(), scale, task % 3, bits(2, 6, 6, 4))
 
 
-@pytest.mark.skipif(not _C.has_kernels(), reason="needs AVX512-BF16")
+@needs_kernels
 def test_filters_and_pictures_that_do_not_fit_together_are_refused():
     weights = [floats(16, 3, 3, 16)] * 5
     with pytest.raises(ValueError, match="a picture's height must be from 1 to 8192"):

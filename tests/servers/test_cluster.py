@@ -14,7 +14,6 @@ from tests.processes import all_end, family, kill_family, last_step, wait_until
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
-pytest.importorskip("cryptography")
 # The warnings are Ray's.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 

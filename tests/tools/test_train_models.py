@@ -72,6 +72,7 @@ def test_a_card_has_the_command_and_the_scores(shipped, monkeypatch):
 
 
 def test_unknown_agents_are_refused_by_name():
+    pytest.importorskip("tomllib")  # Python 3.11 has it.
     with pytest.raises(UsageError, match="no agent Pnog; there are Pong"):
         train_models.read_plan(["Pnog"])
     shared, entries = train_models.read_plan(["Pong"])

@@ -1,7 +1,6 @@
 import shutil
 import subprocess
 import sys
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ FLAGS = [
     "--batch_size=2", "--num_actors=4", "--cores=1", "--disable_cuda", "--xpid=run", "--seed=5",
     "--total_steps=40",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def _fork_server():
-    """Lets actors and evaluations start as forks of one process that has torch."""
-    forkserver.ensure_running()
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ from torchbeast.train.evaluation import AgentEvaluator
 from torchbeast.train.recorder import Recorder
 from torchbeast.train.start import make_learner, resume_or_start
 
-pytestmark = pytest.mark.usefixtures("_fork_server")
-
 TARGET = "tests.moving_target:MovingTarget-v0"
 
 

@@ -10,8 +10,6 @@ from torchbeast.runtime import workers
 from torchbeast.train.monobeast_actors import ActorProcesses, learner_loop
 from torchbeast.train.monobeast_process import ActorConfig, RolloutBuffers, SharedWeights
 
-pytestmark = pytest.mark.usefixtures("_fork_server")
-
 
 def test_a_buffer_is_given_back_when_it_has_been_learned_from():
     told = []

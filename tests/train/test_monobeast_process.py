@@ -15,8 +15,6 @@ from torchbeast.train.monobeast_process import (
     _fill_buffers,
 )
 
-pytestmark = pytest.mark.usefixtures("_fork_server")
-
 
 class ManyTensors(torch.nn.Module):
     """Has more tensors than a process can be sent file descriptors, of several types and sizes."""
