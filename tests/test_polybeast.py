@@ -194,6 +194,7 @@ def test_servers_on_a_port_and_a_learner_show_each_other_certificates(start, tmp
         (["--env=PogNoFrameskip-v4"], "did you mean Pong"),
         (["--savedir=/dev/null/here"], "Cannot write to --savedir"),
         (["--mode=test", "--savedir=/nowhere"], "No checkpoint at /nowhere/latest/model.tar"),
+        (["--mode=test", "--xpid=" + "a" * 300], "File name too long"),
         (["--preset=tiny"], "choose from"),
         (["--agent_type=torchbeast.models:Agent"], "does not define encode()"),
         (["--pipes_basename=:4000", "--no_start_servers"], "neither unix:PATH nor HOST:PORT"),

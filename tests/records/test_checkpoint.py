@@ -54,9 +54,6 @@ def test_numbers_of_numpy_in_old_files_are_data(tmp_path):
     stats = {"mean_episode_return": np.float64(-20.5), "step": np.int64(7)}
     torch.save({**CONTENTS, "stats": stats}, path)
     assert checkpoint.load(path)["stats"] == stats
-    assert checkpoint.steps_of({"stats": stats}) == 7
-    assert checkpoint.steps_of({"steps": 8}) == 8
-    assert checkpoint.steps_of({}) is None
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):

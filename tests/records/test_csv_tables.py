@@ -37,11 +37,3 @@ def test_a_table_that_is_not_there_is_no_trouble(tmp_path):
     resume_table(tmp_path / "logs.csv", 20)
     resume_table(write(tmp_path / "empty.csv", b""), 20)
     assert [p.name for p in tmp_path.iterdir()] == ["empty.csv"]
-
-
-def test_rows_behind_the_step_and_tables_with_other_columns_are_dropped(tmp_path):
-    path = write(tmp_path / "logs.csv", b"step,loss\n10,0.5\n20,0.25\n")
-    assert resume_table(path, 10, ["step", "loss"]) == 10
-    assert path.read_bytes() == b"step,loss\n10,0.5\n"
-    assert resume_table(path, 10, ["step", "norm"]) == 0
-    assert not path.exists()

@@ -63,7 +63,8 @@ def test_a_table_of_a_resumed_run_ends_at_its_checkpoint(make, tmp_path, table, 
     path = tmp_path / "run" / table
     path.parent.mkdir()
     write_table(path, fields, *([step] + [0] * (len(fields) - 1) for step in (10, 20, 30)))
-    make(last_step=20)
+    writer = make(last_step=20)
+    assert writer.evaluated_step == (20 if table == "scores.csv" else 0)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "10", "20"]
 
 

@@ -26,6 +26,10 @@ def test_a_step_behind_a_name_is_that_of_a_copy_unless_a_run_has_this_name(tmp_p
 def test_a_path_that_is_missing_is_told_as_it_is(tmp_path):
     path = tmp_path / "a" / "model.tar"
     assert run_files.find_checkpoint("runs", str(path)) == path
+    path.parent.mkdir()
+    path.touch()
+    intermediate = run_files.model_path(path.parent, 5)
+    assert run_files.find_checkpoint("runs", str(path), 5) == intermediate
 
 
 def test_a_run_without_a_checkpoint_is_not_the_shipped_agent_of_its_name(tmp_path):

@@ -24,6 +24,8 @@ from torchbeast.runtime.threads import work_threads_left
 
 log = logging.getLogger("torchbeast")
 
+# What is wrong about a path that the user named.
+WRONG_PATHS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
 # What the machine refuses, which no traceback explains.
 MACHINE_LIMITS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
@@ -160,7 +162,7 @@ def _report(name: str, error: BaseException) -> int:
             "source .venv/bin/activate",
         )
         return 2
-    if isinstance(error, PermissionError) and error.filename is not None:
+    if isinstance(error, OSError) and error.errno in WRONG_PATHS and error.filename is not None:
         print_error(name, f"{error.filename}: {error.strerror}")
         return 2
     if isinstance(error, OSError) and error.errno in MACHINE_LIMITS:

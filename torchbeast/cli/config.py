@@ -64,5 +64,5 @@ def describe_changes(before: Config, after: Config, ignored: Collection[str]) ->
 
 def _name_value(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+        return ",".join(map(str, value))
     return "default" if value is None else str(value)

@@ -83,15 +83,10 @@ class Parser(argparse.ArgumentParser):
             if name in names:
                 log.warning("%s has no effect %s", flag, where)
 
-    def format_usage(self) -> str:
-        """Formats the usage without the names of all flags."""
+    def format_help(self) -> str:
+        """Formats the help of all flags that are not hidden. The usage does not name them."""
         arguments = [str(a.metavar) for a in self._actions if not a.option_strings]
         self.usage = " ".join(["%(prog)s", *arguments, "[flags]"])
-        return super().format_usage()
-
-    def format_help(self) -> str:
-        """Formats the help of all flags that are not hidden."""
-        self.format_usage()
         return super().format_help()
 
     def print_shown_help(self, mode: str) -> None:

@@ -60,6 +60,7 @@ def literature_games() -> tuple[str, ...]:
 LISTED = {"all": all_games, "atari57": literature_games}
 
 
+@functools.cache
 def games_by_name() -> dict[str, str]:
     """Returns the id of every Atari game by its short name in lower case.
 

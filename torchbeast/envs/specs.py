@@ -106,7 +106,7 @@ def _describe_custom(env_ids: list[str], deadline_s: float) -> dict[str, EnvSpec
     # The program's own environment needs no separate process.
     specs = {i: describe_custom(i) for i in env_ids if i == games.MOCK}
     tasks = {i: functools.partial(describe_custom, i) for i in env_ids if i not in specs}
-    return {**specs, **run_isolated(tasks, deadline_s=deadline_s)} if tasks else specs
+    return {**specs, **run_isolated(tasks, deadline_s=deadline_s)}
 
 
 def check_actions(env_id: str, env: gymnasium.Env) -> int:

@@ -20,10 +20,8 @@ def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
     """Joins pictures of one height in a row."""
     height = pictures[0].shape[0]
     divider = np.zeros((height, gap, 3), np.uint8)
-    row = [pictures[0]]
-    for picture in pictures[1:]:
-        row += [divider, picture]
-    return np.concatenate(row, axis=1)
+    row = [part for picture in pictures for part in (divider, picture)]
+    return np.concatenate(row[1:], axis=1)
 
 
 def caption(picture: np.ndarray, text: str) -> np.ndarray:

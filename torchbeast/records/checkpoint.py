@@ -101,8 +101,8 @@ def load(path: Path) -> dict[str, Any]:
         _check_archive(path)
         with torch.serialization.safe_globals(_NUMPY_SCALARS):
             contents = torch.load(path, map_location="cpu", weights_only=True)
-    except UsageError:
-        raise
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise damaged(path, error) from error
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror or error}): {_WAY_OUT}"
@@ -139,19 +139,16 @@ def damaged(path: Path, error: Exception) -> UsageError:
 def _check_archive(path: Path) -> None:
     """Checks the ZIP archive that PyTorch writes, without compression.
 
-    Raises UsageError if it is larger in memory than on disk, or a CRC-32 in it is wrong. PyTorch
-    checks neither.
+    Raises ValueError or BadZipFile if it is larger in memory than on disk, or a CRC-32 in it is
+    wrong. PyTorch checks neither.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-                raise damaged(path, ValueError("it is compressed"))
-            try:
-                faulty = archive.testzip()
-            except zipfile.BadZipFile as error:
-                raise damaged(path, error) from error
+                raise ValueError("it is compressed")
+            faulty = archive.testzip()
             if faulty is not None:
-                raise damaged(path, ValueError(f"the CRC-32 of {faulty!r} is wrong"))
+                raise ValueError(f"the CRC-32 of {faulty!r} is wrong")
 
 
 def _check_sizes(contents: dict[str, Any], num_bytes: int) -> None:

@@ -77,7 +77,8 @@ def find_checkpoint(savedir: str | Path, xpid: str, intermediate_id: int | None 
         if os.path.exists(found) or (is_run and place != SHIPPED / xpid):
             return found
     if xpid.endswith(".tar"):
-        return places[-1]
+        path = places[-1]
+        return path if intermediate_id is None else model_path(run_of(path), intermediate_id)
     is_shipped = intermediate_id is not None and os.path.exists(SHIPPED / xpid / "model.tar")
     return model_path(run_path(SHIPPED if is_shipped else savedir, xpid), intermediate_id)
 
