@@ -9,7 +9,6 @@ from torchbeast.train.bottleneck import BottleneckDetector
 )
 def test_names_what_the_others_wait_for(learner, inference, stage):
     detector = BottleneckDetector(queue_size=8, num_actors=16)
-    assert detector.find() is None
     for _ in range(20):
         detector.look({"learner": learner, "inference": inference})
     detector.look({"learner": 0, "inference": 0})  # A single look does not decide.

@@ -2,7 +2,6 @@ import shutil
 import time
 
 import pytest
-import torch
 
 from torchbeast.core.learner import MAX_SKIPPED_IN_A_ROW
 from torchbeast.records import checkpoint
@@ -48,7 +47,6 @@ def test_what_is_resumed_is_saved_again(make_config, finished_run, make_checkpoi
     assert after.keys() == before.keys()
     for name in ("agent", "steps", "learner_steps", "task_steps", "seed", "frame_format"):
         assert after[name] == before[name]
-    assert torch.equal(after["random_state"], before["random_state"])
     assert after["progress"]["games"] == before["progress"]["games"]
     assert after["task_steps"] == [40]
 

@@ -62,7 +62,6 @@ def test_a_resumed_run_has_the_state_of_its_checkpoint(make_config, finished_run
     state = resume_or_start(plan)
     assert (state.steps, state.seed, state.changes) == (40, 5, ())
     learner = make(plan, state)
-    assert torch.equal(torch.get_rng_state(), saved["random_state"])
     assert (learner.steps, learner.learner_steps) == (40, saved["learner_steps"])
     weights = learner.agent.state_dict()
     assert all(torch.equal(weights[name], x) for name, x in saved["model_state_dict"].items())
@@ -197,7 +196,6 @@ DAMAGE = {
     "averages of another shape": put(
         torch.zeros(3), "optimizer_state_dict", "state", 0, "square_avg"
     ),
-    "random state": put(torch.zeros(3), "random_state"),
     "progress": put([], "progress"),
 }
 
@@ -250,7 +248,7 @@ def test_what_holds_weights_alone_can_be_begun_from(make_config, change, damage,
 
 def test_what_an_earlier_version_did_not_save_is_not_missed(make_config, change):
     def age(contents):
-        for name in ("progress", "seed", "random_state"):
+        for name in ("progress", "seed"):
             del contents[name]
         del contents["agent"]["lstm_reset"]
 

@@ -53,7 +53,6 @@ CONTENTS: dict[str, Any] = {
     "task_steps": list[Count],
     "skipped_updates": Count,
     "seed": Count | None,
-    "random_state": Tensor,
     "progress": {
         "seconds": Annotated[float, Between(0.0, 1e12)],
         "returns": list[list[float]],

@@ -17,24 +17,18 @@ class BottleneckDetector:
         """``queue_size``: rollouts that the learner's queue holds. ``num_actors``: environments."""
         self._queue_size = queue_size
         self._num_actors = num_actors
-        self._rollouts: float | None = None  # Share of the learner's queue that is full.
+        self._rollouts = 0.0  # Share of the learner's queue that is full.
         self._observations = 0.0  # Share of the environments that wait for inference.
 
     def look(self, queues: dict[str, int]) -> None:
         """Takes in the sizes of the queues."""
         rollouts = queues["learner"] / self._queue_size
         observations = queues["inference"] / self._num_actors
-        if self._rollouts is None:
-            self._rollouts, self._observations = rollouts, observations
         self._rollouts += SMOOTHING * (rollouts - self._rollouts)
         self._observations += SMOOTHING * (observations - self._observations)
 
-    def find(self) -> str | None:
-        """Returns the slowest stage: learner, inference or environments. None before the first
-        look.
-        """
-        if self._rollouts is None:
-            return None
+    def find(self) -> str:
+        """Returns the slowest stage: learner, inference or environments."""
         if self._rollouts > 0.5:
             return "learner"
         return "inference" if self._observations > 0.25 else "environments"

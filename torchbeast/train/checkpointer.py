@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from torchbeast.core.learner import Learner, find_not_finite
 from torchbeast.core.stats import StepStats
 from torchbeast.records import checkpoint, run_files
@@ -98,7 +96,6 @@ class Checkpointer:
                 **self._observation._asdict(),
                 "progress": self._progress.state_dict(),
                 "seed": self._seed,
-                "random_state": torch.get_rng_state(),
             }
         if not self._write(self.path, contents):
             return False

@@ -59,7 +59,7 @@ class ActorProcesses:
         self._actors: list[Any] = [None] * num_actors
         self._pipes: list[Any] = [None] * num_actors
         # multiprocessing keeps one list of all children, and two threads that look at a child at
-        # once may lose its exit code.
+        # once may lose its exit code. (So may an evaluation that starts in that moment.)
         self._children_lock = threading.Lock()
         self._failures = Failures(num_actors, config.step_timeout_s)
         self._free: queue.SimpleQueue[int | None] = queue.SimpleQueue()

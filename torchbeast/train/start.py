@@ -106,8 +106,6 @@ def check_resumable(
         load_weights(agent, contents["model_state_dict"], path)
         parameters = [p for p in agent.parameters() if p.requires_grad]
         check_optimizer_state(contents["optimizer_state_dict"], parameters)
-        if "random_state" in contents:
-            torch.Generator().set_state(contents["random_state"])
     except (ValueError, TypeError, RuntimeError) as error:
         raise damaged(path, error) from error
 
@@ -179,13 +177,13 @@ def make_learner(
 
     Args:
         state: what the run starts from. A new agent gets its initial weights; otherwise agent,
-            optimizer, step counts and random numbers are those of the checkpoint.
+            optimizer and step counts are those of the checkpoint.
 
     Returns:
         The learner. Its agent is on the learner's device.
     """
     config, device = plan.config, plan.devices.learner
-    # A resumed run goes on with other numbers than those before: a GPU's generator is not saved.
+    # A resumed run goes on with other numbers than those before.
     torch.manual_seed(state.seed + (state.steps or 0))
     agent = make_agent(state.agent_config(plan))
     if state.initialisation is not None:
@@ -205,8 +203,6 @@ def make_learner(
     )
     if state.checkpoint is not None:
         learner.load_state_dict(state.checkpoint)
-        if "random_state" in state.checkpoint and state.checkpoint.get("seed") == state.seed:
-            torch.set_rng_state(state.checkpoint["random_state"])
     return learner
 
 
