@@ -91,7 +91,7 @@ def format_mean(values: list[float], scale: float = 1.0) -> str:
     """Formats a mean with its interval: ``3.1 [2.9, 3.3]``."""
     array = scale * np.array(values)
     text = human_return(float(array.mean()))
-    interval = aggregates.bootstrap([array], aggregates.mean)
+    interval = aggregates.bootstrap(array[None], aggregates.mean)
     if interval is None:
         return text
     return f"{text} [{human_return(interval.low)}, {human_return(interval.high)}]"

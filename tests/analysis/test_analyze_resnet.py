@@ -151,7 +151,7 @@ def test_a_summary_has_a_point_for_each_pair_at_the_end_of_training(results):
         sorted(np.mean(by_steps[max(by_steps)]) for by_steps in ends.values())
     )
     kinds = [label.get_text() for label in panel.get_yticklabels()]
-    assert kinds[:2] == ["one game, another game", "one game, several games"]
+    assert kinds[:2] == ["one game each", "one game, several games"]
     assert kinds[-1] == "control: one checkpoint earlier"
 
 

@@ -1,13 +1,13 @@
 """Statistics over games and seeds: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge
 of the Statistical Precipice" (arXiv:2108.13264).
 
-Scores are a list with an array per game. Its last axis is the seeds; leading axes, such as those of
-bootstrap samples, are kept. Games may have different numbers of seeds; then there is no interval.
+Scores are arrays ``[games, ..., seeds]``. The axes between, such as that of bootstrap samples, are
+kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,6 @@ MIN_SEEDS = 3
 # With fewer games an interval over games says little.
 MIN_GAMES = 10
 
-Scores = Sequence[np.ndarray]
-
 
 class Interval(NamedTuple):
     """A confidence interval."""
@@ -30,17 +28,17 @@ class Interval(NamedTuple):
     high: float
 
 
-def mean(scores: Scores) -> np.ndarray:
+def mean(scores: np.ndarray) -> np.ndarray:
     """Returns the mean over games of each game's mean over seeds, ``[...]``."""
-    return np.mean([game.mean(axis=-1) for game in scores], axis=0)
+    return scores.mean(axis=-1).mean(axis=0)
 
 
-def median(scores: Scores) -> np.ndarray:
+def median(scores: np.ndarray) -> np.ndarray:
     """Returns the median over games of each game's mean over seeds, ``[...]``."""
-    return np.median([game.mean(axis=-1) for game in scores], axis=0)
+    return np.median(scores.mean(axis=-1), axis=0)
 
 
-def interquartile_mean(scores: Scores) -> np.ndarray:
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Returns the mean of the middle half of all games' and seeds' scores, ``[...]``.
 
     Of n scores the ``n // 4`` lowest and as many of the highest are left out. Single outliers do
@@ -52,8 +50,8 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
 
 
 def bootstrap(
-    scores: Scores,
-    statistic: Callable[[Scores], np.ndarray],
+    scores: np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
     resamples: int = RESAMPLES,
 ) -> Interval | None:
     """Computes a percentile interval by a bootstrap over seeds.
@@ -64,37 +62,38 @@ def bootstrap(
     other games could.
 
     Args:
-        scores: arrays ``[S]``, one per game, in one order of seeds.
-        statistic: one of this module's, from scores ``[resamples, S]`` to ``[resamples]``.
+        scores: ``[G, S]``.
+        statistic: one of this module's, from scores ``[G, resamples, S]`` to ``[resamples]``.
 
     Returns:
-        None where there are fewer than ``MIN_SEEDS`` seeds, or games lack some of them.
+        None where there are fewer than ``MIN_SEEDS`` seeds.
     """
-    counts = {len(game) for game in scores}
-    if len(counts) > 1 or min(counts) < MIN_SEEDS:
+    count = scores.shape[-1]
+    if count < MIN_SEEDS:
         return None
-    (count,) = counts
     seeds = np.random.default_rng(0).integers(count, size=(resamples, count))
-    return percentile_interval(statistic([game[seeds] for game in scores]))
+    return percentile_interval(statistic(scores[:, seeds]))
 
 
-def bootstrap_games(scores: Scores, statistic: Callable[[Scores], np.ndarray]) -> Interval | None:
+def bootstrap_games(
+    scores: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
+) -> Interval | None:
     """Computes a 95 % percentile interval by a bootstrap over games.
 
     It says what other games could have given; with one seed per game nothing says what other seeds
     could.
 
     Args:
-        scores: arrays ``[S]``, one per game; a game is drawn with all its seeds.
+        scores: ``[G, S]``; a game is drawn with all its seeds.
 
     Returns:
-        None with fewer than ``MIN_GAMES`` games, or where games lack some of the seeds.
+        None with fewer than ``MIN_GAMES`` games.
     """
     count = len(scores)
-    if count < MIN_GAMES or len({len(game) for game in scores}) > 1:
+    if count < MIN_GAMES:
         return None
     games = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
-    return percentile_interval(statistic(list(np.stack(scores)[games])))
+    return percentile_interval(statistic(scores[games]))
 
 
 def resample_means(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:

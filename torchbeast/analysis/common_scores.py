@@ -100,8 +100,8 @@ class CommonScores(NamedTuple):
         last = max([run.length(self.unit), *(x[-1] for x in positions if len(x))])
         return bool(last * (1 + TOLERANCE) < point)
 
-    def normalized(self, group: Group, games: Sequence[str], point: float) -> list[np.ndarray]:
-        """Returns human-normalised returns at ``point``, an array ``[S]`` per game.
+    def normalized(self, group: Group, games: Sequence[str], point: float) -> np.ndarray:
+        """Returns human-normalised returns at ``point``, ``[games, S]``.
 
         Runs that lack one of these games are left out, so that a place is one seed in all games.
         """
@@ -109,10 +109,12 @@ class CommonScores(NamedTuple):
             [[self._last_return(run, game, point) for game in games] for run in group.runs], float
         )
         complete = returns[~np.isnan(returns).any(axis=1)]
-        return [
-            np.array([human_normalized(self.env_ids[game], x) for x in of_game])
-            for game, of_game in zip(games, complete.T, strict=True)
-        ]
+        return np.array(
+            [
+                [human_normalized(self.env_ids[game], x) for x in of_game]
+                for game, of_game in zip(games, complete.T, strict=True)
+            ]
+        )
 
     def normalized_games(self, point: float) -> list[str]:
         """Returns the games with a human score in which every group has a return at ``point``.

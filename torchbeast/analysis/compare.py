@@ -81,7 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def format_value(
-    scores: Sequence[np.ndarray],
+    scores: np.ndarray,
     statistic: Any = aggregates.mean,
     form: str = ".2f",
     bootstrap: Any = aggregates.bootstrap,
@@ -90,12 +90,12 @@ def format_value(
     score.
 
     Args:
-        scores: arrays ``[S]``, one per game.
+        scores: ``[games, seeds]``.
         statistic: one of :mod:`torchbeast.analysis.aggregates`.
         form: a format specification.
         bootstrap: how the interval is computed; see :mod:`torchbeast.analysis.aggregates`.
     """
-    if not all(len(game) for game in scores):
+    if not scores.size:
         return "-"
     text = format(float(statistic(scores)), form)
     interval = bootstrap(scores, statistic)
@@ -126,7 +126,7 @@ def format_comparison(common: CommonScores, point: float) -> list[str]:
     for game in common.games:
         known = find_reference(common.env_ids[game])
         references = ["-" if score is None else f"{score:.2f}" for score in known]
-        values = [format_value([common.returns_at(group, game, point)]) for group in groups]
+        values = [format_value(common.returns_at(group, game, point)[None]) for group in groups]
         rows.append([game, *references, *values])
     games = common.normalized_games(point)
     bootstrap = aggregates.bootstrap if has_seeds else aggregates.bootstrap_games
@@ -204,7 +204,7 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
                 panel.yaxis.set_major_formatter(PercentFormatter(1.0))
                 draw_group(panel, group, points, of_all, normalized[title])
             else:
-                scores = [[common.returns_at(group, title, point)] for point in points]
+                scores = [common.returns_at(group, title, point)[None] for point in points]
                 draw_group(panel, group, points, scores, aggregates.mean)
     for panel in panels:
         label_x(panel, common.unit)
@@ -212,10 +212,10 @@ def draw(common: CommonScores, summary: bool = False) -> Any:
 
 
 def draw_group(
-    panel: Any, group: Group, points: np.ndarray, scores: list[list[np.ndarray]], statistic: Any
+    panel: Any, group: Group, points: np.ndarray, scores: list[np.ndarray], statistic: Any
 ) -> None:
     """Draws a statistic of a group's scores at some points, with its interval as a band."""
-    known = [(x, s) for x, s in zip(points, scores, strict=True) if all(len(game) for game in s)]
+    known = [(x, s) for x, s in zip(points, scores, strict=True) if s.size]
     if not known:
         return
     x = [x for x, _ in known]

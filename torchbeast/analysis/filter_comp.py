@@ -194,11 +194,6 @@ def in_each_layer(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Com
     return compare_layers
 
 
-def carried(pair: Pair) -> dict[str, Distance]:
-    """Measures the layers of a pair with permutations carried through the network."""
-    return filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
-
-
 def of_kernels(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Compare:
     """Makes a function that compares each kernel of a layer separately, as in 2019."""
     return in_each_layer(lambda a, b: function(filters.kernels(a), filters.kernels(b)))
@@ -207,7 +202,9 @@ def of_kernels(function: Callable[[np.ndarray, np.ndarray], Distance]) -> Compar
 MEASURES: dict[str, Measure] = {
     "default": Measure(in_each_layer(filters.in_order)),
     "optimal": Measure(in_each_layer(filters.optimal)),
-    "rebasin": Measure(carried),
+    "rebasin": Measure(
+        lambda pair: filters.carried(*filters.comparable(pair.a.weights, pair.b.weights))
+    ),
     "kernels": Measure(of_kernels(filters.in_order)),
     "optimal_kernels": Measure(of_kernels(filters.optimal)),
 }

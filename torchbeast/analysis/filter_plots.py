@@ -84,6 +84,8 @@ def summarize(rows: list[Row], metric: str, *, shown: bool = False) -> Any:
     games = {row.match: row.game for row in rows}
     drawn = {kind for _, kind, _, _ in pairs}
     kinds = [kind for kind in KINDS if kind in drawn]
+    # Without that control, two agents of one game are among these pairs.
+    labels_of = KINDS if "same_games" in drawn else KINDS | {"single_single": "one game each"}
     titles = [
         f"similarity of responses in {game} ({match})" if game else f"distance ({match}, {metric})"
         for match, game in games.items()
@@ -98,7 +100,7 @@ def summarize(rows: list[Row], metric: str, *, shown: bool = False) -> Any:
             color=colour, label=label,
         )  # fmt: skip
     for i, panel in enumerate(panels):
-        labels = [KINDS[kind] if i % COLUMNS == 0 else "" for kind in kinds]
+        labels = [labels_of[kind] if i % COLUMNS == 0 else "" for kind in kinds]
         panel.set_yticks(range(len(kinds)), labels)
         panel.set_ylim(len(kinds) - 0.5, -0.5)
     add_legend(figure)

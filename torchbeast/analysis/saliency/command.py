@@ -224,7 +224,7 @@ def check_maps(
 ) -> list[Check]:
     """Checks an agent's maps, prints and saves the result, and returns it; after a signal, none."""
     try:
-        checks = report.run_checks(explainer, film, signals.check)
+        checks = report.run_checks(explainer, film, signals)
     except StopRequestedError:
         print(f"Leaving the checks out ({signals.HINT})", file=sys.stderr)
         return []

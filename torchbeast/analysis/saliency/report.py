@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from torchbeast.analysis.saliency.checks import (
 )
 from torchbeast.analysis.saliency.film import SaliencyFilm
 from torchbeast.analysis.saliency.maps import Explainer
+from torchbeast.runtime.signals import StopSignals
 from torchbeast.runtime.text import format_rows
 
 CHECKED_STEPS = 6
@@ -66,28 +67,26 @@ class Check(NamedTuple):
         )
 
 
-def run_checks(
-    explainer: Explainer, film: SaliencyFilm, after_part: Callable[[], object] = lambda: None
-) -> list[Check]:
+def run_checks(explainer: Explainer, film: SaliencyFilm, signals: StopSignals) -> list[Check]:
     """Checks the maps of all scores on some steps, evenly spread over a film.
 
-    ``after_part`` is called before the first check and after each; what it raises ends them.
+    Raises StopRequestedError after a signal.
     """
-    after_part()
+    signals.check()
     count = min(CHECKED_STEPS, len(film.steps))
     chosen = np.linspace(0, len(film.steps) - 1, count).round().astype(int)
     steps = [film.steps[i] for i in chosen]
     agent, grid = explainer.trained.agent, steps[0].grid
     randomisations = check_randomisation(agent, steps, film.scores, explainer.config)
-    after_part()
+    signals.check()
     checks = []
     for score in film.scores:
         maps = [film.maps[score.name][i] for i in chosen]
         gradients = check_gradients(agent, steps, score, maps, explainer.perturbation)
-        after_part()
+        signals.check()
         both = {MAP: maps, GRADIENTS: gradients.maps}
         faithfulness = check_faithfulness(agent, steps, score, both, grid)
-        after_part()
+        signals.check()
         checks.append(Check(score.name, faithfulness, randomisations[score.name], gradients))
     return checks
 
