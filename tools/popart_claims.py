@@ -28,6 +28,8 @@ ARMS = (
     *("clipped", "clipped-heads", "clipped-popart"),
     *("raw", "raw-heads", "raw-shared", "raw-popart", "raw-fixed", "raw-unit"),
 )
+# These have fewer steps than the others, so they have their own table.
+RESNET_ARMS = ("resnet-raw", "resnet-raw-popart")
 # What the arms are, by the end of their names.
 KINDS = {
     "popart": "PopArt",
@@ -39,7 +41,7 @@ KINDS = {
 }
 # With PopArt, and the same rewards without it; then with its heads, but not normalised; then with
 # a scale for each game that does not adapt; then PopArt from a scale of 1, and that scale for ever;
-# then with one scale for all games, and that beside none.
+# then with one scale for all games, and that beside none; then the first with the ResNet.
 CLAIMS = (
     ("raw-popart", "raw"),
     ("clipped-popart", "clipped"),
@@ -49,6 +51,7 @@ CLAIMS = (
     ("raw-unit", "raw-heads"),
     ("raw-popart", "raw-shared"),
     ("raw-shared", "raw-heads"),
+    ("resnet-raw-popart", "resnet-raw"),
 )
 RESAMPLES = 10_000
 AHEAD = 4  # In so many of the six games.
@@ -113,7 +116,8 @@ def read_scores(directory: Path, without: str | None = None) -> Scores:
     games = [game for game in alone if game != without]
 
     single = [[run.curve(game).mean[-1] for run in runs[alone[game]]] for game in games]
-    training = {arm: [read_training(r, games) for r in runs[arm]] for arm in runs if arm in ARMS}
+    arms = [arm for arm in runs if arm in (*ARMS, *RESNET_ARMS)]
+    training = {arm: [read_training(run, games) for run in runs[arm]] for arm in arms}
     return Scores(
         games,
         np.array([find_reference(game).random for game in games]),
@@ -154,14 +158,14 @@ def welch_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def format_table(scores: Scores) -> list[str]:
-    """Returns a Markdown table with a row for each game and a column for each arm.
+def format_table(scores: Scores, arms: Sequence[str]) -> list[str]:
+    """Returns a Markdown table with a row for each game and a column for each of ``arms``.
 
     A cell has the mean of the arm's seeds, in the last two rows the median of each seed, and their
     mean.
     """
-    means = [scores.arms[arm].mean(axis=0) for arm in ARMS]
-    medians = [scores.medians(arm) for arm in ARMS]
+    means = [scores.arms[arm].mean(axis=0) for arm in arms]
+    medians = [scores.medians(arm) for arm in arms]
     seeds = [", ".join(f"{seed:.2f}" for seed in median) for median in medians]
     rows = [
         *(
@@ -174,8 +178,8 @@ def format_table(scores: Scores) -> list[str]:
         ["mean of the seeds", "0", *(f"{median.mean():.2f}" for median in medians), "1"],
     ]
     return [
-        f"| | random | {' | '.join(f'`{arm}`' for arm in (*ARMS, 'single'))} |",
-        "| --- " * (len(ARMS) + 3) + "|",
+        f"| | random | {' | '.join(f'`{arm}`' for arm in (*arms, 'single'))} |",
+        "| --- " * (len(arms) + 3) + "|",
         *(f"| {' | '.join(row)} |" for row in rows),
     ]
 
@@ -205,7 +209,7 @@ def format_tests(scores: Scores) -> list[str]:
 
 def kind_of(arm: str) -> str:
     """Returns the key of an arm in ``KINDS``."""
-    return arm.partition("-")[2]
+    return arm.removeprefix("resnet-").partition("-")[2]
 
 
 def colour_of(arm: str) -> str:
@@ -219,15 +223,16 @@ def draw(scores: Scores, path: Path) -> None:
     """Draws the score of each seed at the end, an arm in a row: the medians, then each game."""
     from torchbeast.analysis.panels import make_panels, save_panels
 
+    rows = (*ARMS, *RESNET_ARMS)
     random, single = [0.0, *scores.random], [1.0, *scores.single]
     figure, panels = make_panels(["Median normalised score", *scores.games], width=3.6, height=2.4)
     for i, panel in enumerate(panels):
         panel.axvline(random[i], color="gray", linestyle=":", label="random play")
         panel.axvline(single[i], color="gray", label="an agent of this game alone")
-        for row, arm in enumerate(ARMS):
+        for row, arm in enumerate(rows):
             seeds = scores.medians(arm) if i == 0 else scores.arms[arm][:, i - 1]
             panel.plot(seeds, [row] * len(seeds), "o", color=colour_of(arm))
-        panel.set_yticks(range(len(ARMS)), ARMS)
+        panel.set_yticks(range(len(rows)), rows)
         panel.invert_yaxis()
     save_panels(figure, path)
 
@@ -238,9 +243,14 @@ def draw_curves(scores: Scores, path: Path) -> None:
     """
     from torchbeast.analysis.panels import label_x, make_panels, save_figure
 
-    figure, panels = make_panels(["Raw rewards", "Clipped rewards"], width=5.0, height=3.6)
-    for panel, rewards in zip(panels, ("raw", "clipped"), strict=True):
-        for arm in (arm for arm in ARMS if arm.startswith(rewards)):
+    titles = {
+        "Raw rewards": [arm for arm in ARMS if arm.startswith("raw")],
+        "Clipped rewards": [arm for arm in ARMS if arm.startswith("clipped")],
+        "Raw rewards, ResNet": RESNET_ARMS,
+    }
+    figure, panels = make_panels(list(titles), width=5.0, height=3.6)
+    for panel, arms in zip(panels, titles.values(), strict=True):
+        for arm in arms:
             seeds = [(steps, scores.normalised_median(s)) for steps, s in scores.training[arm]]
             first, last = (f(steps[i] for steps, _ in seeds) for f, i in ((max, 0), (min, -1)))
             grid = np.linspace(first, last, 50)
@@ -252,7 +262,8 @@ def draw_curves(scores: Scores, path: Path) -> None:
         panel.set_ylabel("median normalised score")
         label_x(panel, "steps")
         panel.legend(loc="upper left")
-    panels[1].sharey(panels[0])
+    for panel in panels[1:]:
+        panel.sharey(panels[0])
     save_figure(figure, path)
 
 
@@ -265,8 +276,8 @@ def main() -> int:
 
     def work(_: object) -> None:
         scores = read_scores(RECORDS, flags.without)
-        print(*format_table(scores), "", sep="\n")
-        print(*format_tests(scores), sep="\n")
+        tables = format_table(scores, ARMS), format_table(scores, RESNET_ARMS), format_tests(scores)
+        print("\n\n".join("\n".join(lines) for lines in tables))
         for path, figure in ((flags.output, draw), (flags.curves, draw_curves)):
             if path is not None:
                 figure(scores, path)
